@@ -1,7 +1,8 @@
-# One image for every service: the command says which. `make image` builds it, `docker compose up` where it is missing.
+# One image for all services; the command selects the service. `make image` builds it, and `docker compose up` if it is
+# missing.
 #
-# Behind a mirror: --build-arg PIP_INDEX_URL=..., which pip reads; versions and hashes stay those of the lock. BASE may name
-# a Debian 12 with a mirror and certificates of one's own.
+# To use a mirror, set --build-arg PIP_INDEX_URL=... for pip. Versions and hashes are always those of the lock file.
+# BASE can be a Debian 12 image with your own mirror and certificates.
 ARG BASE=debian:bookworm-slim
 
 FROM ${BASE} AS python
@@ -14,7 +15,7 @@ FROM python AS pip
 RUN apt-get update \
     && DEBIAN_FRONTEND=noninteractive apt-get install --yes --no-install-recommends python3-venv \
     && rm -rf /var/lib/apt/lists/*
-# pip trusts whom the base image trusts.
+# pip trusts the same certificates as the base image.
 ENV PIP_CERT=/etc/ssl/certs/ca-certificates.crt PIP_DISABLE_PIP_VERSION_CHECK=1
 RUN python3 -m venv /opt/kafscale
 WORKDIR /src
@@ -26,8 +27,9 @@ COPY requirements.lock ./
 RUN /opt/kafscale/bin/pip install --no-cache-dir --require-hashes --requirement requirements.lock
 COPY pyproject.toml README.md LICENSE ./
 COPY kafscale kafscale
+COPY kafscale_tools kafscale_tools
 COPY services services
-# What the operator makes clusters of; services/operator/manifests is a link to it.
+# The operator deploys clusters from these manifests; services/operator/manifests is a link to them.
 COPY k8s k8s
 COPY spark spark
 RUN /opt/kafscale/bin/pip install --no-cache-dir --no-index --no-deps --no-build-isolation .
@@ -38,13 +40,13 @@ ENV PATH=/opt/kafscale/bin:$PATH \
     KAFSCALE_HTTP_ADDR=:9093
 USER 10001:10001
 WORKDIR /tmp
-# What /readyz says stands in `docker inspect`.
+# `docker inspect` shows the output of /readyz.
 HEALTHCHECK --interval=5s --timeout=5s --start-period=60s --retries=3 \
     CMD ["python", "-ISc", "from http.client import HTTPConnection as C; c = C('127.0.0.1', 9093, timeout=4); c.request('GET', '/readyz'); r = c.getresponse(); print(r.read().decode()); raise SystemExit(r.status != 200)"]
 CMD ["kafscale", "--help"]
 
-# The same with Java and Spark, for compose.yaml's profile `spark`. KafScale comes last, over Spark's packages in the same
-# environment: what it changes makes none of the large layers anew.
+# The same with Java and Spark, for the profile `spark` in compose.yaml. KafScale is copied last, over Spark's packages
+# in the same environment, so that changes to it do not rebuild the large layers.
 FROM pip AS spark-packages
 ARG PIP_INDEX_URL
 ARG PIP_EXTRA_INDEX_URL
@@ -66,5 +68,5 @@ USER 10001:10001
 WORKDIR /tmp
 CMD ["spark-submit", "--help"]
 
-# What `docker build` without a target is to make.
+# The default target of `docker build`.
 FROM kafscale

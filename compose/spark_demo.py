@@ -1,4 +1,4 @@
-"""Writes readings to the topic spark-demo with Spark, reads them back, and shows them by sensor."""
+"""Write sensor readings to the topic spark-demo with Spark, read them back, and print the average of each sensor."""
 
 from datetime import UTC, datetime
 
@@ -6,7 +6,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
 
 _READINGS = 100_000
-_WHERE = {"kafscale.endpoints": "storage:9095"}
+_ENDPOINTS = {"kafscale.endpoints": "storage:9095"}
 
 spark = (
     SparkSession.builder.appName("kafscale-demo")
@@ -16,15 +16,15 @@ spark = (
     .config("spark.sql.python.filterPushdown.enabled", "true")
     .getOrCreate()
 )
-# All of one run have one time, by which they are found among those of runs before.
+# All readings of a run have the same timestamp, which distinguishes them from earlier runs.
 now = f.lit(datetime.now(UTC).replace(microsecond=0))
 readings = spark.range(_READINGS, numPartitions=2).select(
     f.concat(f.lit("sensor-"), f.col("id") % 5).alias("key"),
     (f.col("id") % 40).cast("string").alias("value"),
     now.alias("timestamp"),
 )
-readings.write.format("kafscale").mode("append").options(**_WHERE, topic="spark-demo").save()
-topic = spark.read.format("kafscale").options(**_WHERE, subscribe="spark-demo").load()
+readings.write.format("kafscale").mode("append").options(**_ENDPOINTS, topic="spark-demo").save()
+topic = spark.read.format("kafscale").options(**_ENDPOINTS, subscribe="spark-demo").load()
 sensors = (
     topic.where(f.col("timestamp") == now)
     .groupBy(f.col("key").cast("string").alias("sensor"))

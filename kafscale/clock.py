@@ -1,8 +1,8 @@
-"""The wall clock, as record timestamps and retention take it."""
+"""The wall clock that record timestamps and retention use."""
 
 import time
 
 
 def wall_clock_ms() -> int:
-    """Milliseconds since 1970, UTC."""
+    """Return the milliseconds since 1970, UTC."""
     return time.time_ns() // 1_000_000

@@ -1,21 +1,21 @@
-"""The error kinds that more than one part knows, chosen by what the caller must do."""
+"""The exceptions that are shared by several packages, one for each way in which a caller must react."""
 
 
 class KafscaleError(Exception):
-    """Any error that KafScale raises on purpose."""
+    """The base class of all errors that KafScale raises deliberately."""
 
 
 class CorruptData(KafscaleError):
-    """Bytes break their format: a batch, a segment, an index, a request. Never retried, never skipped."""
+    """A batch, segment, index or request violates its format. It must be neither retried nor skipped."""
 
 
 class ConfigError(KafscaleError):
-    """A setting is wrong; the message names it. The process must not start."""
+    """A setting is invalid; the message names it. The process must not start."""
 
 
 class Unavailable(KafscaleError):
-    """A store did not answer, its answer was lost, or it is full: the outcome is unknown, repeating may help."""
+    """A store did not answer, its answer was lost, or it is full. The outcome is unknown; a retry may succeed."""
 
 
 class Refused(KafscaleError):
-    """A store answers and refuses for good (credentials, missing bucket, read-only disk)."""
+    """A store answered and refuses permanently (credentials, missing bucket, read-only disk)."""

@@ -1,8 +1,8 @@
-"""Every object key and every metadata key, built and parsed here and nowhere else.
+"""Builds and parses all object keys and all metadata keys. No other module does.
 
-Object keys are the storage format's: ``{namespace}/{topic}/{partition}/segment-{base:020d}.kfs`` and ``.index``.
-Topic names cannot contain ``~`` (Kafka allows letters, digits, ``.``, ``_`` and ``-``), so ``{namespace}/~...``
-holds what is not a topic.
+Segments and indexes are stored as ``{namespace}/{topic}/{partition}/segment-{base:020d}.kfs`` and ``.index``. Topic
+names cannot contain ``~`` (Kafka allows letters, digits, ``.``, ``_`` and ``-``), so everything that does not belong
+to a topic is stored under ``{namespace}/~...``.
 """
 
 import re
@@ -33,16 +33,16 @@ _GROUP_VERSION = re.compile(r"(0|[1-9][0-9]{0,9})-(0|[1-9][0-9]{0,18})")
 
 Kind = Literal["kfs", "index"]
 
-_MOST_SINK_CHARACTERS = 200
-_MOST_SEGMENT_BYTES = 255  # of an object key
+_MAX_SINK_CHARACTERS = 200
+_MAX_PART_BYTES = 255  # of one part of an object key
 
 GROUP_SHARDS = 64
-"""In how many parts consumer groups are given to coordinators; part of the keys, so it stays."""
+"""The number of shards in which consumer groups are assigned to coordinators. Keys contain it: it must not change."""
 
 
 @dataclass(frozen=True, slots=True)
 class SegmentKey:
-    """The parts of a segment's or an index's object key."""
+    """The fields in the object key of a segment or an index."""
 
     namespace: str
     topic: str
@@ -58,7 +58,7 @@ class SegmentKey:
 
 @dataclass(frozen=True, slots=True)
 class CatalogPageKey:
-    """The parts of a catalog page's object key: ``epoch`` is of the owner for whom it was written."""
+    """The fields in the object key of a catalog page. ``epoch``: of the owner for which the page was written."""
 
     namespace: str
     topic: str
@@ -72,9 +72,9 @@ class CatalogPageKey:
 
 @dataclass(frozen=True, slots=True)
 class GroupKeys:
-    """The metadata keys of one consumer group. Group and member ids are any text: they are percent-encoded.
+    """The metadata keys of one consumer group. Group and member ids can be any text and are percent-encoded.
 
-    A ``version`` names one value for good, so that a late write never meets another one: `group_version`.
+    A ``version`` (see `group_version`) is never reused for another value, so that a late write cannot overwrite one.
     """
 
     namespace: str
@@ -82,7 +82,7 @@ class GroupKeys:
 
     @property
     def prefix(self) -> str:
-        """Of everything that is kept of the group."""
+        """The prefix of all keys of the group."""
         return f"{group_shard_prefix(self.namespace, group_shard(self.group))}{quote(self.group, safe='')}/"
 
     @property
@@ -99,27 +99,28 @@ class GroupKeys:
         return f"{self.prefix}offsets/{topic}/{partition}"
 
     def parse_member(self, key: str) -> tuple[str, str] | None:
-        """Member id and version, or None where it is another key."""
+        """Return the member id and version, or None if this is not the key of a member."""
         member_id, _, version = key.removeprefix(f"{self.prefix}members/").partition("/")
         known = key == self.member(unquote(member_id), version) and _GROUP_VERSION.fullmatch(version)
         return (unquote(member_id), version) if known else None
 
     def parse_assignments(self, key: str) -> tuple[str, int] | None:
-        """Version and chunk, or None where it is another key."""
+        """Return the version and chunk, or None if this is not the key of an assignment."""
         version, _, chunk = key.removeprefix(f"{self.prefix}assignments/").partition("/")
         known = _GROUP_VERSION.fullmatch(version) and _INDEX.fullmatch(chunk)
         return (version, int(chunk)) if known and key == self.assignments(version, int(chunk)) else None
 
     def parse_offset(self, key: str) -> tuple[str, int] | None:
-        """Topic and partition, or None where it is another key."""
+        """Return the topic and partition, or None if this is not the key of a committed offset."""
         return parse_partition(f"{self.prefix}offsets/", key)
 
 
 @dataclass(frozen=True, slots=True)
 class StageKey:
-    """The parts of the object key of what a sink stages for one of its epochs, or of that epoch's manifest.
+    """The fields in the object key of a stage that a sink wrote for one of its epochs, or of that epoch's manifest.
 
-    ``token`` makes the key that of one object for good. Sinks' names are any text: they are percent-encoded.
+    ``token`` is unique, so that a key is never reused for another object. Sink names can be any text and are
+    percent-encoded.
     """
 
     namespace: str
@@ -139,7 +140,7 @@ class StageKey:
 
 @dataclass(frozen=True, slots=True, order=True)
 class BackupId:
-    """Names one snapshot of the metadata: when it was made, and of which revision it is. Older ones sort first."""
+    """Identifies a backup of the metadata by its time and revision. Older ones sort first."""
 
     created_ms: int
     revision: int
@@ -150,7 +151,7 @@ class BackupId:
 
 @dataclass(frozen=True, slots=True)
 class BackupKey:
-    """The parts of the object key of a snapshot's part, counted from 0, or of its manifest: ``part`` None."""
+    """The fields in the object key of a part of a backup (counted from 0), or of its manifest (``part`` is None)."""
 
     namespace: str
     backup: BackupId
@@ -162,17 +163,17 @@ class BackupKey:
 
 
 def is_topic_name(name: str) -> bool:
-    """Kafka's rule: 1 to 249 of ``[A-Za-z0-9._-]``, and neither ``.`` nor ``..``."""
+    """Apply Kafka's rule: 1 to 249 characters of ``[A-Za-z0-9._-]``, but not ``.`` or ``..``."""
     return bool(_TOPIC_NAME.fullmatch(name)) and name not in (".", "..")
 
 
 def is_namespace(name: str) -> bool:
-    """One or more path segments of ``[A-Za-z0-9._-]``, none of them ``.`` or ``..``."""
+    """Return whether ``name`` is one or more path segments of ``[A-Za-z0-9._-]``, none of them ``.`` or ``..``."""
     return bool(_NAMESPACE.fullmatch(name)) and not {".", ".."} & set(name.split("/"))
 
 
 def partition_prefix(namespace: str, topic: str, partition: int) -> str:
-    """The prefix of all objects of one partition, with its closing slash."""
+    """The prefix of all objects of one partition, including the trailing slash."""
     return f"{namespace}/{topic}/{partition}/"
 
 
@@ -185,7 +186,7 @@ def index_key(namespace: str, topic: str, partition: int, base_offset: int) -> s
 
 
 def parse_segment_key(key: str) -> SegmentKey | None:
-    """The parts of ``key``, or None where it is not a segment's or an index's key."""
+    """Parse ``key``; None if it is not the key of a segment or an index."""
     found = _OBJECT.fullmatch(key)
     if found is None or not is_topic_name(found["topic"]) or not is_namespace(found["namespace"]):
         return None
@@ -196,27 +197,27 @@ def parse_segment_key(key: str) -> SegmentKey | None:
 
 
 def parse_segment_key_in(prefix: str, key: str) -> SegmentKey | None:
-    """The same, or None where it lies deeper: it may be of the cluster whose namespace is ``{namespace}/{topic}``."""
+    """Parse ``key`` below ``prefix``; None if it is deeper, as of a cluster with namespace ``{namespace}/{topic}``."""
     return None if "/" in key.removeprefix(prefix) else parse_segment_key(key)
 
 
 def producers_prefix(namespace: str, topic: str, partition: int) -> str:
-    """The prefix of a partition's producer snapshots; ``~`` cannot occur in topic names."""
+    """The prefix of a partition's producer snapshots. Topic names cannot contain ``~``."""
     return f"{namespace}/~producers/{topic}/{partition}/"
 
 
-def producer_snapshot_key(namespace: str, topic: str, partition: int, committed_end: int, epoch: int) -> str:
-    return f"{producers_prefix(namespace, topic, partition)}{committed_end:020d}-{epoch}"
+def producer_snapshot_key(namespace: str, topic: str, partition: int, high_watermark: int, epoch: int) -> str:
+    return f"{producers_prefix(namespace, topic, partition)}{high_watermark:020d}-{epoch}"
 
 
 def producer_snapshot_epoch(key: str) -> int:
-    """The epoch of the owner that wrote a snapshot; -1 where it is another key."""
+    """Return the epoch of the owner that wrote a producer snapshot, or -1 if this is not the key of one."""
     found = _PRODUCER_SNAPSHOT.fullmatch(key)
     return int(found["epoch"]) if found else -1
 
 
 def catalog_prefix(namespace: str, topic: str, partition: int) -> str:
-    """The prefix of the pages of a partition's catalog."""
+    """The prefix of a partition's catalog pages."""
     return f"{namespace}/~catalog/{topic}/{partition}/"
 
 
@@ -225,7 +226,7 @@ def catalog_page_key(namespace: str, topic: str, partition: int, base_offset: in
 
 
 def parse_catalog_page_key(key: str) -> CatalogPageKey | None:
-    """The parts of ``key``, or None where it is not a catalog page's key."""
+    """Parse ``key``; None if it is not the key of a catalog page."""
     found = _CATALOG_PAGE.fullmatch(key)
     if found is None or not is_topic_name(found["topic"]) or not is_namespace(found["namespace"]):
         return None
@@ -236,23 +237,23 @@ def parse_catalog_page_key(key: str) -> CatalogPageKey | None:
 
 
 def is_sink_name(name: str) -> bool:
-    """1 to 200 characters that percent-encoded, as they are in keys, are 255 at most."""
-    return 1 <= len(name) <= _MOST_SINK_CHARACTERS and len(sink_segment(name)) <= _MOST_SEGMENT_BYTES
+    """Return whether ``name`` has 1 to 200 characters, and at most 255 when percent-encoded as in keys."""
+    return 1 <= len(name) <= _MAX_SINK_CHARACTERS and len(sink_segment(name)) <= _MAX_PART_BYTES
 
 
 def sink_segment(name: str) -> str:
-    # "." and ".." are no parts of object keys.
+    # Object keys must not contain "." or ".." as a part.
     encoded = quote(name, safe="")
     return encoded if encoded.strip(".") else encoded.replace(".", "%2E")
 
 
 def stages_prefix(namespace: str) -> str:
-    """The prefix of all that sinks have staged, and of the manifests of what they commit."""
+    """The prefix of the stages and manifests of all sinks."""
     return f"{namespace}/~stages/"
 
 
 def parse_stage_key(key: str) -> StageKey | None:
-    """The parts of ``key``, or None where it is neither a stage's nor a manifest's key."""
+    """Parse ``key``; None if it is not the key of a stage or a manifest."""
     found = _STAGE.fullmatch(key)
     if found is None or not is_namespace(found["namespace"]) or int(found["epoch"]) >= 2**63:
         return None
@@ -268,7 +269,7 @@ def parse_stage_key(key: str) -> StageKey | None:
 
 
 def topic_objects_prefix(namespace: str) -> str:
-    """The prefix of the topic objects: what the metadata store says of each topic, kept beside its segments."""
+    """The prefix of the topic objects: a copy of each topic's metadata in the bucket."""
     return f"{namespace}/~topics/"
 
 
@@ -277,7 +278,7 @@ def topic_object_key(namespace: str, topic: str) -> str:
 
 
 def backups_prefix(namespace: str) -> str:
-    """The prefix of all snapshots of the metadata."""
+    """The prefix of all backups of the metadata."""
     return f"{namespace}/~backups/"
 
 
@@ -286,7 +287,7 @@ def backup_mark_key(namespace: str) -> str:
 
 
 def parse_backup_key(key: str) -> BackupKey | None:
-    """The parts of ``key``, or None where it is no snapshot's key."""
+    """Parse ``key``; None if it is not the key of a part or manifest of a backup."""
     found = _BACKUP.fullmatch(key)
     if found is None or not is_namespace(found["namespace"]):
         return None
@@ -295,18 +296,18 @@ def parse_backup_key(key: str) -> BackupKey | None:
 
 
 def parse_backup_id(text: str) -> BackupId | None:
-    """From the text that names a snapshot, or None where it names none."""
+    """Parse the text form of a BackupId; None if it is invalid."""
     found = parse_backup_key(f"any/~backups/{text}/manifest")
     return found.backup if found else None
 
 
 def cluster_mark_key(namespace: str) -> str:
-    """The object that says which cluster a prefix belongs to."""
+    """The key of the object that says to which cluster a namespace belongs."""
     return f"{namespace}/~cluster"
 
 
 def etcd_snapshots_prefix(namespace: str) -> str:
-    """The prefix of the snapshots of etcd that operators keep; each has a name of its own."""
+    """The prefix of the snapshots of etcd that operators take. Each has its own name."""
     return f"{namespace}/~etcd/"
 
 
@@ -315,18 +316,18 @@ def etcd_snapshot_part_key(namespace: str, name: str, number: int) -> str:
 
 
 def etcd_snapshot_manifest_key(namespace: str, name: str) -> str:
-    """Of what says which parts a snapshot has; without it there is no such snapshot."""
+    """The key of the manifest that lists the parts of a snapshot. Without it, the snapshot does not exist."""
     return f"{etcd_snapshots_prefix(namespace)}{name}/manifest.json"
 
 
 def is_etcd_snapshot_key(namespace: str, key: str) -> bool:
-    """Whether ``key`` is that of a part or of the manifest of a snapshot."""
+    """Return whether ``key`` is the key of a part or the manifest of an etcd snapshot."""
     found = _ETCD_SNAPSHOT.fullmatch(key)
     return found is not None and found["namespace"] == namespace
 
 
 def probe_key(namespace: str, token: str) -> str:
-    """An object that is written and deleted again at start, to try out the store."""
+    """The key of an object that is written and deleted at startup to test the store."""
     return f"{namespace}/~probe/{token}"
 
 
@@ -368,13 +369,13 @@ def epoch_history_key(namespace: str, topic: str, partition: int) -> str:
 
 
 def parse_partition(prefix: str, key: str) -> tuple[str, int] | None:
-    """Topic and partition of a state's or a history's key below ``prefix``, or None where it is another key."""
+    """Parse the topic and partition from a key below ``prefix``; None if it is another key."""
     found = _PARTITION.fullmatch(key.removeprefix(prefix)) if key.startswith(prefix) else None
     return (found["topic"], int(found["partition"])) if found else None
 
 
 def sinks_prefix(namespace: str) -> str:
-    """The prefix of what is known of each sink."""
+    """The prefix of the states of all sinks."""
     return f"{metadata_root(namespace)}sinks/"
 
 
@@ -391,7 +392,7 @@ def node_id_key(namespace: str, node_id: int) -> str:
 
 
 def parse_node_id_key(namespace: str, key: str) -> int | None:
-    """The broker id in a key, or None where it is another key."""
+    """Parse the broker id in a key; None if it is another key."""
     digits = key.removeprefix(node_ids_prefix(namespace))
     return int(digits) if key.startswith(node_ids_prefix(namespace)) and _INDEX.fullmatch(digits) else None
 
@@ -405,22 +406,22 @@ def member_key(namespace: str, service: str, run_id: str) -> str:
 
 
 def group_shard(group: str) -> int:
-    """The shard that a consumer group belongs to, of GROUP_SHARDS."""
+    """Return the shard of a consumer group, from 0 to GROUP_SHARDS - 1."""
     return zlib.crc32(group.encode()) % GROUP_SHARDS
 
 
 def group_shard_prefix(namespace: str, shard: int) -> str:
-    """The prefix of all keys of a shard's groups."""
+    """The prefix of all keys of the groups of a shard."""
     return f"{metadata_root(namespace)}groups/{shard}/"
 
 
 def group_version(generation: int, revision: int) -> str:
-    """Names what is written for a generation by the coordinator that loaded the group at ``revision``."""
+    """The version of values written for a generation by the coordinator that loaded the group at ``revision``."""
     return f"{generation}-{revision}"
 
 
 def parse_group_key(namespace: str, key: str) -> str | None:
-    """The group that a key belongs to, or None where it is of no group."""
+    """Return the group that a key belongs to, or None if it is not the key of a group."""
     parts = key.removeprefix(f"{metadata_root(namespace)}groups/").split("/")
     if len(parts) < 3:
         return None
@@ -429,7 +430,7 @@ def parse_group_key(namespace: str, key: str) -> str | None:
 
 
 def group_shards_prefix(namespace: str) -> str:
-    """The prefix of the keys that say who coordinates which shard."""
+    """The prefix of the keys that record which coordinator has which shard."""
     return f"{metadata_root(namespace)}group-shards/"
 
 
@@ -438,12 +439,12 @@ def group_shard_key(namespace: str, shard: int) -> str:
 
 
 def group_clock_key(namespace: str) -> str:
-    """The key of the time that retention of committed offsets goes by."""
+    """The key of the clock that the retention of committed offsets uses."""
     return f"{metadata_root(namespace)}group-clock"
 
 
 def parse_group_shard_key(namespace: str, key: str) -> int | None:
-    """The shard in a key, or None where it is another key."""
+    """Parse the shard in a key; None if it is another key."""
     digits = key.removeprefix(group_shards_prefix(namespace))
     known = key.startswith(group_shards_prefix(namespace)) and _INDEX.fullmatch(digits) and int(digits) < GROUP_SHARDS
     return int(digits) if known else None

@@ -1,4 +1,4 @@
-"""How blocking work is run: in a worker thread, or inline where a simulation wants the same interleaving every time."""
+"""Ways to run blocking work: in a worker thread, or inline for simulations, which need a deterministic interleaving."""
 
 from collections.abc import Awaitable, Callable
 from typing import Protocol, TypeVar
@@ -9,23 +9,23 @@ T = TypeVar("T")
 
 
 class RunSync(Protocol):
-    """Runs a blocking function to its end and gives its result; cancellation waits for that end."""
+    """Runs a blocking function and returns its result. Cancellation waits until the function has returned."""
 
     def __call__(self, function: Callable[[], T], /) -> Awaitable[T]: ...
 
 
 async def run_in_thread(function: Callable[[], T]) -> T:
-    """In one of Trio's worker threads."""
+    """Run ``function`` in one of Trio's worker threads."""
     return await trio.to_thread.run_sync(function)
 
 
 async def run_in_abandoned_thread(function: Callable[[], T]) -> T:
-    """In a thread that nobody waits for any longer when the caller is cancelled."""
+    """Run ``function`` in a worker thread that is abandoned when the caller is cancelled."""
     return await trio.to_thread.run_sync(function, abandon_on_cancel=True)
 
 
 def run_in_threads_of(limiter: trio.CapacityLimiter) -> RunSync:
-    """In worker threads, as many at a time as ``limiter`` allows."""
+    """Return a RunSync that uses worker threads, at most as many at a time as ``limiter`` allows."""
 
     async def run(function: Callable[[], T], /) -> T:
         return await trio.to_thread.run_sync(function, limiter=limiter)
@@ -34,6 +34,6 @@ def run_in_threads_of(limiter: trio.CapacityLimiter) -> RunSync:
 
 
 async def run_inline(function: Callable[[], T]) -> T:
-    """No thread."""
+    """Run ``function`` without a thread."""
     await trio.lowlevel.checkpoint()
     return function()

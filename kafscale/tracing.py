@@ -1,8 +1,8 @@
-"""Traces: what those use who begin spans or pass them on, without knowing who collects them.
+"""The tracing interface for code that begins spans or passes them on, independent of the library that exports them.
 
-A *place* is the text of the W3C header ``traceparent`` of a span that is recorded. It goes from service to service in
-the metadata of calls, and with each batch of an Append, which are of several traces. Where nothing is traced there is
-no `Tracer`, and nobody asks for more than that.
+A *place* is the value of the W3C header ``traceparent`` of a recorded span. It is passed between services in the
+metadata of calls, and with each batch of an Append, because these batches belong to several traces. If tracing is off,
+there is no `Tracer`.
 """
 
 from collections.abc import Iterator, Sequence
@@ -12,37 +12,37 @@ from typing import Protocol
 
 HEADER = "traceparent"
 CURRENT: ContextVar[str] = ContextVar("kafscale_trace", default="")
-"""The place that calls are made for by this task, and by those that it starts; empty: they are not traced."""
+"""The place that calls of this task, and of tasks that it starts, belong to. Empty if they are not traced."""
 
 
 class Span(Protocol):
-    """A step that has begun."""
+    """A span that has begun."""
 
     @property
     def place(self) -> str:
-        """What the next steps go on from."""
+        """The parent of the spans that follow."""
         ...
 
     def end(self, error: str = "") -> None:
-        """It is over; ``error``: what failed."""
+        """End the span. ``error`` says what failed."""
         ...
 
 
 class Tracer(Protocol):
-    """Begins spans. Nothing here waits or fails, whether spans are collected or not."""
+    """Begins spans. No method waits or fails, whether or not spans can be exported."""
 
     def begin(self, name: str, **attributes: str | int) -> Span | None:
-        """The first span of a trace; None: this one is not recorded."""
+        """Begin the first span of a trace. Return None if the trace is not sampled."""
         ...
 
     def go_on(self, name: str, place: str, *, links: Sequence[str] = (), **attributes: str | int) -> Span | None:
-        """A span below ``place``, which it serves together with ``links``; None: that is no place."""
+        """Begin a child span of ``place`` that is linked to ``links``. Return None if ``place`` is invalid."""
         ...
 
 
 @contextmanager
 def within(span: Span | None) -> Iterator[None]:
-    """A context around what is done for ``span``: it ends with that. None: for nobody."""
+    """Make ``span`` the current span in this context and end it on exit. If it is None, nothing is traced."""
     if span is None:
         yield
         return

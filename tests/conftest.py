@@ -1,4 +1,4 @@
-"""Fixtures that tests of several kinds share."""
+"""Shared fixtures, and the order in which the test files run."""
 
 import itertools
 import os
@@ -9,12 +9,12 @@ import pytest
 from xdist.remote import Producer
 from xdist.scheduler.loadfile import LoadFileScheduling
 
-from tests.matrix import table
 from tests.servers.etcd import Etcd, running_etcd
 from tests.servers.minio import Minio, contained_minio, running_minio
+from tests.support import client_table as table
 from tests.support import left_out
 
-_IN_TURN = {
+_SERIAL = {
     "clusters of many processes": [
         "spark/test_faults.py",
         "compose/test_compose.py",
@@ -32,10 +32,10 @@ _IN_TURN = {
         "spark/test_session.py",
     ],
 }
-"""Files of which one at a time is enough for a machine: they are given to one process as if they were one."""
+"""Groups of files that run one at a time, because they load the machine: one process gets all files of a group."""
 
 _LONGEST = [
-    *itertools.chain(*_IN_TURN.values()),
+    *itertools.chain(*_SERIAL.values()),
     "sim/test_variants.py",
     "clients/test_kill9.py",
     "clients/test_groups.py",
@@ -49,15 +49,15 @@ _LONGEST = [
     "contract/metadata/test_etcd_members.py",
     "clients/test_corpus.py",
 ]
-"""Files that take long begin before all others, lest one process end with them alone."""
+"""Long files, which start first, so that no process is still busy with one when all others have finished."""
 
 
 class _Scheduling(LoadFileScheduling):  # type: ignore[misc]
-    """A file's tests go to one process, those of `_IN_TURN` too."""
+    """Assign all tests of a file, or of a group of `_SERIAL`, to one process."""
 
     def _split_scope(self, nodeid: str) -> str:
         file = super()._split_scope(nodeid)
-        return next((turn for turn, files in _IN_TURN.items() if file.removeprefix("tests/") in files), file)
+        return next((turn for turn, files in _SERIAL.items() if file.removeprefix("tests/") in files), file)
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -67,7 +67,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> _Schedu
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--run-long", action="store_true", help="also run the full counts of the tests marked long")
-    parser.addoption("--left-out", action="store_true", help="end with the folders and files that were not run")
+    parser.addoption("--left-out", action="store_true", help="list the directories and files that were not run")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -81,14 +81,14 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    # Here, since the process that collects the results of others knows this file alone.
+    # This must be here, because the process that collects the results loads only this file.
     table.show(terminalreporter)
     left_out.show(terminalreporter, files=terminalreporter.config.getoption("--left-out"))
 
 
 @pytest.fixture(scope="session")
 def minio(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Minio]:
-    """A real S3 server; every test makes its own bucket there."""
+    """A MinIO server. Every test creates its own bucket."""
     contained = os.environ.get("KAFSCALE_TEST_CONTAINERS") == "1"
     with contained_minio() if contained else running_minio(tmp_path_factory.mktemp("minio")) as server:
         yield server
@@ -96,6 +96,6 @@ def minio(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Minio]:
 
 @pytest.fixture(scope="session")
 def etcd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Etcd]:
-    """A real etcd for clusters of the four processes; each has a namespace of its own."""
+    """An etcd for clusters of the four services. Each cluster has its own namespace."""
     with running_etcd(tmp_path_factory.mktemp("etcd")) as cluster:
         yield cluster

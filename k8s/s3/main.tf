@@ -1,5 +1,5 @@
-# The bucket of a cluster in the namespace "production", and who may use it. Topics' own rules are optional: KafScale
-# enforces retention itself (docs/guides/kubernetes.md).
+# The bucket of a cluster with the namespace "production", and a role with access to it. Lifecycle rules for topics are
+# optional, because KafScale enforces retention itself (docs/guides/kubernetes.md).
 
 variable "bucket" {
   type    = string
@@ -7,12 +7,12 @@ variable "bucket" {
 }
 
 variable "oidc_provider_arn" {
-  description = "Of the Kubernetes cluster, whose accounts take on the role."
+  description = "The ARN of the OIDC provider of the Kubernetes cluster, whose service accounts assume the role."
   type        = string
 }
 
 variable "oidc_provider" {
-  description = "The same provider's address, without https://."
+  description = "The address of the same provider, without https://."
   type        = string
 }
 
@@ -28,8 +28,8 @@ resource "aws_s3_bucket_public_access_block" "kafscale_data" {
   restrict_public_buckets = true
 }
 
-# One rule a topic. No prefix may begin with another one, and none may be "production/": the shortest expiry that applies
-# to an object wins, and what begins with "production/~" must stay.
+# One rule per topic. No prefix may be the start of another, or be "production/", because the shortest expiry that
+# matches an object wins, and objects whose keys begin with "production/~" must not expire.
 resource "aws_s3_bucket_lifecycle_configuration" "kafscale" {
   bucket = aws_s3_bucket.kafscale_data.id
 

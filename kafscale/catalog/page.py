@@ -1,6 +1,6 @@
-"""Pages of a partition's catalog (``protos/kafscale/v1/catalog.proto``): what is in its segments, 64 of them to a page.
+"""Pages of a partition's catalog (``protos/kafscale/v1/catalog.proto``): descriptions of 64 segments per page.
 
-A page is derived from segments and only ever a hint. `parse_page` says what it holds, `misfit` whether that is the log.
+A page is derived from segments and only a hint. `parse_page` returns its content, `misfit` checks it against the log.
 """
 
 import struct
@@ -22,17 +22,17 @@ _TIMES = struct.Struct(">21xh4xqq")  # of a batch's header: attributes, first an
 
 
 class CorruptPage(CorruptData):
-    """Bytes that are no page of a catalog, or one that contradicts itself."""
+    """Bytes that are not a catalog page, or a page that is inconsistent."""
 
 
 def describe(data: Buffer, positions: Sequence[int], next_offset: int) -> CatalogSegment:
-    """What a page says of the segment file ``data``, whose batches begin at ``positions``. Only headers are read."""
+    """Return the description of the segment ``data``, whose batches begin at ``positions``. Reads only headers."""
     header = SegmentHeader.parse(data)
     oldest = newest = -1
     for position in positions:
         attributes, first, latest = _TIMES.unpack_from(data, position)
         newest = max(newest, latest)
-        # Where the broker stamped the batch, the producer's timestamps do not count.
+        # If the broker stamped the batch, the producer's timestamps do not count.
         first = latest if attributes & LOG_APPEND_TIME_BIT else first
         if first >= 0 and (oldest < 0 or first < oldest):
             oldest = first
@@ -49,12 +49,13 @@ def describe(data: Buffer, positions: Sequence[int], next_offset: int) -> Catalo
 
 
 def age_from(segment: CatalogSegment) -> int:
-    """From when a segment's age counts, in ms since 1970: its newest record, or where none has a time, its making."""
+    """Return the time from which a segment's age counts, in ms since 1970: its newest record's, or without timestamps
+    that of its creation."""
     return segment.max_timestamp if segment.max_timestamp >= 0 else segment.created_ms
 
 
 def build_page(partition: PartitionRef, epoch: int, segments: Sequence[CatalogSegment]) -> bytes:
-    """The page of consecutive committed segments; ``epoch`` is the owner's now. Raises CorruptPage where it is none."""
+    """Return the page of consecutive committed segments. ``epoch`` is the owner's current one. Raises CorruptPage."""
     content = CatalogContent(
         topic=partition.topic,
         topic_id=partition.topic_id,
@@ -70,7 +71,7 @@ def build_page(partition: PartitionRef, epoch: int, segments: Sequence[CatalogSe
 
 
 def parse_page(data: bytes) -> CatalogContent:
-    """What a stored page holds; its checksum and chain are right. Raises CorruptPage."""
+    """Return the content of a stored page, after verifying its checksum and chain. Raises CorruptPage."""
     try:
         page = CatalogPage.FromString(data)
         if page.format != FORMAT:
@@ -88,7 +89,7 @@ def parse_page(data: bytes) -> CatalogContent:
 
 
 def is_page(data: bytes) -> bool:
-    """Whether these bytes begin as a page does: format, checksum, content."""
+    """Return whether these bytes begin like a page: format, checksum, content."""
     return len(data) > 8 and (data[:3], data[7]) == (bytes((0x08, FORMAT, 0x15)), 0x1A)
 
 
@@ -98,20 +99,21 @@ def misfit(
     *,
     epochs: Sequence[tuple[int, int]],
     log_start: int,
-    committed_end: int,
+    high_watermark: int,
 ) -> str | None:
-    """Why a page does not tell of this log, or None: what it says of segments from ``log_start`` on can be believed.
+    """Return why a page does not describe this log. If None, its segments from ``log_start`` on can be trusted.
 
-    ``epochs`` is the epoch history as (epoch, first offset), ascending, read at the same revision as the end. A segment
-    belongs to the log if all of it lies where its epoch wrote: within an epoch an offset is given once.
+    ``epochs`` is the epoch history as (epoch, first offset), ascending, read at the same revision as the high
+    watermark. A segment belongs to the log if all its offsets were written in its epoch, as an epoch assigns each
+    offset only once.
     """
     if content.topic_id != partition.topic_id:
-        return "it is of another topic that had the name"
+        return "it belongs to another topic that had the same name"
     if (content.topic, content.partition) != (partition.topic, partition.partition):
-        return f"it is of {content.topic}-{content.partition}"
-    if content.segments[-1].next_offset > committed_end:
-        return f"it goes on to offset {content.segments[-1].next_offset}, the log ends at {committed_end}"
-    ends = [*(first for _, first in epochs[1:]), committed_end]
+        return f"it belongs to {content.topic}-{content.partition}"
+    if content.segments[-1].next_offset > high_watermark:
+        return f"it extends to offset {content.segments[-1].next_offset}, but the log ends at {high_watermark}"
+    ends = [*(first for _, first in epochs[1:]), high_watermark]
     stretches = {epoch: (first, end) for (epoch, first), end in zip(epochs, ends, strict=False)}
     for segment in content.segments:
         if segment.next_offset <= log_start:
@@ -130,10 +132,7 @@ def _fault(content: CatalogContent) -> str | None:
     expected = content.segments[0].base_offset
     for segment in content.segments:
         if not 0 <= expected == segment.base_offset < segment.next_offset:
-            return (
-                f"a segment with offsets {segment.base_offset} to {segment.next_offset - 1}, "
-                f"where {expected} comes next"
-            )
+            return f"a segment with offsets {segment.base_offset} to {segment.next_offset - 1}, but {expected} is next"
         if not (segment.size and segment.records and segment.epoch >= 0):
             return (
                 f"segment {segment.base_offset} has {segment.size} bytes, {segment.records} records, "

@@ -1,4 +1,4 @@
-"""Topic objects: what the metadata store says of a topic, kept beside its segments, so that the bucket alone can tell.
+"""Topic objects: copies of the topics' metadata in the bucket, from which topics can be restored without etcd.
 
 JSON, ``{namespace}/~topics/{topic}.json``::
 
@@ -14,8 +14,8 @@ JSON, ``{namespace}/~topics/{topic}.json``::
       "metadata_revision": 17
     }
 
-``configs`` holds what was set, without defaults; ``log_starts`` one offset per partition. ``metadata_revision`` is the
-metadata store's when all of this was read: what has a lower one is older.
+``configs`` holds the configs that were set, without defaults; ``log_starts`` one offset per partition.
+``metadata_revision`` is that of the metadata store when all of this was read: objects with a lower one are older.
 """
 
 import json
@@ -32,12 +32,12 @@ _MOST_PARTITIONS = 1_000_000
 
 
 class CorruptTopicObject(CorruptData):
-    """Bytes that are no topic object."""
+    """Bytes that are not a topic object."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicObject:
-    """``id``: 16 bytes, RFC 4122 order."""
+    """A topic object. ``id`` is 16 bytes in RFC 4122 order."""
 
     name: str
     id: bytes
@@ -52,11 +52,11 @@ class TopicObject:
         return len(self.log_starts)
 
     def same_as(self, other: "TopicObject") -> bool:
-        """Whether both say the same, be it of different revisions."""
+        """Return whether both are equal except for their revisions."""
         return replace(self, metadata_revision=0) == replace(other, metadata_revision=0)
 
     def encode(self) -> bytes:
-        """As it is stored."""
+        """Return the stored form."""
         fields = {
             "format": FORMAT,
             "name": self.name,
@@ -72,7 +72,7 @@ class TopicObject:
 
 
 def parse_topic_object(data: bytes) -> TopicObject:
-    """Raises CorruptTopicObject, which says what is wrong."""
+    """Parse a topic object. Raises CorruptTopicObject, which describes the fault."""
     try:
         fields = json.loads(data)
     except (UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
@@ -83,17 +83,17 @@ def parse_topic_object(data: bytes) -> TopicObject:
     if not 1 <= len(log_starts) <= _MOST_PARTITIONS or _number(fields, "partitions") != len(log_starts):
         raise CorruptTopicObject(f"{fields['partitions']} partitions, but {len(log_starts)} log starts")
     if not all(_is_number(start) for start in log_starts):
-        raise CorruptTopicObject("a log start is no offset")
+        raise CorruptTopicObject("a log start is not an offset")
     configs = _field(fields, "configs", dict)
     if not all(isinstance(value, str) for value in configs.values()):
-        raise CorruptTopicObject("the value of a config is no text")
+        raise CorruptTopicObject("the value of a config is not a string")
     name = _field(fields, "name", str)
     if not paths.is_topic_name(name):
-        raise CorruptTopicObject(f"{name!r} is no topic name")
+        raise CorruptTopicObject(f"{name!r} is not a valid topic name")
     try:
         topic_id = UUID(_field(fields, "id", str)).bytes
     except ValueError as error:
-        raise CorruptTopicObject(f"{fields['id']!r} is no id") from error
+        raise CorruptTopicObject(f"{fields['id']!r} is not a valid id") from error
     return TopicObject(
         name=name,
         id=topic_id,
@@ -108,14 +108,14 @@ def parse_topic_object(data: bytes) -> TopicObject:
 def _field(fields: Mapping[str, Any], name: str, kind: type) -> Any:
     found = fields.get(name)
     if not isinstance(found, kind):
-        raise CorruptTopicObject(f"{name} is missing or no {kind.__name__}")
+        raise CorruptTopicObject(f"{name} is missing or not a {kind.__name__}")
     return found
 
 
 def _number(fields: Mapping[str, Any], name: str) -> int:
     found = fields.get(name)
     if not _is_number(found):
-        raise CorruptTopicObject(f"{name} is missing or no number")
+        raise CorruptTopicObject(f"{name} is missing or not a number")
     return found
 
 

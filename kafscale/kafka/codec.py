@@ -1,7 +1,7 @@
-"""Every API that is not on the hot path, through kio's schemas; and its list of APIs, versions and header forms.
+"""Encoding and decoding of the APIs that are not on the hot path, by kio's schemas.
 
-A reply is described once, as an object that has the fields of all versions (kio's names); `encode_response` takes from
-it those that the version has. Values are plain: error codes and times in ms are integers, topic ids 16 bytes.
+A reply is described once, as an object with the fields of all versions (kio's names), and `encode_response` takes those
+of the version. Values are plain: error codes and times in ms are integers, topic ids 16 bytes.
 """
 
 import io
@@ -24,13 +24,13 @@ from kafscale.kafka.wire import DECODE_ERRORS
 
 NO_TOPIC_ID = bytes(16)
 
-# Versions that Kafka 4 dropped and this system speaks: none of them flexible.
+# Versions that Kafka 4 dropped but KafScale supports. None of them is flexible.
 _LEGACY = {0: range(3), 2: range(1), 19: range(2), 20: range(1), 23: range(2)}
 
 
 @cache
 def is_flexible(api_key: int, version: int) -> bool:
-    """Whether the API's version has tagged fields; a version above all known ones has what the newest has."""
+    """Return whether the API's version has tagged fields. A version above all known ones is treated as the newest."""
     name = api_key_map.get(api_key)
     if name is None or version in _LEGACY.get(api_key, ()):
         return False
@@ -41,15 +41,15 @@ def is_flexible(api_key: int, version: int) -> bool:
 
 
 def decode_request(api_key: int, version: int, body: memoryview) -> Any:
-    """The request as kio's entity of this version. Raises CorruptData."""
+    """Decode the request into kio's entity of this version. Raises CorruptData."""
     try:
         return entity_reader(load_request_schema(api_key, version))(body, 0)[0]
     except (*DECODE_ERRORS, ValueError, OverflowError) as error:
-        raise CorruptData(f"a {api_key_map[api_key]} v{version} request does not decode: {error}") from error
+        raise CorruptData(f"a {api_key_map[api_key]} v{version} request cannot be decoded: {error}") from error
 
 
 def encode_response(api_key: int, version: int, reply: object) -> bytes:
-    """The body of a response; ``reply`` has at least the fields that this version has and that have no default."""
+    """Encode a response body. ``reply`` must have all fields of this version that have no default."""
     narrow, write = _response_writer(api_key, version)
     buffer = io.BytesIO()
     write(buffer, narrow(reply))
@@ -64,7 +64,7 @@ def _response_writer(api_key: int, version: int) -> tuple[Callable[[Any], Any], 
 
 @cache
 def _narrower(schema: Any) -> Callable[[Any], Any]:
-    """A function that makes an entity of ``schema`` from an object with fields of the same names."""
+    """Return a function that converts an object with fields of the same names to an entity of ``schema``."""
     plan = [
         (field.name, _converter(field.type, field.metadata.get("kafka_type")), field.default is not MISSING)
         for field in fields(schema)
@@ -86,7 +86,7 @@ def _narrower(schema: Any) -> Callable[[Any], Any]:
 
 
 def _converter(annotation: Any, kafka_type: str | None) -> Callable[[Any], Any] | None:
-    """How a plain value becomes the entity's; None: it is the same."""
+    """Return the conversion from a plain value to the entity's, or None if they are the same."""
     for inner in (annotation, *get_args(annotation)):
         elements = get_args(inner)
         if len(elements) == 2 and elements[1] is Ellipsis:

@@ -1,9 +1,9 @@
 """One Kafka connection without IO: bytes in, requests out; replies in, bytes out in the order of the requests.
 
-Two rules hold. A frame is at most ``max_request_bytes``, known before its body is kept. Every request takes a slot in a
-queue when it is pulled, and only what stands at the head of the queue leaves, so work may overlap and end in any order;
-a request that is never answered (acks=0) keeps its place and sends nothing. The queue has room for ``max_in_flight``
-requests, and for one more as long as they have less than ``max_in_flight_bytes``.
+A frame has at most ``max_request_bytes``, which is checked before its body is buffered. Every request takes a slot in a
+queue when it is pulled, and replies leave only from the head of the queue, so requests may be processed concurrently
+and complete in any order. A request without a reply (acks=0) keeps its slot but sends nothing. A request is pulled only
+while the queue has fewer than ``max_in_flight`` requests and less than ``max_in_flight_bytes``.
 
 Formats: https://kafka.apache.org/protocol#protocol_messages (request headers v0 to v2, response headers v0 and v1).
 """
@@ -27,21 +27,21 @@ _CONTROLLED_SHUTDOWN = 7
 
 
 def _nothing() -> None:
-    """A callback of nobody."""
+    """The ``on_ready`` callback after `close`."""
 
 
 def _nothing_of(_: "ReplySlot", __: int) -> None:
-    """A callback of nobody."""
+    """The ``on_reply`` callback after `close`."""
 
 
 class ProtocolError(CorruptData):
-    """The client broke the framing or a header; nothing can be answered, the connection has to close."""
+    """The client violated the framing or a header. No reply is possible and the connection must be closed."""
 
 
 class ReplySlot:
-    """The place of one request in the order of replies. It is completed once, or abandoned with its connection.
+    """The slot of a request in the order of replies. It is completed once, or abandoned with its connection.
 
-    ``received_at`` is the shell's to set and to use.
+    ``received_at`` is set and used only by the shell.
     """
 
     __slots__ = (
@@ -68,7 +68,7 @@ class ReplySlot:
         self.done = False
 
     def reply(self, body: Sequence[Buffer]) -> None:
-        """Answer with the pieces of a response body, none of which is copied."""
+        """Reply with the pieces of a response body, without copying them."""
         size = sum(map(len, body))
         if self._tagged_header:
             header = _REPLY_WITH_TAGS.pack(size + 5, self._correlation_id, 0)
@@ -77,12 +77,12 @@ class ReplySlot:
         self._complete((header, *body))
 
     def skip(self) -> None:
-        """The request has no reply (acks=0); those behind it may leave."""
+        """Complete the request without a reply (acks=0), so that replies behind it may be sent."""
         self._complete(())
 
     def _complete(self, buffers: Sequence[Buffer]) -> None:
         if self.done:
-            raise RuntimeError("this request has been answered already")
+            raise RuntimeError("this request has already been answered")
         self.buffers = buffers
         self.done = True
         self._connection.slot_done(self)
@@ -90,7 +90,7 @@ class ReplySlot:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One request: its header, its undecoded body and the slot for its reply."""
+    """A request: its header, its undecoded body and the slot for its reply."""
 
     api_key: int
     api_version: int
@@ -101,10 +101,10 @@ class Request:
 
 
 class KafkaConnection:
-    """``flexible(api_key, version)`` says whether the API's version has tagged fields, which its headers follow.
+    """One connection. ``flexible(api_key, version)`` returns whether the version and its headers have tagged fields.
 
-    ``on_reply`` is called with the slot and the size of every reply as it is made, ``on_ready`` when there is something
-    to send, or room for another request, that was not there before.
+    ``on_reply`` is called with the slot and the size of every reply as it is made, ``on_ready`` when there is new data
+    to send or new room for a request.
     """
 
     def __init__(
@@ -131,31 +131,31 @@ class KafkaConnection:
 
     @property
     def in_flight(self) -> int:
-        """Requests that were pulled and whose replies have not left."""
+        """The number of requests that were pulled and whose replies were not sent yet."""
         return len(self._slots)
 
     @property
     def at_limit(self) -> bool:
-        """No request may be pulled, nor more bytes read, before a reply has left."""
+        """Whether no request may be pulled, and no more bytes read, until a reply has been sent."""
         return len(self._slots) >= self._max_in_flight or self._in_flight_bytes >= self._max_in_flight_bytes
 
     @property
     def bytes_missing(self) -> int:
-        """How many bytes the frame that is on its way still needs, as far as that is known."""
+        """The number of bytes that the incomplete frame still needs, as far as known."""
         return self._partial_needs - len(self._partial)
 
     @property
     def arriving(self) -> int:
-        """Bytes in all of a frame of which a part has come, as far as that is known; 0: none has."""
+        """The total bytes of the incomplete frame, as far as known. 0 if there is none."""
         return self._partial_needs if self._partial else 0
 
     @property
     def arrived(self) -> int:
-        """Bytes of that part."""
+        """The number of bytes of the incomplete frame that have arrived."""
         return len(self._partial)
 
     def receive_data(self, data: bytes) -> None:
-        """Take what was read from the peer. Raises ProtocolError for a negative or excessive frame size."""
+        """Process bytes read from the peer. Raises ProtocolError for a negative or excessive frame size."""
         view = memoryview(data)
         position = 0
         end = len(data)
@@ -172,17 +172,17 @@ class KafkaConnection:
             self._partial += view[position:]
 
     def next_request(self) -> Request | None:
-        """The next whole request, with its slot taken; None when more bytes, or replies, are needed first."""
+        """Return the next complete request with its slot, or None if more bytes or replies are needed first."""
         if not self._frames or self.at_limit:
             return None
         frame = self._frames.popleft()
         try:
             return self._parse(frame)
         except DECODE_ERRORS as error:
-            raise ProtocolError(f"a request header is cut short: {error}") from error
+            raise ProtocolError(f"a request header is truncated: {error}") from error
 
     def data_to_send(self) -> list[Buffer]:
-        """The replies that are ready and in turn, as pieces; they count as sent."""
+        """Return, as pieces, the replies that are ready in order. They count as sent."""
         buffers: list[Buffer] = []
         slots = self._slots
         while slots and slots[0].done:
@@ -192,20 +192,20 @@ class KafkaConnection:
         return buffers
 
     def close(self) -> None:
-        """Let go of everything at once, which reference cycles with slots and callbacks would keep for long."""
+        """Release all buffers at once, because reference cycles with slots and callbacks would keep them alive."""
         self._on_ready, self._on_reply = _nothing, _nothing_of
         self._slots.clear()
         self._frames.clear()
         self._partial = bytearray()
 
     def slot_done(self, slot: ReplySlot) -> None:
-        """Called by a slot when it is completed."""
+        """Notify the connection that ``slot`` is completed. Called by the slot."""
         self._on_reply(slot, sum(map(len, slot.buffers)))
         if self._slots and self._slots[0] is slot:
             self._on_ready()
 
     def _feed_partial(self, view: memoryview, position: int) -> int:
-        """Add to the frame that began in earlier data; one copy of its bytes is made, whatever its size."""
+        """Add to the frame that began in earlier data. Its bytes are copied once, whatever its size."""
         taken = view[position : position + self.bytes_missing]
         self._partial += taken
         if len(self._partial) < self._partial_needs:
@@ -220,7 +220,7 @@ class KafkaConnection:
 
     def _frame_size(self, size: int) -> int:
         if not 0 <= size <= self._max_request_bytes:
-            raise ProtocolError(f"a request of {size} bytes, allowed are 0 to {self._max_request_bytes}")
+            raise ProtocolError(f"a request of {size} bytes, outside of 0 to {self._max_request_bytes}")
         return size
 
     def _parse(self, frame: memoryview) -> Request:
@@ -233,7 +233,7 @@ class KafkaConnection:
             position = _HEADER_WITH_CLIENT.size
             if length >= 0:
                 if position + length > len(frame):
-                    raise ProtocolError("a client id runs past the end of its request")
+                    raise ProtocolError("a client id extends past the end of its request")
                 client_id = str(frame[position : position + length], "utf-8", "replace")
                 position += length
         if flexible:

@@ -1,7 +1,7 @@
-"""Fetch (API key 1), versions 4 to 18, by hand: the hot path. Record bytes pass through as the pieces they came in.
+"""Hand-written codec of Fetch (API key 1), versions 4 to 18: the hot path. Record bytes are passed on without a copy.
 
-What each version changed on the wire: 5 adds the log start; 7 sessions; 9 the leader epoch; 11 the rack and the
-preferred replica; 12 flexible; 13 names topics by id; 15 moves the replica id into a tag; 16 to 18 add tags only.
+Changes on the wire: 5 adds the log start; 7 sessions; 9 the leader epoch; 11 the rack and the preferred replica; 12 is
+flexible; 13 identifies topics by id; 15 moves the replica id into a tag; 16 to 18 only add tags.
 Source: https://kafka.apache.org/protocol#The_Messages_Fetch.
 """
 
@@ -43,7 +43,7 @@ _CONSUMER = -1
 
 @dataclass(slots=True)
 class FetchPartition:
-    """``current_leader_epoch`` is -1 where the client does not say one."""
+    """``current_leader_epoch`` is -1 if the client does not send one."""
 
     index: int
     current_leader_epoch: int
@@ -53,7 +53,7 @@ class FetchPartition:
 
 @dataclass(slots=True)
 class FetchTopic:
-    """Named by ``name`` before version 13 and by ``topic_id`` (16 bytes) from there on; the other one is empty."""
+    """Identified by ``name`` before version 13 and by ``topic_id`` (16 bytes) since; the other one is empty."""
 
     name: str
     topic_id: bytes
@@ -62,7 +62,7 @@ class FetchTopic:
 
 @dataclass(slots=True)
 class FetchRequest:
-    """``forgotten``: the partitions that leave the session, each as name, topic id and index like those asked for."""
+    """``forgotten`` lists the partitions to remove from the session: name, topic id (as in `FetchTopic`) and index."""
 
     replica_id: int
     max_wait_ms: int
@@ -77,7 +77,7 @@ class FetchRequest:
 
 @dataclass(slots=True)
 class FetchResult:
-    """One partition's answer; ``records`` are pieces that follow one another in the log."""
+    """The result for a partition. ``records`` are consecutive pieces of the log."""
 
     index: int
     error_code: int = 0
@@ -94,11 +94,11 @@ class FetchTopicResults:
 
 
 def decode_request(body: memoryview, version: int) -> FetchRequest:
-    """The request in ``body``. Raises CorruptData."""
+    """Decode the request in ``body``. Raises CorruptData."""
     try:
         return _decode(body, version)
     except DECODE_ERRORS as error:
-        raise CorruptData(f"a Fetch v{version} request is cut short: {error}") from error
+        raise CorruptData(f"a Fetch v{version} request is truncated: {error}") from error
 
 
 def _decode(body: memoryview, version: int) -> FetchRequest:
@@ -158,7 +158,7 @@ def _decode_partition(body: memoryview, position: int, version: int) -> tuple[Fe
 
 
 def _read_topic(body: memoryview, position: int, version: int) -> tuple[str, bytes, int]:
-    """The name or the id, as the version has it, and where it ends."""
+    """Return the topic's name or id, depending on the version, and the position after it."""
     if version >= NAMES_BY_ID_FROM:
         return "", bytes(body[position : position + 16]), position + 16
     name, position = read_string(body, position, version >= FLEXIBLE_FROM)
@@ -189,9 +189,9 @@ def encode_response(
     session_id: int = 0,
     aborted: int | None = None,
 ) -> list[Buffer]:
-    """The body of a Fetch response as pieces, records not copied; throttle time 0.
+    """Encode the body of a Fetch response as pieces, without copying records. The throttle time is 0.
 
-    ``aborted`` is the number of aborted transactions to tell of: None (null) or 0, as there are no transactions.
+    ``aborted`` is the number of aborted transactions: None (null) or 0, because there are no transactions.
     """
     flexible = version >= FLEXIBLE_FROM
     pieces: list[Buffer] = []

@@ -1,8 +1,8 @@
-"""The versions that Kafka 4 dropped and kio lacks: ListOffsets 0, CreateTopics 0 and 1, DeleteTopics 0,
+"""API versions that Kafka 4 dropped and kio lacks: ListOffsets 0, CreateTopics 0 and 1, DeleteTopics 0,
 OffsetForLeaderEpoch 0 and 1.
 
-(Produce 0 to 2 are in ``produce.py``.) Requests decode into objects with kio's field names, so that a handler reads
-old and new versions alike; replies are read from objects with the same names. None of these versions is flexible.
+Produce 0 to 2 are in ``produce.py``. Requests are decoded into objects with kio's field names, so that handlers treat
+old and new versions alike; replies are encoded from objects with the same names. None of these versions is flexible.
 Source: the message definitions of Kafka 3.9, ``clients/src/main/resources/common/message``.
 """
 
@@ -100,7 +100,7 @@ class OffsetForLeaderEpochRequest:
 
 
 class _Cursor:
-    """A position in a request, moved on by every read."""
+    """A position in a request, which every read advances."""
 
     __slots__ = ("_body", "_position")
 
@@ -138,7 +138,7 @@ class _Cursor:
 
 
 def decode_list_offsets(body: memoryview, version: int) -> ListOffsetsRequest:
-    """ListOffsets version 0. Raises CorruptData, as all decoders here."""
+    """Decode ListOffsets version 0. Raises CorruptData, like all decoders here."""
     cursor = _Cursor(body)
     try:
         replica_id = cursor.int32()
@@ -148,12 +148,12 @@ def decode_list_offsets(body: memoryview, version: int) -> ListOffsetsRequest:
             partitions = [ListOffsetsPartition(cursor.int32(), cursor.int64(), cursor.int32()) for _ in cursor.items()]
             topics.append(ListOffsetsTopic(name, partitions))
     except DECODE_ERRORS as error:
-        raise CorruptData(f"a ListOffsets v{version} request is cut short: {error}") from error
+        raise CorruptData(f"a ListOffsets v{version} request is truncated: {error}") from error
     return ListOffsetsRequest(replica_id, topics)
 
 
 def encode_list_offsets(topics: Sequence[Any]) -> bytes:
-    """``topics`` have name and partitions; those partition_index, error_code and old_style_offsets."""
+    """Encode ``topics`` with name and partitions, which have partition_index, error_code and old_style_offsets."""
     out = bytearray(array_length(len(topics), _FLEXIBLE))
     for topic in topics:
         out += string(topic.name, _FLEXIBLE) + array_length(len(topic.partitions), _FLEXIBLE)
@@ -166,7 +166,7 @@ def encode_list_offsets(topics: Sequence[Any]) -> bytes:
 
 
 def decode_create_topics(body: memoryview, version: int) -> CreateTopicsRequest:
-    """CreateTopics versions 0 and 1; 1 added validate_only."""
+    """Decode CreateTopics versions 0 and 1. Version 1 added validate_only."""
     cursor = _Cursor(body)
     try:
         topics = []
@@ -180,12 +180,12 @@ def decode_create_topics(body: memoryview, version: int) -> CreateTopicsRequest:
         timeout = timedelta(milliseconds=cursor.int32())
         validate_only = bool(cursor.int8()) if version >= 1 else False
     except DECODE_ERRORS as error:
-        raise CorruptData(f"a CreateTopics v{version} request is cut short: {error}") from error
+        raise CorruptData(f"a CreateTopics v{version} request is truncated: {error}") from error
     return CreateTopicsRequest(topics, timeout, validate_only)
 
 
 def encode_create_topics(topics: Sequence[Any], version: int) -> bytes:
-    """``topics`` have name, error_code and, for version 1, error_message."""
+    """Encode ``topics`` with name, error_code and, for version 1, error_message."""
     out = bytearray(array_length(len(topics), _FLEXIBLE))
     for topic in topics:
         out += string(topic.name, _FLEXIBLE) + INT16.pack(topic.error_code)
@@ -195,17 +195,17 @@ def encode_create_topics(topics: Sequence[Any], version: int) -> bytes:
 
 
 def decode_delete_topics(body: memoryview, version: int) -> DeleteTopicsRequest:
-    """DeleteTopics version 0, which is 1 on the wire; only the reply's throttle time came later."""
+    """Decode DeleteTopics version 0, which is like 1 on the wire. Only the reply's throttle time was added later."""
     cursor = _Cursor(body)
     try:
         names = [cursor.string() for _ in cursor.items()]
         return DeleteTopicsRequest(names, timedelta(milliseconds=cursor.int32()))
     except DECODE_ERRORS as error:
-        raise CorruptData(f"a DeleteTopics v{version} request is cut short: {error}") from error
+        raise CorruptData(f"a DeleteTopics v{version} request is truncated: {error}") from error
 
 
 def encode_delete_topics(responses: Sequence[Any]) -> bytes:
-    """``responses`` have name and error_code."""
+    """Encode ``responses`` with name and error_code."""
     out = bytearray(array_length(len(responses), _FLEXIBLE))
     for response in responses:
         out += string(response.name, _FLEXIBLE) + INT16.pack(response.error_code)
@@ -213,7 +213,7 @@ def encode_delete_topics(responses: Sequence[Any]) -> bytes:
 
 
 def decode_offset_for_leader_epoch(body: memoryview, version: int) -> OffsetForLeaderEpochRequest:
-    """OffsetForLeaderEpoch versions 0 and 1, whose requests are the same."""
+    """Decode OffsetForLeaderEpoch versions 0 and 1, whose requests are the same."""
     cursor = _Cursor(body)
     try:
         topics = []
@@ -222,12 +222,12 @@ def decode_offset_for_leader_epoch(body: memoryview, version: int) -> OffsetForL
             partitions = [OffsetForLeaderPartition(cursor.int32(), cursor.int32()) for _ in cursor.items()]
             topics.append(OffsetForLeaderTopic(name, partitions))
     except DECODE_ERRORS as error:
-        raise CorruptData(f"an OffsetForLeaderEpoch v{version} request is cut short: {error}") from error
+        raise CorruptData(f"an OffsetForLeaderEpoch v{version} request is truncated: {error}") from error
     return OffsetForLeaderEpochRequest(topics)
 
 
 def encode_offset_for_leader_epoch(topics: Sequence[Any], version: int) -> bytes:
-    """``topics`` have topic and partitions; those error_code, partition, leader_epoch (version 1) and end_offset."""
+    """Encode ``topics`` with topic and partitions: error_code, partition, leader_epoch (version 1) and end_offset."""
     out = bytearray(array_length(len(topics), _FLEXIBLE))
     for topic in topics:
         out += string(topic.topic, _FLEXIBLE) + array_length(len(topic.partitions), _FLEXIBLE)

@@ -1,8 +1,8 @@
-"""Produce (API key 0), versions 0 to 13, by hand: the hot path, and versions 0 to 2, which Kafka 4 has dropped.
+"""Hand-written codec of Produce (API key 0), versions 0 to 13, as it is a hot path and kio lacks versions 0 to 2.
 
-What each version changed on the wire: 1 adds the throttle time; 2 the append time in the reply; 3 the transactional id;
-5 the log start in the reply; 8 record errors and a message in the reply; 9 flexible; 10 leader hints (tagged, never
-sent here); 13 names topics by id. Source: https://kafka.apache.org/protocol#The_Messages_Produce.
+Changes on the wire: 1 adds the throttle time; 2 the append time in the reply; 3 the transactional id; 5 the log start
+in the reply; 8 record errors and a message in the reply; 9 is flexible; 10 adds leader hints (tagged, never sent here);
+13 identifies topics by id. Source: https://kafka.apache.org/protocol#The_Messages_Produce.
 """
 
 import struct
@@ -37,7 +37,7 @@ _RESULT_V0 = struct.Struct(">ihq")
 
 @dataclass(slots=True)
 class ProducePartition:
-    """``records`` is a view of the request's own bytes; None for null."""
+    """``records`` is a view of the request's bytes, or None for null."""
 
     index: int
     records: memoryview | None
@@ -45,7 +45,7 @@ class ProducePartition:
 
 @dataclass(slots=True)
 class ProduceTopic:
-    """Named by ``name`` before version 13 and by ``topic_id`` (16 bytes) from there on; the other one is empty."""
+    """Identified by ``name`` before version 13 and by ``topic_id`` (16 bytes) since; the other one is empty."""
 
     name: str
     topic_id: bytes
@@ -62,7 +62,7 @@ class ProduceRequest:
 
 @dataclass(slots=True)
 class ProduceResult:
-    """One partition's answer. Times are ms since 1970, -1: not stamped by the log."""
+    """The result for a partition. ``log_append_time_ms`` is in ms since 1970, or -1 if the log sets no timestamps."""
 
     index: int
     error_code: int = 0
@@ -71,7 +71,7 @@ class ProduceResult:
     log_start_offset: int = -1
     error_message: str | None = None
     record_errors: Sequence[tuple[int, str]] = ()
-    """Places in the batch, from 0, each with what is wrong there."""
+    """0-based positions of records in the batch, each with an error message."""
 
 
 @dataclass(slots=True)
@@ -82,11 +82,11 @@ class ProduceTopicResults:
 
 
 def decode_request(body: memoryview, version: int) -> ProduceRequest:
-    """The request in ``body``. Raises CorruptData."""
+    """Decode the request in ``body``. Raises CorruptData."""
     try:
         return _decode(body, version)
     except DECODE_ERRORS as error:
-        raise CorruptData(f"a Produce v{version} request is cut short: {error}") from error
+        raise CorruptData(f"a Produce v{version} request is truncated: {error}") from error
 
 
 def _decode(body: memoryview, version: int) -> ProduceRequest:
@@ -119,7 +119,7 @@ def _decode(body: memoryview, version: int) -> ProduceRequest:
             if length >= 0:
                 end = position + length
                 if end > len(body):
-                    raise CorruptData("records run past the end of their request")
+                    raise CorruptData("records extend past the end of their request")
                 records = body[position:end]
                 position = end
             if flexible:
@@ -134,7 +134,7 @@ def _decode(body: memoryview, version: int) -> ProduceRequest:
 
 
 def encode_response(topics: Sequence[ProduceTopicResults], version: int) -> list[Buffer]:
-    """The body of a Produce response, as one piece; the throttle time is 0."""
+    """Encode the body of a Produce response as one piece. The throttle time is 0."""
     flexible = version >= FLEXIBLE_FROM
     parts = [array_length(len(topics), flexible)]
     for topic in topics:

@@ -1,7 +1,7 @@
-"""Requests read by kio's schemas, with bounds: the entities are kio's own, only the reading is not.
+"""Reads requests by kio's schemas into kio's entities, with bounds that kio's own reader lacks.
 
-kio's native reader makes room for as many array items as a request claims to have, so six bytes from any client abort
-the process. Here an array is never longer than the bytes that are left.
+kio's native reader allocates as many array items as a request claims to have, so six bytes from any client can abort
+the process. Here, an array never has more items than there are bytes left.
 """
 
 from collections.abc import Callable
@@ -25,7 +25,7 @@ _NO_ID = bytes(16)
 
 @cache
 def entity_reader(schema: type) -> Reader:
-    """Reads one entity of ``schema`` at a position; raises CorruptData or one of `wire.DECODE_ERRORS`."""
+    """Return a reader of ``schema``'s entities, which raises CorruptData or one of `wire.DECODE_ERRORS`."""
     make = cast(Callable[..., Any], schema)
     flexible: bool = cast(Any, schema).__flexible__
     plain: list[tuple[str, Reader]] = []
@@ -80,7 +80,7 @@ def _array_reader(item: Reader, flexible: bool, nullable: bool) -> Reader:
             position += 4
         if length < 0:
             if not nullable:
-                raise CorruptData("null where an array is needed")
+                raise CorruptData("an array is null")
             return None, position
         if length > len(body) - position:
             raise CorruptData("an array is longer than its request")
@@ -102,7 +102,7 @@ def _sized_reader(kafka_type: str, flexible: bool, nullable: bool) -> Reader:
             (length,) = INT32.unpack_from(body, position)
             position += 4
         if length > len(body) - position:
-            raise CorruptData("bytes run past the end of their request")
+            raise CorruptData("bytes extend past the end of their request")
         return (bytes(body[position : position + length]), position + length) if length >= 0 else (None, position)
 
     def read_string(body: memoryview, position: int) -> tuple[str | None, int]:
@@ -113,7 +113,7 @@ def _sized_reader(kafka_type: str, flexible: bool, nullable: bool) -> Reader:
     def read_present(body: memoryview, position: int) -> tuple[Any, int]:
         value, position = read(body, position)
         if value is None:
-            raise CorruptData("null where a value is needed")
+            raise CorruptData("a value is null")
         return value, position
 
     return read if nullable else read_present
@@ -141,7 +141,7 @@ _SHORTEST_MS, _LONGEST_MS = timedelta.min // _MILLISECOND, timedelta.max // _MIL
 
 
 def _milliseconds(value: int) -> timedelta:
-    # 64 bits hold more than 2.7 million years, which is as good as for ever.
+    # timedelta holds 2.7 million years, less than 64 bits of milliseconds. That is as good as forever.
     return timedelta(milliseconds=min(max(value, _SHORTEST_MS), _LONGEST_MS))
 
 
@@ -157,6 +157,6 @@ _FIXED: dict[str, Reader] = {
     "error_code": _fixed(">h", ErrorCode),
     "timedelta_i32": _fixed(">i", _milliseconds),
     "timedelta_i64": _fixed(">q", _milliseconds),
-    "datetime_i64": _fixed(">q"),  # in replies only; -1 is none
+    "datetime_i64": _fixed(">q"),  # only in replies; -1 means none
     "uuid": _fixed(">16s", lambda raw: None if raw == _NO_ID else UUID(bytes=raw)),
 }

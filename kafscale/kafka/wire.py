@@ -1,7 +1,7 @@
-"""Kafka's wire primitives for the codecs written by hand: each reader takes a buffer and a position, and gives both on.
+"""Kafka's wire primitives for hand-written codecs. Readers take a buffer and a position, and return value and position.
 
-Formats: https://kafka.apache.org/protocol#protocol_types. Bounds are checked where slicing would hide them; what
-unpacking raises past the end of a buffer (`DECODE_ERRORS`) is translated once, by the decoder that was called.
+Formats: https://kafka.apache.org/protocol#protocol_types. Bounds are checked where slicing would hide an overrun.
+`DECODE_ERRORS`, which unpacking raises past the end of a buffer, are translated once, by the top-level decoder.
 """
 
 import struct
@@ -20,7 +20,7 @@ _MAX_VARINT_SHIFT = 28
 
 
 def read_uvarint(buffer: Buffer, position: int) -> tuple[int, int]:
-    """An unsigned varint of at most five bytes."""
+    """Read an unsigned varint of at most five bytes."""
     value = buffer[position]
     position += 1
     if value < 0x80:
@@ -39,10 +39,10 @@ def read_uvarint(buffer: Buffer, position: int) -> tuple[int, int]:
 
 
 def read_string(buffer: Buffer, position: int, flexible: bool) -> tuple[str, int]:
-    """A string that may not be null."""
+    """Read a string that must not be null."""
     value, position = read_nullable_string(buffer, position, flexible)
     if value is None:
-        raise CorruptData("null where a string is needed")
+        raise CorruptData("a string is null")
     return value, position
 
 
@@ -57,12 +57,12 @@ def read_nullable_string(buffer: Buffer, position: int, flexible: bool) -> tuple
         return None, position
     end = position + length
     if end > len(buffer):
-        raise CorruptData("a string runs past the end of its request")
+        raise CorruptData("a string extends past the end of its request")
     return str(buffer[position:end], "utf-8"), end
 
 
 def read_array_length(buffer: Buffer, position: int, flexible: bool) -> tuple[int, int]:
-    """The length of an array that may not be null."""
+    """Read the length of an array that must not be null."""
     if flexible:
         length, position = read_uvarint(buffer, position)
         length -= 1
@@ -70,14 +70,14 @@ def read_array_length(buffer: Buffer, position: int, flexible: bool) -> tuple[in
         (length,) = INT32.unpack_from(buffer, position)
         position += 4
     if length < 0:
-        raise CorruptData("null where an array is needed")
+        raise CorruptData("an array is null")
     if length > len(buffer) - position:
         raise CorruptData("an array is longer than its request")
     return length, position
 
 
 def skip_tags(buffer: Buffer, position: int) -> int:
-    """The position behind a tagged-field section, whatever it holds."""
+    """Return the position after a tagged-field section, whatever its content."""
     count = buffer[position]
     if count == 0:
         return position + 1
@@ -87,14 +87,14 @@ def skip_tags(buffer: Buffer, position: int) -> int:
 
 
 def tags(buffer: Buffer, position: int) -> list[tuple[int, int, int]]:
-    """(tag, start of its value, end of its value) of a non-empty tagged-field section; the last end is its."""
+    """Return (tag, start, end of its value) of each field in a non-empty section, which ends with the last value."""
     count, position = read_uvarint(buffer, position)
     found = []
     for _ in range(count):
         tag, position = read_uvarint(buffer, position)
         size, position = read_uvarint(buffer, position)
         if position + size > len(buffer):
-            raise CorruptData("a tagged field runs past the end of its request")
+            raise CorruptData("a tagged field extends past the end of its request")
         found.append((tag, position, position + size))
         position += size
     return found

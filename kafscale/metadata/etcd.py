@@ -1,6 +1,7 @@
 """The metadata store that several processes share: etcd.
 
-What etcd promises is the interface; this adds fail-over between members, without repeating what may have been done.
+The interface has etcd's semantics. This module adds fail-over between members, and never repeats a transaction that may
+already have been applied.
 """
 
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -40,16 +41,16 @@ from kafscale.metadata.interface import (
 from kafscale.metadata.state import check_size
 
 _PAGE_KEYS = 512
-# etcd takes no value above 1.5 MiB: so many always fit in a message.
+# etcd accepts no value above 1.5 MiB, so a page of this size always fits in a message.
 _FEWEST_PAGE_KEYS = 32
 _MOST_LIMITS = 64
 
 
 @asynccontextmanager
 async def open_etcd(config: EtcdConfig, *, random: Callable[[], float]) -> AsyncIterator["EtcdMetadataStore"]:
-    """The store of ``config``; nothing is asked of etcd yet. ``random`` (0 to 1) spreads members and pauses.
+    """Open the store of ``config`` without contacting etcd yet. ``random`` (0 to 1) spreads members and pauses.
 
-    Raises ConfigError for TLS files that cannot be used.
+    Raises ConfigError if the TLS files cannot be used.
     """
     async with EtcdClient(config, random) as client:
         yield EtcdMetadataStore(client)
@@ -58,13 +59,13 @@ async def open_etcd(config: EtcdConfig, *, random: Callable[[], float]) -> Async
 class EtcdMetadataStore:
     """See `kafscale.metadata.interface.MetadataStore`.
 
-    Besides Unavailable, every method raises Refused: when etcd does not take the user, or the user may not do it.
+    Besides Unavailable, every method raises Refused if etcd rejects the user or the user lacks the permission.
     """
 
     def __init__(self, client: EtcdClient) -> None:
         self._client = client
         self.maintenance = EtcdMaintenance(client)
-        # Of prefixes whose values are too large for whole pages, until their last page is read.
+        # Page sizes of prefixes whose values are too large for full pages, until their last page is read.
         self._limits: dict[str, int] = {}
 
     async def get(self, key: str) -> KeyValue | None:
@@ -73,7 +74,7 @@ class EtcdMetadataStore:
 
     async def read_prefix(self, prefix: str) -> Snapshot:
         while True:
-            # Between two pages the revision of the first one may be compacted, or etcd restored from before it.
+            # Between two pages, the first page's revision may be compacted, or etcd restored to an earlier one.
             with suppress(Compacted):
                 return await self._read_pages(prefix)
 
@@ -90,7 +91,7 @@ class EtcdMetadataStore:
                 raise Compacted(str(error)) from error
             except ReplyTooLarge as error:
                 if limit <= _FEWEST_PAGE_KEYS:
-                    raise Refused(f"values larger than etcd's default limit allows: {error}") from error
+                    raise Refused(f"values exceed etcd's default size limit: {error}") from error
                 limit //= 4
                 self._keep_limit(prefix, limit)
                 continue
@@ -107,7 +108,7 @@ class EtcdMetadataStore:
         try:
             reply = await self._client.call(TXN, request, repeatable=reads_only)
         except ReplyTooLarge as error:
-            raise Unavailable(f"what the transaction read was lost: {error}") from error
+            raise Unavailable(f"the transaction's reply was lost: {error}") from error
         return txn_result(reply, then, otherwise)
 
     @asynccontextmanager
@@ -120,8 +121,8 @@ class EtcdMetadataStore:
 
     async def grant_lease(self, ttl_seconds: int) -> int:
         if ttl_seconds < 1:
-            raise ValueError("a lease lasts at least one second")
-        # One that was granted without an answer ends by itself.
+            raise ValueError("a lease must last at least one second")
+        # A lease that is granted but whose reply is lost simply expires.
         reply = await self._client.call(GRANT, pb.LeaseGrantRequest(TTL=ttl_seconds), repeatable=True)
         return reply.ID
 
@@ -144,13 +145,13 @@ class EtcdMetadataStore:
             await self.compact((await self.status()).revision)
 
     async def status(self) -> EtcdStatus:
-        """Of the member that is asked at present."""
+        """Return the status of the current member."""
         member = self._client.current
         return status_of(member.address, await self._client.call(STATUS, pb.StatusRequest(), repeatable=True))
 
     def _keep_limit(self, prefix: str, limit: int) -> None:
         if prefix not in self._limits and len(self._limits) == _MOST_LIMITS:
-            # Of a listing that was given up, most likely; else it finds its limit again.
+            # Most likely a listing that was abandoned. If it was not, it finds its limit again.
             del self._limits[next(iter(self._limits))]
         self._limits[prefix] = limit
 

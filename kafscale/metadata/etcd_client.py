@@ -1,6 +1,6 @@
-"""Calls to an etcd of several members: which one is asked, when a call is repeated elsewhere, and the user's token.
+"""Calls to an etcd cluster: chooses the member, decides which calls are repeated elsewhere, and keeps the auth token.
 
-All calls and watches go to one member, the *current* one, until it does not answer; then to the next in turn.
+All calls and watches go to one member, the *current* one. If it does not answer, the next member becomes current.
 """
 
 import itertools
@@ -25,22 +25,22 @@ from kafscale.rpc.tls import RpcTls
 Q = TypeVar("Q", bound=Message)
 A = TypeVar("A", bound=Message)
 
-# etcd hangs up on clients that ping more often than every 5 seconds, or on an idle connection.
+# etcd disconnects clients that ping more often than every 5 seconds, or while the connection is idle.
 _KEEPALIVE_SECONDS = 6.0
 _LONGEST_BACKOFF_SECONDS = 1.0
 _FIRST_PAUSE_SECONDS = 0.05
 _LONGEST_PAUSE_SECONDS = 0.5
-# A caller that gave a call up after so long had no answer: the member is left as if the time were out.
+# If a caller cancels a call after this long, the client leaves the member, as after a timeout.
 _SILENCE_SECONDS = 1.0
-# A member that is cut off from the others says so, instead of waiting for them.
+# With this metadata, a member without a leader returns an error instead of waiting for one.
 _NEEDS_LEADER = ("hasleader", "true")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EtcdConfig:
-    """``endpoints``: each a ``host:port``. ``username``: empty: without authentication. ``tls``: None: plaintext.
+    """``endpoints`` are ``host:port`` each. An empty ``username`` means no authentication; ``tls`` None, plaintext.
 
-    ``timeout_seconds``: for one operation, whatever number of members it takes.
+    ``timeout_seconds`` is the time limit of one operation, however many members it tries.
     """
 
     endpoints: tuple[str, ...]
@@ -51,21 +51,21 @@ class EtcdConfig:
 
 
 class Pauses:
-    """Pauses between attempts, growing up to half a second, each shortened by up to a half by ``random`` (0 to 1)."""
+    """Pauses between attempts, which grow up to half a second. ``random`` (0 to 1) shortens each by up to half."""
 
     def __init__(self, random: Callable[[], float]) -> None:
         self._random = random
         self._longest = _FIRST_PAUSE_SECONDS
 
     def next(self) -> float:
-        """Seconds."""
+        """Return the next pause in seconds."""
         longest, self._longest = self._longest, min(self._longest * 2, _LONGEST_PAUSE_SECONDS)
         return longest * (1 - self._random() / 2)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Member:
-    """One endpoint; ``waiting`` are the scopes of who waits for messages of it."""
+    """One endpoint. ``waiting`` holds the cancel scopes of the tasks that wait for its messages."""
 
     address: str
     channel: Channel
@@ -73,11 +73,11 @@ class Member:
 
 
 class EtcdClient:
-    """``random`` (0 to 1) chooses the first member and spreads pauses."""
+    """Calls etcd. ``random`` (0 to 1) chooses the first member and spreads pauses."""
 
     def __init__(self, config: EtcdConfig, random: Callable[[], float]) -> None:
         if not config.endpoints:
-            raise ConfigError("etcd: no endpoints are given")
+            raise ConfigError("etcd: no endpoints are configured")
         self._config = config
         self._random = random
         self._share = config.timeout_seconds / len(config.endpoints)
@@ -113,22 +113,23 @@ class EtcdClient:
 
     @property
     def members(self) -> list[Member]:
-        """All of them, in the order of the endpoints."""
+        """All members, in the order of the endpoints."""
         return self._members
 
     @property
     def token(self) -> str:
-        """The one in use; empty: none yet, or none needed."""
+        """The auth token in use. Empty if there is none yet or none is needed."""
         return self._token
 
     def pauses(self) -> Pauses:
         return Pauses(self._random)
 
     async def call(self, method: Method[Q, A], request: Q, *, repeatable: bool) -> A:
-        """The reply, within the configured time.
+        """Return the reply, within the configured time.
 
-        What certainly was not done is tried again, elsewhere; what may have been done only when it is ``repeatable``.
-        Raises Unavailable, Refused, and what `kafscale.metadata.etcd_errors` makes of a status, but no TokenRefused.
+        A request that certainly was not applied is retried on another member. One that may have been applied is
+        retried only if it is ``repeatable``. Raises Unavailable, Refused, and any error to which
+        `kafscale.metadata.etcd_errors` maps a status, except TokenRefused.
         """
         deadline = trio.current_time() + self._config.timeout_seconds
         pauses = self.pauses()
@@ -147,7 +148,7 @@ class EtcdClient:
                 if not repeatable and not isinstance(error, NotDone):
                     raise
                 failure = error
-            # All have been tried: the next round comes later.
+            # Pause only after all members have been tried.
             pause = pauses.next() if attempt % len(self._members) == 0 else 0
             if trio.current_time() + pause >= deadline:
                 raise Unavailable(f"etcd ({member.address}): {failure}") from failure
@@ -155,9 +156,9 @@ class EtcdClient:
         raise AssertionError("unreachable")
 
     async def ask(self, member: Member, method: Method[Q, A], request: Q, *, timeout: float | None = None) -> A:
-        """The reply of this member and no other, asked once. ``timeout``: None: a member's share of an operation's.
+        """Call only this member, once, and return its reply. Raises Unavailable, Refused.
 
-        Raises Unavailable, Refused.
+        Without ``timeout``, the limit is one member's share of an operation's timeout.
         """
         token = self._token
         metadata = await self.credentials(self._current)
@@ -168,37 +169,37 @@ class EtcdClient:
             raise Unavailable(f"etcd ({member.address}): {error}") from error
 
     async def credentials(self, member: Member, until: float = math.inf) -> Metadata:
-        """What goes with every call, after the password was sent where that is needed.
+        """Return the metadata to send with a call; authenticate first if necessary.
 
-        Raises NotDone, and Refused when etcd does not take the password.
+        Raises NotDone, and Refused if etcd rejects the password.
         """
         if not self._config.username:
             return (_NEEDS_LEADER,)
         if not self._token:
-            # Also when another call is sending the password, to a member that is silent.
+            # The limit also covers waiting for another call that authenticates at an unresponsive member.
             with trio.move_on_at(min(until, trio.current_time() + self._share)):
                 async with self._authenticating:
                     if not self._token and member is not self._current:
-                        # Whoever sent the password there has found it silent.
-                        raise NotDone(f"{member.address} was left")
+                        # The call that authenticated there got no answer.
+                        raise NotDone(f"{member.address} is no longer the current member")
                     if not self._token:
                         self._token = await self._authenticate(member)
             if not self._token:
-                raise NotDone("no answer to the password in time")
+                raise NotDone("authentication timed out")
         return (_NEEDS_LEADER, ("token", self._token))
 
     def renew_token(self, token: str, error: TokenRefused) -> None:
-        """``token`` was refused: the next call sends the password again, unless another call did so already.
+        """Discard ``token``, which etcd rejected, unless another call has already done so. The next call authenticates.
 
-        Raises Refused when there is no password to send.
+        Raises Refused if no user is configured.
         """
         if not self._config.username:
-            raise Refused(f"etcd wants a user and a password: {error}") from error
+            raise Refused(f"etcd requires a user and a password: {error}") from error
         if self._token == token:
             self._token = ""
 
     def leave(self, member: Member) -> None:
-        """``member`` does not answer: whoever asks from now on, or waits for its messages, goes to the next one."""
+        """Make the next member current because ``member`` does not answer, and wake the tasks that wait for it."""
         if member is self._current and len(self._members) > 1:
             self._current = next(self._turns)
             for scope in member.waiting:
@@ -206,7 +207,7 @@ class EtcdClient:
 
     @contextmanager
     def while_current(self, member: Member) -> Iterator[None]:
-        """What is done in here is cancelled, and its end reached, when ``member`` is or was left."""
+        """Run the block while ``member`` is current. Otherwise cancel it and continue after it."""
         with trio.CancelScope() as scope:
             if member is not self._current:
                 scope.cancel()
@@ -235,4 +236,4 @@ class EtcdClient:
         except Unavailable as error:
             raise NotDone(str(error)) from error
         except Refused as error:
-            raise Refused(f"etcd does not take user {user!r} and its password: {error}") from error
+            raise Refused(f"etcd rejects the user {user!r} or its password: {error}") from error

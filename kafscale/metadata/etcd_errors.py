@@ -1,4 +1,4 @@
-"""What etcd's statuses mean for a caller. The kinds of this module never leave the store."""
+"""Maps etcd's statuses to errors. The error classes of this module are internal to the store."""
 
 import grpc
 
@@ -7,28 +7,28 @@ from kafscale.metadata.interface import Compacted, LeaseNotFound, TooLarge
 
 
 class NotDone(Unavailable):
-    """The request did not reach etcd, or was turned away before anything was done: asking elsewhere repeats nothing."""
+    """The request did not reach etcd, or was rejected before it had any effect. It is safe to retry elsewhere."""
 
 
 class Full(Unavailable):
-    """etcd's database is full and takes no writes; another member cannot help."""
+    """etcd's database is full and accepts no writes. Retrying on another member does not help."""
 
 
 class TokenRefused(KafscaleError):
-    """The token ran out, is another etcd's, or is from before users were changed. Nothing was done."""
+    """The token expired, belongs to another etcd, or predates a change of users. The request had no effect."""
 
 
 class ReplyTooLarge(KafscaleError):
-    """More came than a message may hold."""
+    """The reply exceeds the maximum message size."""
 
 
 class FutureRevision(KafscaleError):
-    """The revision is not there yet."""
+    """The requested revision does not exist yet."""
 
 
-# By what etcd (or gRPC, of itself) says: codes alone do not tell these apart. The words are part of etcd's API, in
-# rpctypes/error.go.
-_SAID: dict[str, type[KafscaleError]] = {
+# Keyed by the message of etcd or gRPC, because status codes are ambiguous. etcd's messages are part of its API
+# (rpctypes/error.go).
+_MESSAGES: dict[str, type[KafscaleError]] = {
     "etcdserver: requested lease not found": LeaseNotFound,
     "etcdserver: mvcc: required revision has been compacted": Compacted,
     "etcdserver: mvcc: required revision is a future revision": FutureRevision,
@@ -56,8 +56,8 @@ _CODES: dict[grpc.StatusCode, type[KafscaleError]] = {
 
 
 def error_of(code: grpc.StatusCode, details: str) -> KafscaleError:
-    """The error of a call that ended with this status; what is not known leaves the outcome unknown."""
-    for said, kind in _SAID.items():
-        if said in details:
+    """Return the error for a call's final status. Unknown statuses become Unavailable: the outcome is unknown."""
+    for message, kind in _MESSAGES.items():
+        if message in details:
             return kind(details)
     return _CODES.get(code, Unavailable)(details or code.name)

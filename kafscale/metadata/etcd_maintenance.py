@@ -1,4 +1,4 @@
-"""What etcd's members say of their databases, and what is done to them one by one."""
+"""Status, defragmentation and alarms of etcd's members."""
 
 import re
 from collections.abc import Sequence
@@ -14,9 +14,9 @@ from kafscale.metadata.etcd_wire import ALARM, DEFRAGMENT, RANGE, STATUS
 from kafscale.metadata.interface import Compacted
 
 NOSPACE = "NOSPACE"
-"""The alarm of a database that has reached its quota: etcd takes no writes until it is disarmed."""
+"""The alarm of a database that has reached its quota. etcd accepts no writes until it is disarmed."""
 
-# One that runs longer goes on in etcd; the member's next status says what became of it.
+# A defragmentation that takes longer continues in etcd; the member's next status shows the result.
 _DEFRAGMENT_SECONDS = 120.0
 _ABSENT_KEY = b"\0"  # reading it costs next to nothing
 _ALARM = re.compile(r"alarm:\s*([A-Z]+)")
@@ -24,11 +24,11 @@ _ALARM = re.compile(r"alarm:\s*([A-Z]+)")
 
 @dataclass(frozen=True, slots=True)
 class EtcdStatus:
-    """What the member at ``address`` says of itself.
+    """The status that the member at ``address`` reports.
 
-    ``revision``: the newest it has. ``database_bytes``: its file, which the quota is about; it does not shrink.
-    ``quota_bytes``: 0 from releases before 3.6, negative where there is none. ``problems``: alarms, of all members,
-    and the lack of a leader.
+    ``revision`` is its newest. ``database_bytes`` is the size of its file, which the quota limits and which does not
+    shrink. ``quota_bytes`` is 0 before etcd 3.6 and negative without a quota. ``problems`` lists the alarms of all
+    members, and the lack of a leader.
     """
 
     address: str
@@ -42,7 +42,7 @@ class EtcdStatus:
 
     @property
     def alarms(self) -> tuple[str, ...]:
-        """One for each member that has raised it."""
+        """The names of raised alarms, once for each member that has raised one."""
         return tuple(found[1] for problem in self.problems if (found := _ALARM.search(problem)))
 
 
@@ -60,18 +60,18 @@ def status_of(address: str, reply: pb.StatusResponse) -> EtcdStatus:
 
 
 class EtcdMaintenance:
-    """Every method raises Unavailable and Refused; only users with etcd's root role may do more than look."""
+    """Maintenance calls. All methods raise Unavailable and Refused. Methods that change etcd need its root role."""
 
     def __init__(self, client: EtcdClient) -> None:
         self._client = client
 
     @property
     def members(self) -> int:
-        """How many there are, whether they answer or not."""
+        """The number of members, whether they answer or not."""
         return len(self._client.members)
 
     async def statuses(self) -> Sequence[EtcdStatus]:
-        """Of the members that answer, one at least."""
+        """Return the status of each member that answers, at least one."""
         found: list[EtcdStatus] = []
         failures: list[KafscaleError] = []
 
@@ -91,7 +91,7 @@ class EtcdMaintenance:
         return sorted(found, key=lambda status: status.address)
 
     async def is_compacted(self, revision: int) -> bool:
-        """Whether history is compacted beyond ``revision``, as far as this user may find out."""
+        """Return whether history is compacted beyond ``revision``. False if this user may not check."""
         try:
             await self._client.call(RANGE, pb.RangeRequest(key=_ABSENT_KEY, revision=revision), repeatable=True)
         except Compacted:
@@ -101,12 +101,12 @@ class EtcdMaintenance:
         return False
 
     async def defragment(self, address: str) -> None:
-        """Shrink the file of one member to what is in use; it answers nobody meanwhile."""
+        """Shrink the file of one member to the part in use. The member answers no requests meanwhile."""
         [member] = (member for member in self._client.members if member.address == address)
         await self._client.ask(member, DEFRAGMENT, pb.DefragmentRequest(), timeout=_DEFRAGMENT_SECONDS)
 
     async def disarm(self) -> None:
-        """Take back every member's alarm NOSPACE, and no other: etcd raises it again where it still holds."""
+        """Disarm the NOSPACE alarm, and no other, of all members. etcd raises it again if it still applies."""
         alarms = await self._client.call(ALARM, pb.AlarmRequest(action=pb.AlarmRequest.GET), repeatable=True)
         for raised in alarms.alarms:
             if raised.alarm == pb.NOSPACE:

@@ -1,20 +1,21 @@
-"""How full etcd is, as one process knows it: for its health and its metrics, and for what it does about it."""
+"""How full etcd is, as seen by one process: for its health, its metrics and its maintenance of etcd."""
 
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 
 from kafscale.metadata.etcd_maintenance import NOSPACE, EtcdStatus
-from kafscale.vitals import HEALTHY, Family, Finding, State, by_label, counter, gauge
+from kafscale.telemetry import HEALTHY, Family, Finding, State, by_label, counter, gauge
 
 _ALARMS = (NOSPACE, "CORRUPT")
 _REASONS = ("time", "size", "alarm")
 _WORRYING_SHARE = 0.6
-"""Of a quota, in use: compaction by size, which begins below it, does not help. An alert says the same."""
+"""The share of a quota in use from which health is degraded. Compaction by size begins below it, so it has not helped.
+An alert uses the same limit."""
 
 
 class EtcdSpace:
-    """``quota_bytes``: of members that do not tell theirs, or have none."""
+    """Space used by etcd. ``quota_bytes`` is the assumed quota of members that do not report one."""
 
     def __init__(self, quota_bytes: int, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._quota_bytes = quota_bytes
@@ -25,22 +26,22 @@ class EtcdSpace:
         self.defragmentations = 0
         self.disarmed = 0
         self.refused = ""
-        """Why etcd does not let this process compact; empty: it does, as far as is known."""
+        """etcd's reason for refusing this process's last compaction; empty if it was not refused."""
 
     def quota(self, member: EtcdStatus) -> int:
         return member.quota_bytes if member.quota_bytes > 0 else self._quota_bytes
 
     def share(self, member: EtcdStatus) -> float:
-        """How much of the quota is in use."""
+        """Return the share of the quota that is in use."""
         return member.database_bytes_in_use / self.quota(member)
 
     def file_share(self, member: EtcdStatus) -> float:
-        """How much of the quota the file has; at 1 it raises the alarm, whatever of it is in use."""
+        """Return the share of the quota that the file takes. At 1, etcd raises the alarm, even if little is in use."""
         return member.database_bytes / self.quota(member)
 
     @property
     def most_used(self) -> float:
-        """The share of the member that has most in use."""
+        """The largest share in use of any member."""
         return max(map(self.share, self.members), default=0.0)
 
     @property
@@ -64,8 +65,8 @@ class EtcdSpace:
         full = [member for member in self.members if self.share(member) >= _WORRYING_SHARE]
         if not full:
             return HEALTHY
-        said = ", ".join(f"{m.address} uses {self.share(m):.0%} of {self.quota(m)} bytes" for m in full)
-        return Finding(State.DEGRADED, said + why)
+        usage = ", ".join(f"{m.address} uses {self.share(m):.0%} of {self.quota(m)} bytes" for m in full)
+        return Finding(State.DEGRADED, usage + why)
 
     def families(self) -> list[Family]:
         return [

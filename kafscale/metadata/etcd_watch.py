@@ -1,7 +1,8 @@
-"""A watch on etcd that outlives connections and members: after a loss it goes on after the last revision seen.
+"""A watch on etcd that survives connections and members: it resumes after the last revision seen.
 
-An etcd that has not come so far was restored from older data: it would make those revisions anew, with other changes,
-and say nothing until then. So each stream begins with a linearizable read, which no lagging member answers too early.
+An etcd that has not reached that revision was restored from older data. It would assign those revisions again to other
+changes, and send nothing until then. So each stream begins with a linearizable read, which no lagging member can answer
+with an older revision.
 """
 
 from collections import deque
@@ -20,7 +21,7 @@ from kafscale.rpc.interface import MessageStream
 
 
 class EtcdWatch:
-    """See `kafscale.metadata.interface.Watch`; raises Unavailable only when the store was closed."""
+    """See `kafscale.metadata.interface.Watch`. Raises Unavailable only if the store was closed."""
 
     def __init__(self, client: EtcdClient, prefix: str, from_revision: int) -> None:
         self._client = client
@@ -38,7 +39,7 @@ class EtcdWatch:
         return self._ready.popleft()
 
     async def aclose(self) -> None:
-        """End it at etcd too."""
+        """Cancel the watch, also in etcd."""
         self._open = None
         await self._closing.aclose()
 
@@ -51,7 +52,7 @@ class EtcdWatch:
                     reply = await (await self._stream(member)).receive()
                     _check(reply)
                     return reply
-                # The member was left: the next one is asked at once.
+                # The member is no longer current: try the next one at once.
                 pause = 0.0
             except TokenRefused as error:
                 await self.aclose()
@@ -60,7 +61,7 @@ class EtcdWatch:
             except (Compacted, Refused, ReplyTooLarge) as error:
                 await self.aclose()
                 if isinstance(error, ReplyTooLarge):
-                    raise Compacted(f"more was missed than a message holds: {error}") from error
+                    raise Compacted(f"the missed changes exceed the maximum message size: {error}") from error
                 raise
             except Unavailable:
                 if self._client.closed:
@@ -71,7 +72,7 @@ class EtcdWatch:
             await trio.sleep(pause)
 
     async def _stream(self, member: Member) -> MessageStream[pb.WatchResponse]:
-        """The one that is open at ``member``, or a new one."""
+        """Return the open stream to ``member``, or a new one."""
         if self._open is None or self._member is not member:
             await self.aclose()
             await self._check_newest()
@@ -87,23 +88,25 @@ class EtcdWatch:
         return self._open
 
     async def _check_newest(self) -> None:
-        """Raises Compacted when etcd is older than what was seen of it."""
+        """Raise Compacted if etcd's revision is lower than one seen before."""
         key, range_end = self._range
         reply = await self._client.call(RANGE, pb.RangeRequest(key=key, range_end=range_end, limit=1), repeatable=True)
         if reply.header.revision < self._from_revision - 1:
-            raise Compacted(f"etcd is at {reply.header.revision} and was at {self._from_revision - 1}: it was restored")
+            raise Compacted(
+                f"etcd was restored: its revision is {reply.header.revision} and was {self._from_revision - 1}"
+            )
 
     def _take(self, reply: pb.WatchResponse) -> None:
         if reply.events:
             self._ready.extend(batches(reply.events))
             self._from_revision = reply.events[-1].kv.mod_revision + 1
         elif not reply.created:
-            # Progress: there was nothing for this watch up to here.
+            # A progress notification: no changes for this watch up to this revision.
             self._from_revision = max(self._from_revision, reply.header.revision + 1)
 
 
 def _check(reply: pb.WatchResponse) -> None:
     if reply.compact_revision:
-        raise Compacted(f"{reply.compact_revision} is the oldest revision that can be watched from")
+        raise Compacted(f"the oldest revision that can be watched is {reply.compact_revision}")
     if reply.canceled:
         raise error_of(grpc.StatusCode.UNKNOWN, reply.cancel_reason)

@@ -1,4 +1,4 @@
-"""etcd's methods, and the interface's values as its messages. Pure."""
+"""etcd's methods, and conversions between the interface's values and etcd's messages. Pure."""
 
 from collections.abc import Iterable, Sequence
 from itertools import groupby
@@ -33,8 +33,8 @@ DEFRAGMENT = method(_SERVICES["Maintenance"], "Defragment", pb.DefragmentRequest
 
 
 def prefix_range(prefix: str) -> tuple[bytes, bytes]:
-    """``key`` and ``range_end`` of all keys that begin with ``prefix``."""
-    # UTF-8 has no byte 0xff: the last one always has a successor.
+    """Return ``key`` and ``range_end`` for all keys that begin with ``prefix``."""
+    # UTF-8 has no byte 0xff, so the last byte always has a successor.
     key = prefix.encode()
     return (key, key[:-1] + bytes([key[-1] + 1])) if key else (b"\0", b"\0")
 
@@ -58,7 +58,7 @@ def txn_request(
 
 
 def txn_result(reply: pb.TxnResponse, then: Sequence[Operation], otherwise: Sequence[Operation]) -> TxnResult:
-    """Raises CorruptData when the reply does not fit the operations that were asked for."""
+    """Convert a reply. Raises CorruptData if it does not match the requested operations."""
     done = then if reply.succeeded else otherwise
     responses: Sequence[pb.ResponseOp] = reply.responses
     if _is_nested(then, otherwise):
@@ -78,7 +78,7 @@ def key_value(item: pb.KeyValue) -> KeyValue:
 
 
 def batches(events: Iterable[pb.Event]) -> list[tuple[Event, ...]]:
-    """The changes of each revision; etcd sends all of one revision in one message."""
+    """Group events by revision. etcd sends all events of a revision in one message."""
     return [
         tuple(
             Event(_key(event.kv), None if event.type == pb.Event.DELETE else key_value(event.kv), revision)
@@ -89,7 +89,7 @@ def batches(events: Iterable[pb.Event]) -> list[tuple[Event, ...]]:
 
 
 def _is_nested(*branches: Sequence[Operation]) -> bool:
-    """Whether the operations are done by transactions within the transaction, which compare nothing."""
+    """Return whether the operations are sent as nested transactions, which compare nothing."""
     return any(len(branch) > MAX_PLAIN for branch in branches)
 
 
@@ -111,5 +111,5 @@ def _request_op(operation: Operation) -> pb.RequestOp:
 
 
 def _key(item: pb.KeyValue) -> str:
-    # Keys of ours are ASCII; another's, seen beside them, must not be in the way.
+    # KafScale's keys are ASCII, but foreign keys must not cause errors.
     return item.key.decode(errors="surrogateescape")

@@ -1,4 +1,4 @@
-"""Follows a prefix of the metadata store for good: one read, then its changes, and all of it anew after a gap."""
+"""Follows a prefix of the metadata store: reads it once, then watches its changes, and reads it again after a gap."""
 
 import math
 from collections.abc import Awaitable, Callable
@@ -21,10 +21,10 @@ async def follow(
     apply: Callable[[tuple[Event, ...]], None],
     task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
 ) -> None:
-    """Tell ``reset`` all there is and ``apply`` each change after that, until cancelled.
+    """Call ``reset`` with all keys and then ``apply`` with each change, until cancelled.
 
-    Started when all was read once; raises Refused only before that. After a gap in the changes ``reset`` is told
-    everything anew.
+    The task counts as started after the first read; Refused is raised only before that. After a gap in the changes,
+    ``reset`` is called again with all keys.
     """
     started = False
     read_at = math.inf
@@ -46,15 +46,15 @@ async def follow(
             if isinstance(error, Refused) and not started:
                 raise
             if trio.current_time() - read_at > _LONGEST_PAUSE_SECONDS:
-                # The watch has held: a store that refuses only watches is not read without a pause.
+                # Reset only after a watch that lasted, so that a store that refuses only watches is not read in a loop.
                 outage.over()
             read_at = math.inf
             await outage.pause(error, prefix=prefix)
 
 
 async def call_at_each(change: Callable[[], Awaitable[None]], call: Callable[[], None]) -> None:
-    """Call after each change, until cancelled; of several at a time, once after the last. And once at first: what has
-    changed before this runs is not waited for."""
+    """Call ``call`` at once, because changes before this runs are not waited for, and then after each change, until
+    cancelled. Several changes at once cause one call after the last."""
     while True:
         call()
         await change()

@@ -1,9 +1,9 @@
-"""The metadata store as the rest of KafScale sees it: etcd's semantics, narrowed to what is used.
+"""The metadata store's interface: the subset of etcd's semantics that KafScale uses.
 
 Every write that applies makes one new *revision* of the whole store. A key has the revision that created it and the one
-that changed it last (``mod_revision``; 0 stands for an absent key). A transaction compares, then does one of two lists
-of operations, at one revision. Implementations: ``etcd.py``, ``sqlite.py``, ``memory.py``; one contract suite holds for
-all.
+that changed it last (``mod_revision``, 0 if the key is absent). A transaction evaluates comparisons, then performs one
+of two lists of operations, at one revision. The implementations ``etcd.py``, ``sqlite.py`` and ``memory.py`` pass one
+contract test suite.
 """
 
 from collections.abc import Sequence
@@ -14,25 +14,25 @@ from typing import Protocol
 from kafscale.errors import KafscaleError
 
 MAX_PLAIN = 128
-"""Compares, or operations of one branch, in a transaction (etcd's default)."""
+"""The maximum number of compares, or of operations in a branch, of a plain transaction (etcd's default)."""
 MAX_NESTED = 64
-"""Of what is above that, etcd takes transactions within a transaction: so many, each of so many operations."""
+"""Larger transactions are sent as at most this many nested transactions of at most this many operations each."""
 MAX_OPERATIONS = MAX_NESTED * MAX_NESTED
-"""Operations of one branch. With more than MAX_PLAIN in any there are at most MAX_NESTED compares."""
+"""The maximum number of operations in a branch. If a branch exceeds MAX_PLAIN, at most MAX_NESTED compares fit."""
 MAX_REQUEST_BYTES = 1_500_000
-"""Keys and values of one transaction (etcd's default is 1.5 MiB)."""
+"""The maximum size of a transaction's keys and values (etcd's default is 1.5 MiB)."""
 
 
 class Compacted(KafscaleError):
-    """The asked revision is older than what the store still keeps: read the state anew and watch from there."""
+    """The requested revision is older than the history that is kept. Read the state again and watch from there."""
 
 
 class LeaseNotFound(KafscaleError):
-    """The lease ran out or was revoked; all its keys are gone."""
+    """The lease expired or was revoked, and all its keys are deleted."""
 
 
 class TooLarge(KafscaleError):
-    """A transaction is over MAX_PLAIN, MAX_OPERATIONS or MAX_REQUEST_BYTES."""
+    """A transaction exceeds MAX_PLAIN, MAX_OPERATIONS or MAX_REQUEST_BYTES."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ class KeyValue:
 
 @dataclass(frozen=True, slots=True)
 class Unchanged:
-    """True when ``key`` has ``mod_revision``; 0: when it is absent."""
+    """A comparison that holds if ``key`` has this ``mod_revision``, or is absent if that is 0."""
 
     key: str
     mod_revision: int
@@ -56,7 +56,7 @@ class Unchanged:
 class Put:
     key: str
     value: bytes
-    lease: int = 0  # the key lives no longer than this lease; 0: none
+    lease: int = 0  # the key is deleted when this lease ends; 0 means no lease
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +74,7 @@ Operation = Put | Delete | Get
 
 @dataclass(frozen=True, slots=True)
 class TxnResult:
-    """``revision`` is the store's after it; ``reads`` has one entry per Get of the branch that was done, in order."""
+    """``revision`` is the store's after the transaction; ``reads`` has one entry per Get of the branch done."""
 
     succeeded: bool
     revision: int
@@ -91,7 +91,7 @@ class Snapshot:
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """Some keys of a prefix, in key order, as they were at ``revision``; ``more``: others follow."""
+    """Some keys of a prefix, in key order, as they were at ``revision``. ``more`` is true if others follow."""
 
     revision: int
     items: tuple[KeyValue, ...]
@@ -100,7 +100,7 @@ class Page:
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """One change: the new value, or None when the key was deleted (its lease's end included)."""
+    """One change: the new value, or None if the key was deleted, also by the end of its lease."""
 
     key: str
     value: KeyValue | None
@@ -108,52 +108,52 @@ class Event:
 
 
 class Watch(Protocol):
-    """Changes in revision order, none left out; all changes of one revision are in one batch."""
+    """Changes in revision order without gaps. All changes of a revision are in one batch."""
 
     async def next(self) -> tuple[Event, ...]:
-        """Wait for the next batch. Raises Compacted, or Unavailable when the store cannot say what was missed."""
+        """Wait for the next batch. Raises Compacted, or Unavailable if the store cannot return the missed changes."""
         ...
 
 
 class MetadataStore(Protocol):
-    """Reads are linearizable. Every method may raise ``kafscale.errors.Unavailable``: the outcome is then unknown."""
+    """Reads are linearizable. Every method may raise ``kafscale.errors.Unavailable``; its outcome is then unknown."""
 
     async def get(self, key: str) -> KeyValue | None: ...
 
     async def read_prefix(self, prefix: str) -> Snapshot: ...
 
     async def read_page(self, prefix: str, *, after: str = "", revision: int = 0) -> Page:
-        """A page of a prefix's keys, those above ``after``, as they were at ``revision``; 0: as they are now.
+        """Return a page of a prefix's keys above ``after``, as they were at ``revision``, or are now if that is 0.
 
-        For who must not hold them all at a time. Raises Compacted where that revision is not there any more.
+        For callers that must not hold all keys at once. Raises Compacted if that revision is no longer kept.
         """
         ...
 
     async def txn(
         self, compares: Sequence[Unchanged], then: Sequence[Operation], otherwise: Sequence[Operation] = ()
     ) -> TxnResult:
-        """When all compares hold do ``then``, else ``otherwise``; all at one revision, durably before this returns.
+        """Do ``then`` if all compares hold, else ``otherwise``, at one revision. Writes are durable when this returns.
 
-        A key may be written once in a branch. Raises TooLarge, LeaseNotFound (nothing was written).
+        A branch may write each key once. Raises TooLarge and LeaseNotFound, without having written anything.
         """
         ...
 
     def watch(self, prefix: str, from_revision: int) -> AbstractAsyncContextManager[Watch]:
-        """Changes to keys of ``prefix`` with a revision of ``from_revision`` or later, those already made included."""
+        """Watch changes of keys under ``prefix`` from ``from_revision`` on, including those already made."""
         ...
 
     async def grant_lease(self, ttl_seconds: int) -> int:
-        """A new lease's id (never 0)."""
+        """Create a lease and return its id, which is never 0."""
         ...
 
     async def keep_alive(self, lease: int) -> int:
-        """Start the lease's time anew and give it, in seconds. Raises LeaseNotFound."""
+        """Renew the lease and return its time to live in seconds. Raises LeaseNotFound."""
         ...
 
     async def revoke_lease(self, lease: int) -> None:
-        """End the lease; its keys are deleted in one revision. An unknown lease is no error."""
+        """Revoke the lease and delete its keys in one revision. An unknown lease is not an error."""
         ...
 
     async def compact(self, revision: int) -> None:
-        """Forget what is only needed for watching from before ``revision``."""
+        """Discard the history that is needed only for watches from before ``revision``."""
         ...

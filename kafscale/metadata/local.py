@@ -1,7 +1,7 @@
-"""A metadata store whose state is in this process: `State` made durable by a journal. SQLite and memory are journals.
+"""A metadata store whose state is in this process: a `State` made durable by a journal, in SQLite or in memory.
 
-No task runs in the background. Whoever could notice that a lease ran out ends it: every operation does before it looks,
-and a waiting watch wakes for the next deadline.
+No task runs in the background. Expired leases are ended by every operation before it reads the state, and by waiting
+watches, which wake at the next deadline.
 """
 
 from collections.abc import AsyncIterator, Sequence
@@ -28,19 +28,22 @@ _PAGE_KEYS = 512
 
 
 class Journal(Protocol):
-    """Where changes are made durable, one after another."""
+    """Makes changes durable, one after another."""
 
     async def commit(self, events: Sequence[Event]) -> None:
-        """Make one revision's changes durable. Raises Unavailable (outcome unknown); cancelled only before it began."""
+        """Make one revision's changes durable. Raises Unavailable if the outcome is unknown.
+
+        It can be cancelled only before it has begun.
+        """
         ...
 
     async def revision(self) -> int:
-        """The last durable revision, asked of the medium itself. Raises Unavailable."""
+        """Return the last durable revision, read from the medium itself. Raises Unavailable."""
         ...
 
 
 class LocalMetadataStore:
-    """The interface's promises, on a `State` and a `Journal`; changes are made one at a time, under one lock."""
+    """A `MetadataStore` on a `State` and a `Journal`. Changes are made one at a time, under one lock."""
 
     def __init__(self, state: State, journal: Journal, *, first_lease: int = 1) -> None:
         self._state = state
@@ -48,7 +51,7 @@ class LocalMetadataStore:
         self._next_lease = first_lease
         self._lock = trio.Lock()
         self._watchers = trio.lowlevel.ParkingLot()
-        # A change whose outcome is unknown: nothing is answered before the journal was asked what became of it.
+        # A change whose outcome is unknown. No operation returns until the journal has been asked for it.
         self._unsettled: tuple[Event, ...] = ()
 
     async def get(self, key: str) -> KeyValue | None:
@@ -62,7 +65,7 @@ class LocalMetadataStore:
     async def read_page(self, prefix: str, *, after: str = "", revision: int = 0) -> Page:
         await self._catch_up()
         if revision not in (0, self._state.revision):
-            raise Compacted(f"revision {revision} was asked for, only {self._state.revision} is kept")
+            raise Compacted(f"revision {revision} was requested, but only {self._state.revision} is kept")
         found = self._state.read_prefix(prefix, after=after, limit=_PAGE_KEYS + 1)
         return Page(self._state.revision, found[:_PAGE_KEYS], more=len(found) > _PAGE_KEYS)
 
@@ -83,7 +86,7 @@ class LocalMetadataStore:
 
     async def grant_lease(self, ttl_seconds: int) -> int:
         if ttl_seconds < 1:
-            raise ValueError("a lease lasts at least one second")
+            raise ValueError("a lease must last at least one second")
         await self._catch_up()
         lease, self._next_lease = self._next_lease, self._next_lease + 1
         self._state.grant(lease, ttl_seconds, trio.current_time())
@@ -103,14 +106,17 @@ class LocalMetadataStore:
         self._state.compact(revision)
 
     async def next_changes(self, prefix: str, from_revision: int) -> tuple[tuple[Event, ...], int]:
-        """Wait for the next batch under ``prefix``; also where to go on from. Raises Compacted, Unavailable."""
+        """Wait for the next batch under ``prefix``; return it and the revision to continue from.
+
+        Raises Compacted, Unavailable.
+        """
         while True:
             await self._catch_up()
             batch, from_revision = self._state.changes(prefix, from_revision)
             if batch:
                 return batch, from_revision
-            # No await between the look above and parking: a change in between cannot be missed. A lease granted later
-            # matters only with its first key, and that commit wakes this.
+            # There is no await between the check above and parking, so no change is missed. A lease granted later
+            # matters only once it has a key, and the commit of that key wakes this task.
             with trio.move_on_at(self._state.next_deadline()):
                 await self._watchers.park()
 
@@ -149,7 +155,7 @@ class LocalMetadataStore:
 
 
 class _Cursor:
-    """A watch is a place in the history: it has no queue to overflow, and a slow reader ends with Compacted."""
+    """A watch is a position in the history, so no queue can overflow. A reader that is too slow gets Compacted."""
 
     def __init__(self, store: LocalMetadataStore, prefix: str, from_revision: int) -> None:
         self._store = store

@@ -1,8 +1,8 @@
-"""The live processes of one service, as everybody sees them, and which of them a partition is given to.
+"""The live processes of a service, as seen by all processes, and the assignment of partitions to them.
 
-Rendezvous hashing: each member has a weight for each partition, and the heaviest one is given it. So members that come
-or go move only the partitions that they are given or had: the others stay where they are. What is hashed is a member's
-address, which a restarted process keeps, not its run id.
+Rendezvous hashing: each member has a weight for each partition, which is assigned to the heaviest member. So members
+that join or leave move only the partitions that they get or had. The hash is of the member's address, which a restarted
+process keeps, and not of its run id.
 """
 
 import hashlib
@@ -19,15 +19,15 @@ from kafscale.metadata.interface import Event, KeyValue, MetadataStore, Snapshot
 from kafscale.v1.metadata_pb2 import Member
 
 PLACES_REMEMBERED = 1 << 16
-"""Partitions whose place is not worked out anew each time, for each view."""
-# In the place of a topic's id, which has 16 bytes.
+"""The number of partitions per view whose owner is cached."""
+# Used instead of a topic id, which has 16 bytes.
 _GROUP_SHARDS = b"group-shards"
 _SINKS = b"sinks"
 
 
 @dataclass(frozen=True, slots=True)
 class LiveMember:
-    """``member`` as registered; ``since``: the revision that its key was made at."""
+    """A registered member. ``since`` is the revision that created its key."""
 
     member: Member
     since: int
@@ -43,18 +43,18 @@ class LiveMember:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MembersView:
-    """All members at one revision. Never changed: `Members.view` gives another one."""
+    """All members at one revision. Immutable: after a change, `Members.view` is another object."""
 
     revision: int
     by_run_id: Mapping[str, LiveMember]
     present: tuple[LiveMember, ...]
-    """The newest of each address, in order of address: an older one's process has gone, its lease has not yet."""
+    """The newest member of each address, in order of address. Older ones are dead, but still have leases."""
     placed: tuple[LiveMember, ...]
-    """Those that partitions are given to: the present ones, none that is leaving."""
-    _given_to: Callable[[tuple[bytes, int]], LiveMember | None] = field(init=False, repr=False)
+    """The members that partitions are assigned to: those present that are not leaving."""
+    _assigned_to: Callable[[tuple[bytes, int]], LiveMember | None] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "_given_to", lru_cache(PLACES_REMEMBERED)(partial(heaviest, self.placed)))
+        object.__setattr__(self, "_assigned_to", lru_cache(PLACES_REMEMBERED)(partial(heaviest, self.placed)))
 
     @classmethod
     def of(cls, revision: int, members: Iterable[LiveMember]) -> "MembersView":
@@ -70,20 +70,23 @@ class MembersView:
         return iter(self.by_run_id.values())
 
     def owner(self, topic_id: bytes, partition: int) -> LiveMember | None:
-        """Whom the partition is given to; None: nobody is there."""
-        return self._given_to((topic_id, partition))
+        """Return the member that the partition is assigned to, or None without members."""
+        return self._assigned_to((topic_id, partition))
 
     def shard_owner(self, shard: int) -> LiveMember | None:
-        """Whom a shard of the consumer groups is given to; None: nobody is there."""
-        return self._given_to((_GROUP_SHARDS, shard))
+        """Return the member that a shard of the consumer groups is assigned to, or None without members."""
+        return self._assigned_to((_GROUP_SHARDS, shard))
 
     def sink_keeper(self, sink: str) -> LiveMember | None:
-        """Who sees to what no partition's owner does for a sink; "": for all that is staged. None: nobody is there."""
-        return self._given_to((_SINKS, zlib.crc32(sink.encode())))
+        """Return the member that does a sink's upkeep outside of partitions, or None without members.
+
+        With an empty ``sink``, the member that does the upkeep of all stages.
+        """
+        return self._assigned_to((_SINKS, zlib.crc32(sink.encode())))
 
 
 class Members:
-    """The members of ``service``, one of gateway, storage, indexer and coordinator. `run` must be running."""
+    """Follows the members of ``service``: gateway, storage, indexer or coordinator. `run` must be running."""
 
     def __init__(self, store: MetadataStore, namespace: str, service: str) -> None:
         self._store = store
@@ -96,18 +99,19 @@ class Members:
         return self._view
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Keep the view until cancelled; started when it was read once. Raises Refused only before that.
+        """Keep the view current until cancelled. Started after the first read; raises Refused only before that.
 
-        While the store does not answer the last view stays: who lost its lease by then is refused by who did not.
+        While the store does not answer, the last view remains. A member that has lost its lease meanwhile refuses
+        requests itself.
         """
         await follow(self._store, self._prefix, reset=self._reset, apply=self._apply, task_status=task_status)
 
     async def changed(self) -> None:
-        """Wait until the view is another one."""
+        """Wait for the next change of the view."""
         await self._changed.wait()
 
     async def wait_change(self, seen: MembersView) -> MembersView:
-        """Wait until the view is another than ``seen``, and give it."""
+        """Wait until the view is no longer ``seen``, and return it."""
         while self._view is seen:
             await self.changed()
         return self._view
@@ -130,21 +134,21 @@ class Members:
 
 
 def heaviest(members: Iterable[LiveMember], key: tuple[bytes, int]) -> LiveMember | None:
-    """The member with the largest weight for a partition, given by topic id and index."""
+    """Return the member with the largest weight for a partition. ``key`` is its topic id and index."""
     place = place_of(*key)
     return max(members, key=lambda live: weight(live.address, place), default=None)
 
 
 def place_of(topic_id: bytes, partition: int) -> bytes:
-    """A partition as `weight` takes it."""
+    """Return the ``place`` argument of `weight` for a partition."""
     return topic_id + partition.to_bytes(4, "big")
 
 
 def weight(name: str, place: bytes) -> bytes:
-    """How heavy ``name`` is for a place: the heaviest name has it."""
+    """Return the weight of ``name`` for a place, which is assigned to the heaviest name."""
     return hashlib.blake2b(name.encode() + b"\0" + place, digest_size=8).digest()
 
 
 def live_member(item: KeyValue) -> LiveMember:
-    """From its key."""
+    """Parse a member's key and value."""
     return LiveMember(Member.FromString(item.value), item.create_revision)

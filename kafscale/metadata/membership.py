@@ -1,4 +1,4 @@
-"""This run's lease: the sign of life that others look at, and until when this run may still answer as an owner."""
+"""This run's lease, by which others see that it is alive, and the time until which the run may act as an owner."""
 
 import math
 import secrets
@@ -19,23 +19,23 @@ log = structlog.get_logger()
 
 _RUN_ID_CHARACTERS = string.ascii_letters + string.digits
 _RUN_ID_LENGTH = 12
-_STEP_SECONDS = 0.1  # of the wall clock, which is no slewing
-_MARGIN = 0.2  # of the time to live: what the proof is short of it
+_STEP_SECONDS = 0.1  # a larger jump of the wall clock is a step, not slewing
+_MARGIN = 0.2  # the share of the time to live by which the proof is shorter
 _LEAVE_SECONDS = 1.0
 _FIRST_PAUSE_SECONDS = 0.1
 _LONGEST_PAUSE_SECONDS = 2.0
 
 
 def boot_clock() -> float:
-    """Seconds since the machine started, suspension included. Steps of the wall clock do not change it."""
+    """Return the seconds since the machine started, suspension included. Steps of the wall clock do not change it."""
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 class LeaseClock:
-    """Seconds on a clock that goes on while the machine sleeps, unlike Trio's, and never goes back.
+    """A clock in seconds that advances while the machine is suspended, unlike Trio's, and never goes back.
 
-    ``boot`` does not count while a hypervisor has stopped the machine. Where ``wall`` is set forward afterwards, that
-    time is counted too: a lease that cannot be judged counts as lost.
+    ``boot`` does not advance while a hypervisor pauses the machine. If ``wall`` is set forward afterwards, that time is
+    added, so a lease that may have expired counts as lost.
     """
 
     def __init__(
@@ -62,18 +62,18 @@ suspension_clock = LeaseClock()
 
 
 def new_run_id() -> str:
-    """Random, so that a restarted process is never taken for the one before.
+    """Return a random run id, so that a restarted process is never mistaken for its former run.
 
-    71 bits are enough for that. Each commit of a partition stores it, so it is no longer than that takes.
+    71 bits suffice for that. The id is short because each commit of a partition stores it.
     """
     return "".join(secrets.choice(_RUN_ID_CHARACTERS) for _ in range(_RUN_ID_LENGTH))
 
 
 class Membership:
-    """Registers ``member``, which names its run and service, under a lease and keeps it alive.
+    """Registers ``member``, which names its run and service, under a lease, and keeps the lease alive.
 
-    ``proven`` is true up to the time the last keepalive was *sent* plus the time to live, less a margin: until then
-    nobody else can have taken over.
+    ``proven`` is true until the time when the last keepalive was *sent* plus the time to live, less a margin. Until
+    then no other run can have taken over.
     """
 
     def __init__(
@@ -99,9 +99,9 @@ class Membership:
         return self._clock() < self._deadline
 
     async def join(self) -> None:
-        """Take a lease and write the member key under it, however often that takes.
+        """Get a lease and write the member key under it; retry until that succeeds.
 
-        A write that was not answered is repeated under the same lease: one that lands late must not tie the key to a
+        A write without an answer is repeated under the same lease. Otherwise a late write could attach the key to a
         lease that nobody renews.
         """
         outage = Outage("not registered", first=_FIRST_PAUSE_SECONDS, longest=_LONGEST_PAUSE_SECONDS)
@@ -123,7 +123,7 @@ class Membership:
                 return
 
     async def keep(self) -> None:
-        """Renew the lease until it is lost, which raises LeaseNotFound."""
+        """Renew the lease until it is lost. Raises LeaseNotFound then."""
         outage = Outage("lease not renewed", first=0, longest=0)
         while True:
             await trio.sleep(self._ttl / 4)
@@ -131,23 +131,23 @@ class Membership:
             try:
                 await self._metadata.keep_alive(self.lease)
             except STORE_FAILURES as error:
-                outage.tell(error, proven=self.proven)
+                outage.report(error, proven=self.proven)
                 continue
             outage.over()
             self._extend(sent)
 
     async def tell_leaving(self) -> None:
-        """Let the others see that this run hands over what it has. Raises Unavailable, Refused, LeaseNotFound."""
+        """Announce that this run hands over what it owns. Raises Unavailable, Refused, LeaseNotFound."""
         self._member.leaving = True
         await self._write()
 
     async def leave(self) -> None:
-        """Give the lease back, so that others need not wait for its end."""
+        """Revoke the lease, so that others need not wait until it expires."""
         self._deadline = -math.inf
         try:
             await self._metadata.revoke_lease(self.lease)
         except (*STORE_FAILURES, LeaseNotFound) as error:
-            log.warning("lease not given back", error=str(error))
+            log.warning("lease not revoked", error=str(error))
 
     async def _write(self) -> None:
         await self._metadata.txn((), [Put(self.key, self._member.SerializeToString(), self.lease)])
@@ -160,11 +160,11 @@ async def stay_registered(
     join: Callable[[], Awaitable[Membership]],
     task_status: trio.TaskStatus[Membership] = trio.TASK_STATUS_IGNORED,
 ) -> None:
-    """Keep a service that owns nothing registered until cancelled; then give its lease back.
+    """Keep a service that owns nothing registered until cancelled; then revoke its lease.
 
-    ``join`` makes a membership, with a new run id each time, and joins. A lost lease is taken anew: meanwhile others
-    do not see this process. Started after the first time; raises only before that, and not for a store that is
-    unavailable: that is repeated.
+    ``join`` creates a membership with a new run id and joins. After a lost lease it is called again; until then other
+    processes do not see this one. Started after the first join. Raises only before that, and retries while the store
+    is unavailable.
     """
     started = False
     outage = Outage("not registered", first=_FIRST_PAUSE_SECONDS, longest=_LONGEST_PAUSE_SECONDS)
@@ -183,7 +183,7 @@ async def stay_registered(
         try:
             await membership.keep()
         except LeaseNotFound:
-            log.warning("lease lost: registered anew", run=membership.run_id)
+            log.warning("lease lost, registering again", run=membership.run_id)
         finally:
             with trio.move_on_after(_LEAVE_SECONDS, shield=True):
                 await membership.leave()

@@ -1,4 +1,4 @@
-"""A metadata store in memory, with programmable faults: for tests and simulations, never for data."""
+"""A metadata store in memory with programmable faults, for tests and simulations only."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
@@ -20,10 +20,10 @@ T = TypeVar("T")
 
 @dataclass(slots=True, kw_only=True)
 class Fault:
-    """What befalls the next ``times`` calls of ``method`` (None: any) that name a key beginning with ``key``.
+    """A fault of the next ``times`` calls of ``method`` (any if None) that name a key beginning with ``key``.
 
-    The steps, in this order: wait ``delay`` seconds; ``hang`` until cancelled; raise ``before``; do the call; raise
-    ``after``, which is a lost answer. ``watch`` stands for `Watch.next`.
+    In this order: wait ``delay`` seconds; ``hang`` until cancelled; raise ``before``; do the call; raise ``after``,
+    which simulates a lost answer. The method ``watch`` means `Watch.next`.
     """
 
     method: Method | None = None
@@ -40,17 +40,17 @@ class Fault:
 
 
 def lost_answer(method: Method = "txn", *, key: str = "", times: int = 1) -> Fault:
-    """The call is done, and its caller gets Unavailable."""
+    """Return a fault: the call is done, but its caller gets Unavailable."""
     return Fault(method=method, key=key, times=times, after=Unavailable("the answer was lost"))
 
 
 def no_answer(method: Method | None = None, *, key: str = "", times: int = 1) -> Fault:
-    """The call is not done, and its caller gets Unavailable."""
+    """Return a fault: the call is not done, and its caller gets Unavailable."""
     return Fault(method=method, key=key, times=times, before=Unavailable("no answer"))
 
 
 class MemoryMetadataStore(LocalMetadataStore):
-    """Nothing outlives the object. ``faults`` are tried in order; the first one that hits a call is used."""
+    """A store whose data is lost with the object. The first of its ``faults`` that matches a call applies."""
 
     def __init__(self, limits: Limits | None = None) -> None:
         super().__init__(State(limits=limits), _NoJournal())
@@ -115,7 +115,7 @@ class _FaultyWatch:
 
 
 class _NoJournal:
-    """Makes nothing durable: a change that is applied is all there is."""
+    """A journal that makes nothing durable."""
 
     async def commit(self, events: Sequence[Event]) -> None:
         pass

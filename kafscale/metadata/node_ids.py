@@ -1,8 +1,8 @@
-"""The broker ids of gateways, kept in the metadata store so that an instance has the same one after a restart.
+"""The broker ids of gateways, kept in the metadata store so that an instance has the same id after a restart.
 
-An id is claimed first and registered then; in between another gateway may take it away, for it sees nobody live on it.
-So a claim counts only when `NodeIds.confirm` says so, after the registration: whoever claims later reads a record that
-changed, or a live member.
+A gateway claims an id and then registers with it. In between, another gateway may claim the same id, because it sees no
+live member that has it. So a claim is valid only once `NodeIds.confirm` has confirmed it after the registration: from
+then on, another claimant sees a changed record or a live member.
 """
 
 from collections.abc import Mapping
@@ -18,31 +18,33 @@ _FORMAT = 1
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """``revision``: of the record that says so."""
+    """A claimed id. ``revision`` is that of the record of the claim."""
 
     node_id: int
     revision: int
 
 
 class NodeIds:
-    """For the gateway ``instance``, which is its first advertised listener; ``wanted``: the id set by its operator."""
+    """Broker ids for the gateway ``instance``, its first advertised listener. ``configured_id`` is its setting."""
 
-    def __init__(self, store: MetadataStore, namespace: str, *, instance: str, wanted: int | None = None) -> None:
+    def __init__(
+        self, store: MetadataStore, namespace: str, *, instance: str, configured_id: int | None = None
+    ) -> None:
         self._store = store
         self._namespace = namespace
         self._instance = instance
-        self._wanted = wanted
+        self._configured_id = configured_id
 
     async def claim(self) -> Claim:
-        """Take the wanted id, else the one this instance had, else the lowest that belongs to nobody who is live.
+        """Claim the configured id, else the id this instance had, else the lowest id that no live instance has.
 
-        Raises ConfigError when another live instance has the wanted one (it may be this one's former run, at another
-        address, until that lease ends), Unavailable.
+        Raises Unavailable, and ConfigError if another live instance has the configured id. That may be this gateway's
+        former run at another address, until its lease ends.
         """
         while True:
             records = await self._records()
-            # Read after the records: who registered and confirmed before that read is seen here, who does later
-            # changes its record.
+            # Read after the records: gateways that registered before this read are seen here, and those that
+            # register later change their record.
             live = await self._live()
             node_id = self._choice(records, live)
             record = records.get(node_id)
@@ -51,15 +53,17 @@ class NodeIds:
                 return Claim(node_id, revision)
 
     async def confirm(self, claim: Claim) -> bool:
-        """Whether the id is still this instance's; asked when it is registered as a live member. Raises Unavailable."""
+        """Return whether the id is still this instance's. To be called after its registration. Raises Unavailable."""
         return bool(await self._write(claim.node_id, claim.revision))
 
     def _choice(self, records: Mapping[int, KeyValue], live: Mapping[int, set[str]]) -> int:
-        if self._wanted is not None:
-            others = live.get(self._wanted, set()) - {self._instance}
+        if self._configured_id is not None:
+            others = live.get(self._configured_id, set()) - {self._instance}
             if others:
-                raise ConfigError(f"KAFSCALE_BROKER_ID: {self._wanted} is the id of a live gateway at {min(others)}")
-            return self._wanted
+                raise ConfigError(
+                    f"KAFSCALE_BROKER_ID: {self._configured_id} is the id of a live gateway at {min(others)}"
+                )
+            return self._configured_id
         instances = {record_id: self._instance_of(record) for record_id, record in records.items()}
         present = set().union(*live.values())
         usable = [
@@ -80,7 +84,7 @@ class NodeIds:
         return {node_id: item for node_id, item in named if node_id is not None}
 
     async def _live(self) -> dict[int, set[str]]:
-        """The instances of live gateways by their ids."""
+        """Return the instances of live gateways by broker id."""
         live: dict[int, set[str]] = {}
         snapshot = await self._store.read_prefix(paths.members_prefix(self._namespace, "gateway"))
         for item in snapshot.items:
@@ -89,7 +93,7 @@ class NodeIds:
         return live
 
     async def _write(self, node_id: int, revision: int) -> int:
-        """Say that the id is this instance's, unless the record changed since ``revision``; the new revision, or 0."""
+        """Write this instance into the id's record and return the new revision; 0 if it changed since ``revision``."""
         key = paths.node_id_key(self._namespace, node_id)
         value = NodeId(format=_FORMAT, instance=self._instance).SerializeToString()
         result = await self._store.txn([Unchanged(key, revision)], [Put(key, value)])
@@ -99,11 +103,11 @@ class NodeIds:
     def _instance_of(record: KeyValue) -> str:
         stored = NodeId.FromString(record.value)
         if stored.format != _FORMAT:
-            raise CorruptData(f"{record.key}: format {stored.format}, known is {_FORMAT}")
+            raise CorruptData(f"{record.key}: format {stored.format}, expected {_FORMAT}")
         return stored.instance
 
 
 def instance_of(member: Member) -> str:
-    """What a gateway keeps over restarts: the address of its first listener as clients are told it."""
+    """Return a gateway's identity, which survives restarts: the advertised address of its first listener."""
     first = member.listeners[0] if member.listeners else Member.Listener()
     return f"{first.host}:{first.port}"

@@ -1,4 +1,4 @@
-"""Tells what was asked of the metadata store and how it ended, and for how long it has not answered: a wrapper."""
+"""A wrapper of a metadata store that records operations, their outcomes, and how long the store has not answered."""
 
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
@@ -23,7 +23,7 @@ from kafscale.metadata.interface import (
     Unchanged,
     Watch,
 )
-from kafscale.vitals import HEALTHY, Family, Finding, Histogram, State
+from kafscale.telemetry import HEALTHY, Family, Finding, Histogram, State
 
 T = TypeVar("T")
 
@@ -32,9 +32,9 @@ _ANSWERS = (Compacted, LeaseNotFound, TooLarge)
 
 
 class MetadataHealth:
-    """What all callers of one store met. One operation without an answer makes it degraded, five seconds unavailable.
+    """The health of one store over all its callers: degraded after one failed operation, unavailable after 5 seconds.
 
-    Leases are kept alive all the time, so there is always somebody who asks.
+    The renewal of leases ensures that there are always operations.
     """
 
     def __init__(self, *, clock: Callable[[], float] = trio.current_time) -> None:
@@ -49,7 +49,7 @@ class MetadataHealth:
         self._failing_since = None
 
     def failed(self, operation: str, seconds: float | None, outcome: str, error: str) -> None:
-        """``seconds``: None for what takes no time, but waits."""
+        """Record a failure. ``seconds`` is None for a watch, which waits for changes and has no duration."""
         self._count(operation, seconds, outcome)
         self._last_error = error
         if self._failing_since is None:
@@ -91,7 +91,7 @@ class MetadataHealth:
 
 
 class ObservedMetadataStore:
-    """Passes everything on and tells ``health``. Of a watch only failures are told: it waits, it does not take time."""
+    """Forwards all operations and reports them to ``health``. Of watches, which only wait, it reports failures."""
 
     def __init__(
         self, inner: MetadataStore, health: MetadataHealth, *, clock: Callable[[], float] = trio.current_time
@@ -101,18 +101,18 @@ class ObservedMetadataStore:
         self._clock = clock
 
     async def get(self, key: str) -> KeyValue | None:
-        return await self._told("get", self._inner.get(key))
+        return await self._observe("get", self._inner.get(key))
 
     async def read_prefix(self, prefix: str) -> Snapshot:
-        return await self._told("read_prefix", self._inner.read_prefix(prefix))
+        return await self._observe("read_prefix", self._inner.read_prefix(prefix))
 
     async def read_page(self, prefix: str, *, after: str = "", revision: int = 0) -> Page:
-        return await self._told("read_page", self._inner.read_page(prefix, after=after, revision=revision))
+        return await self._observe("read_page", self._inner.read_page(prefix, after=after, revision=revision))
 
     async def txn(
         self, compares: Sequence[Unchanged], then: Sequence[Operation], otherwise: Sequence[Operation] = ()
     ) -> TxnResult:
-        return await self._told("txn", self._inner.txn(compares, then, otherwise))
+        return await self._observe("txn", self._inner.txn(compares, then, otherwise))
 
     @asynccontextmanager
     async def watch(self, prefix: str, from_revision: int) -> AsyncIterator[Watch]:
@@ -120,18 +120,18 @@ class ObservedMetadataStore:
             yield _ObservedWatch(watch, self._health)
 
     async def grant_lease(self, ttl_seconds: int) -> int:
-        return await self._told("grant_lease", self._inner.grant_lease(ttl_seconds))
+        return await self._observe("grant_lease", self._inner.grant_lease(ttl_seconds))
 
     async def keep_alive(self, lease: int) -> int:
-        return await self._told("keep_alive", self._inner.keep_alive(lease))
+        return await self._observe("keep_alive", self._inner.keep_alive(lease))
 
     async def revoke_lease(self, lease: int) -> None:
-        await self._told("revoke_lease", self._inner.revoke_lease(lease))
+        await self._observe("revoke_lease", self._inner.revoke_lease(lease))
 
     async def compact(self, revision: int) -> None:
-        await self._told("compact", self._inner.compact(revision))
+        await self._observe("compact", self._inner.compact(revision))
 
-    async def _told(self, operation: str, call: Awaitable[T]) -> T:
+    async def _observe(self, operation: str, call: Awaitable[T]) -> T:
         started = self._clock()
         try:
             result = await call

@@ -1,4 +1,4 @@
-"""What a running process does while the metadata store fails: go on later, and say why."""
+"""Retries and log messages of a running process while the metadata store fails."""
 
 import random
 from typing import Any
@@ -9,31 +9,32 @@ import trio
 from kafscale.errors import Refused, Unavailable
 
 STORE_FAILURES = (Unavailable, Refused)
-"""Refused too: a user's rights can be mended while the process runs. Only a start ends with it."""
+"""Errors that are retried. Refused is fatal only at start: permissions can be granted while the process runs."""
 
 
 class Refusal:
-    """One thing that the store may refuse: an error, said once until it succeeds or is refused for another reason."""
+    """One operation that the store may refuse. The error is logged once, until the operation succeeds or the reason
+    changes."""
 
     def __init__(self, event: str) -> None:
         self._event = event
-        self._told = ""
+        self._reported = ""
         self._log = structlog.get_logger(__name__)
 
-    def tell(self, error: Refused, **about: Any) -> None:
-        if str(error) != self._told:
-            self._told = str(error)
-            self._log.error(self._event, **about, refused=self._told)
+    def report(self, error: Refused, **about: Any) -> None:
+        if str(error) != self._reported:
+            self._reported = str(error)
+            self._log.error(self._event, **about, refused=self._reported)
 
     def over(self) -> None:
-        """It succeeded."""
-        self._told = ""
+        """Call this when the operation has succeeded."""
+        self._reported = ""
 
 
 class Outage:
-    """The tries of one thing: growing pauses between them, each shortened by up to a half.
+    """Attempts of one operation, with growing pauses, each shortened by a random part of up to half.
 
-    What the store refuses is told as a `Refusal`; other failures are warnings.
+    Refused errors are logged as by `Refusal`; other failures are logged as warnings.
     """
 
     def __init__(self, event: str, *, first: float, longest: float) -> None:
@@ -43,19 +44,19 @@ class Outage:
         self._refusal = Refusal(event)
         self._log = structlog.get_logger(__name__)
 
-    def tell(self, error: Exception, **about: Any) -> None:
+    def report(self, error: Exception, **about: Any) -> None:
         if isinstance(error, Refused):
-            self._refusal.tell(error, **about)
+            self._refusal.report(error, **about)
         else:
             self._log.warning(self._event, **about, error=str(error))
 
     async def pause(self, error: Exception, **about: Any) -> None:
-        """Say what failed, and wait before the next try."""
-        self.tell(error, **about)
+        """Log the failure and wait before the next attempt."""
+        self.report(error, **about)
         await trio.sleep(self._pause * random.uniform(0.5, 1))  # noqa: S311 - no secret
         self._pause = min(2 * self._pause, self._longest)
 
     def over(self) -> None:
-        """It succeeded."""
+        """Call this when the operation has succeeded."""
         self._pause = self._first
         self._refusal.over()

@@ -1,4 +1,4 @@
-"""Who owns which partition at which leader epoch, as gateways see it: all epoch histories, watched."""
+"""The owner and leader epoch of every partition, as gateways see them: watches all epoch histories."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -12,12 +12,12 @@ from kafscale.v1.metadata_pb2 import EpochHistory
 
 Key = tuple[bytes, int]
 Listener = Callable[[Key, str], None]
-"""Of news: the partition, and its topic's name, which the catalog may not know yet, or not know any more."""
+"""Called with a partition and its topic's name, which the catalog may not know yet or no longer."""
 
 
 @dataclass(frozen=True, slots=True)
 class Owned:
-    """``owner``: the run that settled ``epoch``; whether it is still there, `Members` knows."""
+    """``owner`` is the run that settled ``epoch``. `Members` knows whether it is still alive."""
 
     owner: str
     epoch: int
@@ -25,7 +25,7 @@ class Owned:
 
 
 class OwnershipMap:
-    """By topic id and partition. `run` must be running."""
+    """Owners by topic id and partition. `run` must be running."""
 
     def __init__(self, store: MetadataStore, namespace: str) -> None:
         self._store = store
@@ -35,20 +35,20 @@ class OwnershipMap:
         self._listeners: list[Listener] = []
 
     def get(self, topic_id: bytes, partition: int) -> Owned | None:
-        """None: the partition never had an owner."""
+        """Return the partition's owner, or None if it never had one."""
         return self._owned.get((topic_id, partition))
 
     def owned_by(self, run_id: str) -> list[Key]:
-        """Partitions whose last epoch this run has settled; all are looked through."""
+        """Return the partitions whose last epoch this run has settled. Scans all partitions."""
         return [key for key, owned in self._owned.items() if owned.owner == run_id]
 
     def listen(self, changed: Listener) -> Callable[[], None]:
-        """Call ``changed`` with each partition whose entry changed from now on, until what this gives is called."""
+        """Call ``changed`` for each partition whose entry changes, until the returned function is called."""
         self._listeners.append(changed)
         return lambda: self._listeners.remove(changed)
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Keep the map until cancelled; started when it was read once. Raises Refused only before that."""
+        """Keep the map current until cancelled. Started after the first read; raises Refused only before that."""
         await follow(self._store, self._prefix, reset=self._reset, apply=self._apply, task_status=task_status)
 
     def _reset(self, snapshot: Snapshot) -> None:
@@ -60,7 +60,7 @@ class OwnershipMap:
         named |= {key: name for name, key in self._ids.items()}
         for key in before.keys() | self._owned.keys():
             if before.get(key) != self._owned.get(key):
-                self._tell(key, named[key])
+                self._notify(key, named[key])
 
     def _apply(self, events: tuple[Event, ...]) -> None:
         for event in events:
@@ -68,9 +68,9 @@ class OwnershipMap:
             key = None if event.value is None else self._put(event.value)
             if former is not None and former != key:
                 del self._owned[former]
-                self._tell(former, event.key)
+                self._notify(former, event.key)
             if key is not None:
-                self._tell(key, event.key)
+                self._notify(key, event.key)
 
     def _put(self, item: KeyValue) -> Key | None:
         named = paths.parse_partition(self._prefix, item.key)
@@ -82,8 +82,8 @@ class OwnershipMap:
         self._owned[key] = Owned(history.owner, history.entries[-1].epoch, item.mod_revision)
         return key
 
-    def _tell(self, key: Key, name: str) -> None:
-        """``name``: of the partition in the store."""
+    def _notify(self, key: Key, name: str) -> None:
+        """Call the listeners. ``name`` is the partition's key in the store."""
         named = paths.parse_partition(self._prefix, name)
         for changed in list(self._listeners):
             changed(key, named[0] if named else "")

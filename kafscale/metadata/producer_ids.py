@@ -1,4 +1,4 @@
-"""Producer ids that nobody else has, ever: taken from a counter in the metadata store, a block at a time."""
+"""Unique producer ids, allocated from a counter in the metadata store, a block at a time."""
 
 import trio
 
@@ -12,7 +12,7 @@ _FORMAT = 1
 
 
 class ProducerIds:
-    """One for a process. A block whose outcome is unknown is lost, which costs nothing: there are 2**63 ids."""
+    """Allocates producer ids; one instance per process. A block with an unknown outcome is lost, out of 2**63 ids."""
 
     def __init__(self, store: MetadataStore, namespace: str) -> None:
         self._store = store
@@ -21,7 +21,7 @@ class ProducerIds:
         self._lock = trio.Lock()
 
     async def take(self) -> int:
-        """An id from 0 on. Raises Unavailable."""
+        """Return a new id, 0 or higher. Raises Unavailable."""
         async with self._lock:
             while self._next == self._end:
                 await self._take_block()
@@ -32,7 +32,7 @@ class ProducerIds:
         item = await self._store.get(self._key)
         counter = Counter.FromString(item.value) if item else Counter(format=_FORMAT)
         if counter.format != _FORMAT:
-            raise CorruptData(f"{self._key}: format {counter.format}, known is {_FORMAT}")
+            raise CorruptData(f"{self._key}: format {counter.format}, expected {_FORMAT}")
         first = counter.next
         counter.next = first + _BLOCK
         compare = Unchanged(self._key, item.mod_revision if item else 0)

@@ -1,8 +1,8 @@
 """The embedded metadata store: one SQLite file that one process owns.
 
-The file holds the keys at the newest revision and the revision itself, so it does not grow with the number of writes;
-reads and watches are served from memory. A commit is on the disk before it is seen (WAL, ``synchronous=FULL``). The
-file is locked for as long as the store is open, which is why the leases that a dead process left can be ended at open.
+The file holds the keys at the newest revision and the revision itself, so it does not grow with the number of writes.
+Reads and watches are served from memory. A commit is on disk before it is visible (WAL, ``synchronous=FULL``). The file
+is locked while the store is open, so leases that a dead process left can be ended at open.
 """
 
 import os
@@ -36,9 +36,9 @@ CREATE TABLE counters (name TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT RO
 async def open_sqlite(
     path: Path, *, run_sync: RunSync = run_in_thread, limits: Limits | None = None
 ) -> AsyncIterator[MetadataStore]:
-    """The store in the file ``path``, made with its directory where it is absent.
+    """Open the store in the file ``path``; create the file and its directory if they do not exist.
 
-    Raises ConfigError when another process has it open or a newer release wrote it, Refused when it cannot be used.
+    Raises ConfigError if another process has it open or another release wrote it, Refused if it cannot be used.
     """
     file = _File(path)
     loaded = await run_sync(file.open)
@@ -58,7 +58,7 @@ class _Loaded:
 
 
 class _SqliteJournal:
-    """`Journal` on a `_File`; the store's lock keeps its calls apart."""
+    """A `Journal` on a `_File`. The store's lock serialises its calls."""
 
     def __init__(self, file: "_File", run_sync: RunSync) -> None:
         self._file = file
@@ -72,7 +72,7 @@ class _SqliteJournal:
 
 
 class _File:
-    """The blocking half: every method runs to its end in one thread at a time."""
+    """The blocking half. Its methods run to completion, in one thread at a time."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -97,7 +97,7 @@ class _File:
         return loaded
 
     def reopen(self) -> int:
-        """The revision on the disk, by a new connection: after an error the old one cannot tell."""
+        """Return the revision on disk, read by a new connection: after an error the old one is unreliable."""
         self.close()
         try:
             connection = self._connect()
@@ -116,7 +116,7 @@ class _File:
                 connection.close()
 
     def commit(self, events: Sequence[Event]) -> None:
-        """Make one revision durable, or raise Unavailable; a full disk is that too."""
+        """Make one revision durable. Raises Unavailable, also if the disk is full."""
         if self._connection is None:
             raise Unavailable(f"{self._path} is not open")
         revision = events[0].revision
@@ -127,7 +127,7 @@ class _File:
                 for event in events:
                     _write(connection, event)
         except sqlite3.Error as error:
-            # An error at COMMIT does not say whether the commit record reached the file; recovery does.
+            # After an error at COMMIT, only recovery shows whether the commit record reached the file.
             if self.reopen() != revision:
                 raise Unavailable(f"{self._path}: {error}") from error
 
@@ -141,7 +141,7 @@ class _File:
 
 
 def _load(connection: sqlite3.Connection, path: Path) -> _Loaded:
-    """Make what is absent, count this opening, end the leases that were left, and read all keys."""
+    """Create missing tables, count this opening, end the leases that were left, and read all keys."""
     with connection:
         connection.execute("BEGIN IMMEDIATE")
         if connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0] == 0:

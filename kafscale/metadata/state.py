@@ -1,7 +1,7 @@
-"""The state behind the stores that live in one process: keys, revisions, leases and the history that watches read.
+"""The state of the in-process stores: keys, revisions, leases and the history that watches read.
 
-Pure: the time is an argument, nothing waits. A change is first *evaluated* (what would it do), then made durable by the
-shell (``local.py``), then *applied*; between the two nobody sees it.
+Pure: the time is an argument and nothing waits. A change is first *evaluated*, then made durable by the shell
+(``local.py``), then *applied*. It is not visible before that.
 """
 
 from bisect import bisect_left, bisect_right, insort
@@ -27,12 +27,12 @@ from kafscale.metadata.interface import (
 )
 
 FIRST_REVISION = 1
-"""The revision of an empty store, as in etcd; the first write makes 2."""
+"""The revision of an empty store, as in etcd. The first write makes revision 2."""
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """How much history is kept for watches, whichever ends first."""
+    """The limits of the history kept for watches. The lower one applies."""
 
     revisions: int = 10_000
     bytes: int = 32 << 20
@@ -47,14 +47,14 @@ class _Lease:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a transaction would do: its result, and the changes to make durable and apply (none: nothing to do)."""
+    """The effect of a transaction: its result, and the changes to make durable and apply, if any."""
 
     result: TxnResult
     events: tuple[Event, ...]
 
 
 def check_size(compares: Sequence[Unchanged], *branches: Sequence[Operation]) -> None:
-    """Raises TooLarge for a transaction over the limits, ValueError when a branch writes a key twice."""
+    """Raise TooLarge if a transaction exceeds the limits, ValueError if a branch writes a key twice."""
     most = max(map(len, branches))
     if len(compares) > (MAX_PLAIN if most <= MAX_PLAIN else MAX_NESTED) or most > MAX_OPERATIONS:
         raise TooLarge(f"{len(compares)} compares and {most} operations")
@@ -65,7 +65,7 @@ def check_size(compares: Sequence[Unchanged], *branches: Sequence[Operation]) ->
             raise ValueError("a key is written twice in one branch")
         size += sum(len(o.key.encode()) + (len(o.value) if isinstance(o, Put) else 0) for o in branch)
     if size > MAX_REQUEST_BYTES:
-        raise TooLarge(f"{size} bytes of keys and values, {MAX_REQUEST_BYTES} are allowed")
+        raise TooLarge(f"{size} bytes of keys and values, more than {MAX_REQUEST_BYTES}")
 
 
 class State:
@@ -76,21 +76,21 @@ class State:
         self._items = {item.key: item for item in items}
         self._order = sorted(self._items)
         self._limits = limits or Limits()
-        # One entry a revision, without gaps, so that a revision is found by its distance from the first.
+        # One entry per revision without gaps, so that a revision is found by its distance from the first.
         self._history: deque[tuple[Event, ...]] = deque()
         self._history_bytes = 0
         self._leases: dict[int, _Lease] = {}
 
     @property
     def oldest_watchable(self) -> int:
-        """The smallest revision from which a watch can still be served."""
+        """The lowest revision from which a watch can be served."""
         return self.revision + 1 - len(self._history)
 
     def get(self, key: str) -> KeyValue | None:
         return self._items.get(key)
 
     def read_prefix(self, prefix: str, *, after: str = "", limit: int | None = None) -> tuple[KeyValue, ...]:
-        """The keys of a prefix above ``after``, in order, ``limit`` at most."""
+        """Return the keys of a prefix above ``after``, in order, at most ``limit``."""
         found: list[KeyValue] = []
         start = bisect_right(self._order, after) if after else bisect_left(self._order, prefix)
         for index in range(start, len(self._order)):
@@ -103,7 +103,7 @@ class State:
     def evaluate(
         self, compares: Sequence[Unchanged], then: Sequence[Operation], otherwise: Sequence[Operation]
     ) -> Outcome:
-        """What the transaction would do now. Raises LeaseNotFound."""
+        """Return what the transaction would do now. Raises LeaseNotFound."""
         succeeded = all(self._mod_revision(compare.key) == compare.mod_revision for compare in compares)
         revision = self.revision + 1
         written: dict[str, KeyValue | None] = {}
@@ -124,7 +124,7 @@ class State:
         return Outcome(TxnResult(succeeded, revision if events else self.revision, tuple(reads)), events)
 
     def apply(self, events: tuple[Event, ...]) -> None:
-        """Make an evaluated change, at the revision it names, which must be the next one."""
+        """Apply an evaluated change, whose revision must be the next one."""
         if any(event.revision != self.revision + 1 for event in events) or not events:
             raise ValueError(f"not a change from revision {self.revision}")
         for event in events:
@@ -138,14 +138,14 @@ class State:
             self._forget_one()
 
     def changes(self, prefix: str, from_revision: int) -> tuple[tuple[Event, ...], int]:
-        """The first batch of changes under ``prefix`` at ``from_revision`` or later, and where to go on from.
+        """Return the first changes under ``prefix`` at or after ``from_revision``, and the revision to continue from.
 
-        The batch is empty when there is none yet. Raises Compacted.
+        The batch is empty if there are no changes yet. Raises Compacted.
         """
         oldest = self.oldest_watchable
         from_revision = max(from_revision, FIRST_REVISION + 1)
         if from_revision < oldest:
-            raise Compacted(f"revision {from_revision} was asked for, the oldest kept is {oldest}")
+            raise Compacted(f"revision {from_revision} was requested, but the oldest kept is {oldest}")
         for index in range(from_revision - oldest, len(self._history)):
             batch = tuple(event for event in self._history[index] if event.key.startswith(prefix))
             if batch:
@@ -153,7 +153,7 @@ class State:
         return (), max(from_revision, self.revision + 1)
 
     def compact(self, revision: int) -> None:
-        """Forget the changes of revisions below ``revision``."""
+        """Discard the changes of revisions below ``revision``."""
         while self._history and self.oldest_watchable < revision:
             self._forget_one()
 
@@ -161,7 +161,7 @@ class State:
         self._leases[lease] = _Lease(ttl_seconds, now + ttl_seconds, set())
 
     def keep_alive(self, lease: int, now: float) -> int:
-        """Start the lease's time anew; gives its length. Raises LeaseNotFound."""
+        """Renew the lease and return its time to live in seconds. Raises LeaseNotFound."""
         found = self._leases.get(lease)
         if found is None:
             raise LeaseNotFound(f"lease {lease}")
@@ -169,16 +169,16 @@ class State:
         return found.ttl_seconds
 
     def next_deadline(self) -> float:
-        """When the next lease runs out; infinity without leases."""
+        """Return when the next lease expires, or infinity without leases."""
         return min((lease.deadline for lease in self._leases.values()), default=float("inf"))
 
     def due(self, now: float) -> list[int]:
-        """The leases that have run out, the first one first."""
-        over = [(lease.deadline, lease_id) for lease_id, lease in self._leases.items() if lease.deadline <= now]
-        return [lease_id for _, lease_id in sorted(over)]
+        """Return the expired leases in the order of their expiry."""
+        expired = [(lease.deadline, lease_id) for lease_id, lease in self._leases.items() if lease.deadline <= now]
+        return [lease_id for _, lease_id in sorted(expired)]
 
     def end_of_lease(self, lease: int) -> tuple[Event, ...]:
-        """The change that deletes the lease's keys, to be applied before `forget_lease`."""
+        """Return the change that deletes the lease's keys, to be applied before `forget_lease`."""
         keys = self._leases[lease].keys if lease in self._leases else ()
         return tuple(Event(key, None, self.revision + 1) for key in sorted(keys))
 

@@ -1,4 +1,4 @@
-"""Topics and the cluster as values: what is stored (``protos/kafscale/v1/metadata.proto``), in immutable form."""
+"""Immutable values of topics and of the cluster, as stored (``protos/kafscale/v1/metadata.proto``)."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -17,11 +17,11 @@ class TopicExists(KafscaleError):
 
 
 class TopicDeleting(KafscaleError):
-    """A topic of this name is being deleted; the name is not free yet."""
+    """A topic of this name is being deleted, so the name is not free yet."""
 
 
 class DeleterGone(KafscaleError):
-    """The run that deletes the topic has lost its lease: another one may be at work on it."""
+    """The run that deletes the topic has lost its lease, so another run may be deleting it now."""
 
 
 class UnknownTopic(KafscaleError):
@@ -29,7 +29,7 @@ class UnknownTopic(KafscaleError):
 
 
 class NotMorePartitions(KafscaleError):
-    """The topic has as many already, or more; the message says how many."""
+    """The topic already has this number of partitions or more. The message contains the number."""
 
 
 class InvalidTopicName(KafscaleError):
@@ -38,7 +38,7 @@ class InvalidTopicName(KafscaleError):
 
 @dataclass(frozen=True, slots=True)
 class TopicInfo:
-    """One topic as it was at ``mod_revision``; ``live`` is False while it is being deleted."""
+    """A topic as it was at ``mod_revision``. ``live`` is False while it is being deleted."""
 
     name: str
     id: bytes
@@ -83,7 +83,7 @@ class TopicInfo:
         return replace(self, live=False)
 
     def grown(self, partitions: int) -> "TopicInfo":
-        """With more partitions. Raises NotMorePartitions."""
+        """Return a copy with more partitions. Raises NotMorePartitions."""
         if partitions == self.partitions:
             raise NotMorePartitions(f"Topic already has {partitions} partition(s).")
         if partitions < self.partitions:
@@ -102,7 +102,7 @@ class TopicInfo:
 
 @dataclass(frozen=True, slots=True)
 class TopicsView:
-    """All topics at one revision, those that are being deleted included."""
+    """All topics at one revision, including those that are being deleted."""
 
     revision: int
     by_name: Mapping[str, TopicInfo]
@@ -119,21 +119,21 @@ class TopicsView:
 
     @property
     def live_names(self) -> list[str]:
-        """The names of all topics that clients see, in order."""
+        """The names of all topics that are visible to clients, in order."""
         return sorted(name for name, topic in self.by_name.items() if topic.live)
 
     def live(self, name: str) -> TopicInfo | None:
-        """The topic that clients see under this name."""
+        """Return the topic with this name that is visible to clients, or None."""
         found = self.by_name.get(name)
         return found if found is not None and found.live else None
 
     def live_by_id(self, topic_id: bytes) -> TopicInfo | None:
-        """The topic that clients see under this id."""
+        """Return the topic with this id that is visible to clients, or None."""
         found = self.by_id.get(topic_id)
         return found if found is not None and found.live else None
 
     def collision(self, name: str) -> str | None:
-        """Another live topic whose name differs only in ``.`` and ``_``: Kafka's metric names confuse them."""
+        """Return another live topic whose name differs only in ``.`` and ``_``, which Kafka's metric names confuse."""
         found = self._by_collision.get(_folded(name))
         return found if found != name else None
 

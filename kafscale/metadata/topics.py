@@ -1,8 +1,8 @@
-"""Topics in the metadata store: a watched view for reading, compare-and-set steps for changing.
+"""Topics in the metadata store: a watched view for reads, and compare-and-set steps for changes.
 
-A topic's life: `TopicCatalog.create`; `mark_deleting` hides it while its owners empty its prefixes; `finish_delete`
-frees the name. The epochs of a name never go back: a new topic starts above the cluster's floor, and `finish_delete`
-lifts the floor to the old topic's highest epoch before it forgets anything.
+A topic's life cycle: `TopicCatalog.create` creates it, `mark_deleting` hides it while its owners empty its prefixes,
+and `finish_delete` frees the name. The epochs of a name never decrease: a new topic starts above the cluster's epoch
+floor, and `finish_delete` raises the floor to the old topic's highest epoch before it deletes any key.
 """
 
 import base64
@@ -46,15 +46,15 @@ _log = structlog.get_logger(__name__)
 
 
 class _Change(Protocol):
-    """What is to be stored of a topic; ``unsure``: an earlier attempt may be what was found."""
+    """Returns the changed topic. ``unsure`` is true if ``found`` may be the result of an earlier attempt."""
 
     def __call__(self, found: TopicInfo, *, unsure: bool) -> TopicInfo: ...
 
 
 class TopicCatalog:
-    """All topics of a namespace. `run` must be running: what a change returns is in `view` already.
+    """All topics of a namespace. `run` must be running, because a change returns only when it is in `view`.
 
-    Changes repeat themselves while the store is unavailable, until they know their outcome: callers set the deadline.
+    Changes are retried while the store is unavailable, until their outcome is known. Callers set the deadline.
     """
 
     def __init__(
@@ -73,42 +73,42 @@ class TopicCatalog:
         return self._view
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Keep the view until cancelled; started when it was read once. Raises Refused only before that."""
+        """Keep the view current until cancelled. Started after the first read; raises Refused only before that."""
         await follow(self._store, self._prefix, reset=self._reset, apply=self._follow, task_status=task_status)
 
     async def changed(self) -> None:
-        """Wait until the view is another one."""
+        """Wait for the next change of the view."""
         await self._changed.wait()
 
     async def wait_change(self, seen: TopicsView) -> TopicsView:
-        """Wait until the view is another than ``seen``, and give it."""
+        """Wait until the view is no longer ``seen``, and return it."""
         while self._view is seen:
             await self.changed()
         return self._view
 
     async def wait_free(self, name: str) -> None:
-        """Wait until no topic has this name, one that is being deleted included."""
+        """Wait until no topic has this name, not even one that is being deleted."""
         while name in self._view.by_name:
             await self._changed.wait()
 
     async def live_ids(self) -> set[bytes]:
-        """Of all live topics, as the store has them now: the view may be behind. Raises as `live_topic_ids` does."""
+        """Return the ids of all live topics from the store, because the view may lag. Raises as `live_topic_ids`."""
         return await live_topic_ids(self._store, self._namespace)
 
     async def cluster(self) -> ClusterInfo:
-        """The cluster's id and epoch floor; the first caller of a new namespace makes them."""
+        """Return the cluster's id and epoch floor; create them in a new namespace."""
         return ClusterInfo.read(await self._cluster_item())
 
     async def create(
         self, name: str, partitions: int, configs: Mapping[str, str], *, now_ms: int, topic_id: bytes
     ) -> TopicInfo:
-        """Make a topic with validated configs and 16 new random bytes as its id.
+        """Create a topic with validated configs and 16 new random bytes as its id.
 
-        Raises InvalidTopicName, TopicExists, TopicDeleting (`wait_free` then tells when to try again), and Unavailable
-        when the topic may have been made and deleted again by others while the outcome was unknown.
+        Raises InvalidTopicName, TopicExists, TopicDeleting (wait with `wait_free` and retry), and Unavailable if the
+        topic may have been created, and deleted by others, while the outcome was unknown.
         """
         if partitions < 1 or len(topic_id) != 16:
-            raise ValueError("a topic has at least one partition and a 16-byte id")
+            raise ValueError("a topic must have at least one partition and a 16-byte id")
         if not paths.is_topic_name(name):
             raise InvalidTopicName(f"Topic name {name!r} is not 1 to 249 of letters, digits, '.', '_' and '-'")
         collision = self._view.collision(name)
@@ -117,7 +117,7 @@ class TopicCatalog:
         return await self._make(name, partitions, configs, now_ms, topic_id)
 
     async def mark_deleting(self, topic: str | bytes) -> TopicInfo:
-        """Hide a live topic, given by name or id, as the first step of its deletion. Raises UnknownTopic."""
+        """Hide a live topic, identified by name or id, as the first step of its deletion. Raises UnknownTopic."""
         name = self._name_of(topic)
         key = paths.topic_key(self._namespace, name)
         retry = _Retry()
@@ -136,26 +136,27 @@ class TopicCatalog:
                 await retry.pause(error)
 
     async def grow(self, topic_id: bytes, partitions: int) -> TopicInfo:
-        """Give a live topic more partitions. Raises UnknownTopic, NotMorePartitions."""
+        """Add partitions to a live topic. Raises UnknownTopic, NotMorePartitions."""
 
         def grown(found: TopicInfo, *, unsure: bool) -> TopicInfo:
-            # An earlier attempt may be what made them.
+            # An earlier attempt may have added them.
             return found if unsure and found.partitions >= partitions else found.grown(partitions)
 
         return await self._change(topic_id, grown)
 
     async def configure(self, topic_id: bytes, change: Callable[[Mapping[str, str]], Mapping[str, str]]) -> TopicInfo:
-        """Change a live topic's configs: ``change`` makes validated ones from those that are stored.
+        """Change a live topic's configs. ``change`` returns the new, validated configs for the stored ones.
 
-        It may be called several times, on what it made before too. Raises UnknownTopic and what ``change`` raises.
+        It may be called several times, also with its own earlier result. Raises UnknownTopic and the errors of
+        ``change``.
         """
         return await self._change(topic_id, lambda found, *, unsure: found.configured(change(found.configs)))
 
     async def finish_delete(self, name: str, topic_id: bytes, highest_epoch: int, *, deleter: str) -> None:
-        """Free the name of a topic that is being deleted and whose prefixes are empty; no error when that is done.
+        """Free the name of a topic that is being deleted and whose prefixes are empty. No error if it is free already.
 
-        ``highest_epoch`` is the highest of its partitions'. ``deleter`` is the member key of the run that emptied them:
-        when it is gone another run may be at work there, and nothing is done any more. Raises DeleterGone then, and
+        ``highest_epoch`` is the highest epoch of its partitions. ``deleter`` is the member key of the run that emptied
+        the prefixes. Raises DeleterGone if that key is gone, because another run may be deleting the topic then, and
         ValueError for a live topic.
         """
         key = paths.topic_key(self._namespace, name)
@@ -213,7 +214,7 @@ class TopicCatalog:
                     [Get(self._cluster_key), Get(key)],
                 )
             except Unavailable as error:
-                # The same compares again: were it made and deleted since, the deletion changed the cluster's value.
+                # Compare the same again: if the topic was created and deleted since, the cluster's value has changed.
                 await retry.pause(error)
                 continue
             if result.succeeded:
@@ -225,12 +226,12 @@ class TopicCatalog:
                     return await self._seen(found)
                 raise TopicExists(name) if found.live else TopicDeleting(name)
             if retry.unknown_outcome:
-                raise Unavailable(f"topic {name} may have been made and deleted again")
+                raise Unavailable(f"topic {name} may have been created and deleted again")
             cluster = now_cluster or await self._cluster_item()
 
     async def _forget(self, topic: TopicInfo, highest_epoch: int, there: Unchanged) -> bool:
-        """Lift the floor, remove the partitions' keys, free the name. False: something moved, look again."""
-        # First of all: whoever repeats a half-done deletion may not find the states any more that hold the epochs.
+        """Raise the floor, delete the partitions' keys, free the name. Return False if a key changed: retry then."""
+        # The floor goes first: a retry of an unfinished deletion may no longer find the states that hold the epochs.
         cluster_item = await self._cluster_item()
         if not await self._lift_floor(cluster_item, highest_epoch, [], []):
             return False
@@ -245,7 +246,7 @@ class TopicCatalog:
             deletes = [Delete(gone) for gone in keys[start : start + _DELETES_PER_TXN]]
             if not (await self._store.txn(unmoved, deletes)).succeeded:
                 return False
-        # The cluster's value is written even when the floor stays: `create` relies on seeing that names were freed.
+        # Write the cluster's value even if the floor is unchanged: by this, `create` detects that names were freed.
         return await self._lift_floor(await self._cluster_item(), highest_epoch, unmoved, [Delete(key)])
 
     async def _lift_floor(
@@ -312,13 +313,13 @@ class TopicCatalog:
 
 
 async def live_topic_ids(store: MetadataStore, namespace: str) -> set[bytes]:
-    """Of all live topics, as the store has them now. Raises Unavailable, Refused, CorruptData."""
+    """Return the ids of all live topics, read from the store. Raises Unavailable, Refused, CorruptData."""
     topics = [TopicInfo.read(item) for item in (await store.read_prefix(paths.topics_prefix(namespace))).items]
     return {topic.id for topic in topics if topic.live}
 
 
 class _Retry:
-    """Pauses between repeats of a step whose outcome is unknown, and remembers that one was."""
+    """Pauses between retries, and records that an earlier attempt had an unknown outcome."""
 
     def __init__(self) -> None:
         self.unknown_outcome = False
@@ -326,6 +327,6 @@ class _Retry:
 
     async def pause(self, error: Unavailable) -> None:
         self.unknown_outcome = True
-        _log.info("metadata step is repeated", reason=str(error))
+        _log.info("metadata operation retried", reason=str(error))
         await trio.sleep(self._seconds)
         self._seconds = min(2 * self._seconds, _LONGEST_RETRY_SECONDS)

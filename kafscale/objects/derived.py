@@ -1,12 +1,12 @@
-"""Storing what is derived from other objects: whoever derives it gets the same bytes."""
+"""Stores objects that are derived from other objects. Every process derives the same bytes."""
 
 from kafscale.objects.interface import Body, ObjectStore, PreconditionFailed
 
 
 async def put_derived(store: ObjectStore, key: str, body: Body) -> None:
-    """Create the object; equal bytes there already are as good, and others are replaced: they are damaged or older.
+    """Create the object, or replace it if it exists with other bytes, which are then damaged or outdated.
 
-    Raises PreconditionFailed and ObjectNotFound when others write or delete it at the same time, Unavailable, Refused.
+    Raises PreconditionFailed and ObjectNotFound if it is written or deleted concurrently; Unavailable, Refused.
     """
     try:
         await store.put_if_absent(key, body)

@@ -1,10 +1,10 @@
 """Objects as files of one directory tree: the blocking half of ``local.py``, safe to call from several threads.
 
 Layout: ``objects/{key}`` is an object's bytes, ``tmp/`` holds files being written. An object's file is never written in
-place: its bytes are written to ``tmp/`` and fsynced, then linked (create) or renamed (replace) to its name, so a crash
-leaves either the whole object or none, and never a torn file that holds the name. The directory that got the name is
-fsynced before the call returns, and so are the directories above it as far as this process has not done that already:
-an earlier process may have made them and died before its fsync.
+place: its bytes are written to ``tmp/`` and fsynced, then linked (create) or renamed (replace) to its name. So a crash
+leaves the whole object or none, but never a torn file under the name. The directory that contains the name is fsynced
+before the call returns, and so are the directories above it unless this process has already done so, because an earlier
+process may have created them and died before its fsync.
 """
 
 import errno
@@ -26,18 +26,18 @@ _ABSENT = (FileNotFoundError, NotADirectoryError, IsADirectoryError)
 
 
 class ObjectDirectory:
-    """The files under ``root``; only one instance at a time may use a root (``local.py`` holds the lock)."""
+    """The files under ``root``. Only one instance at a time may use a root (``local.py`` holds the lock)."""
 
     def __init__(self, root: Path) -> None:
         self._objects = os.fsencode(root / "objects")
         self._temporary = os.fsencode(root / "tmp")
-        self._tree = threading.Lock()  # held while names change: link, rename, unlink, mkdir, rmdir; never over a write
+        self._tree = threading.Lock()  # held while names change (link, rename, unlink, mkdir, rmdir), not during writes
         self._durable: set[bytes] = set()  # directories whose own names are known to be on disk
         self._prunes = 0
         self._last_mtime = 0
 
     def prepare(self) -> None:
-        """Make what is missing, remove what a crash left unfinished, and try that the file system has hard links."""
+        """Create missing directories, delete unfinished files of a crash, and check that hard links are supported."""
         for directory in (self._objects, self._temporary):
             make_directories(directory)
         for name in os.listdir(self._temporary):
@@ -57,7 +57,7 @@ class ObjectDirectory:
                     exists = False
                 except FileExistsError:
                     exists = True
-            # Also when it exists: who reads its own bytes back after a lost answer may then take them for durable.
+            # Also if it exists: a caller that lost the answer and reads its own bytes back must find them durable.
             self._sync_parents(path, undurable, prunes)
         if exists:
             raise PreconditionFailed(f"{key} exists")
@@ -88,7 +88,7 @@ class ObjectDirectory:
             return ObjectInfo(key, status.st_size, _etag(status))
 
     def list_from(self, prefix: str, start_after: str, limit: int) -> list[ObjectInfo]:
-        """Reads the directories that can hold a key of the page, in order, and no others."""
+        """Read only the directories that can hold a key of the page, in order."""
         page: list[ObjectInfo] = []
         if not may_begin_key(prefix):
             return page
@@ -101,9 +101,9 @@ class ObjectDirectory:
         return page
 
     def delete(self, keys: list[str]) -> None:
-        """Unlink, remove directories that became empty, and fsync once per directory, not per object.
+        """Unlink the files, remove directories that became empty, and fsync once per directory, not per object.
 
-        A power cut in between brings objects back, which is as if the call had not come that far.
+        A power failure in between may bring objects back, as if the call had not reached them.
         """
         touched: set[bytes] = set()
         for key in keys:
@@ -120,9 +120,9 @@ class ObjectDirectory:
 
     @contextmanager
     def _temporary_file(self, body: Body) -> Iterator[tuple[bytes, str]]:
-        """A new file in ``tmp/`` that holds ``body``, on disk, and the etag that it will have under any name."""
+        """Yield the path of a new file in ``tmp/`` with ``body`` on disk, and the etag that it keeps under any name."""
         with self._tree:
-            # Strictly rising, so that no two versions of an object share an etag, however coarse the clock.
+            # Strictly increasing, so that no two versions of an object share an etag, however coarse the clock.
             mtime = self._last_mtime = max(time.time_ns(), self._last_mtime + 1)
         path = os.path.join(self._temporary, b"%d" % mtime)
         try:
@@ -132,7 +132,7 @@ class ObjectDirectory:
                 os.unlink(path)
 
     def _make_parents(self, path: bytes) -> list[bytes]:
-        """Make the directories above ``path``; gives those, lowest first, whose names are not known to be on disk."""
+        """Create the directories above ``path``. Return those, lowest first, whose names may not be on disk."""
         undurable = []
         directory = os.path.dirname(path)
         while directory != self._objects and directory not in self._durable:
@@ -148,11 +148,11 @@ class ObjectDirectory:
         for directory in undurable:
             _sync_directory(os.path.dirname(directory))
         with self._tree:
-            if self._prunes == prunes:  # else one of them may be gone, and another of the same name not on disk
+            if self._prunes == prunes:  # else one may have been removed and created again, not yet on disk
                 self._durable.update(undurable)
 
     def _prune(self, directory: bytes) -> bytes:
-        """Remove ``directory`` and those above it while they are empty; gives the lowest one that stays."""
+        """Remove ``directory`` and those above it while they are empty. Return the lowest one that remains."""
         while directory != self._objects:
             try:
                 os.rmdir(directory)
@@ -178,7 +178,7 @@ class ObjectDirectory:
             os.close(descriptor)
 
     def _walk(self, base: bytes, prefix: bytes, after: bytes) -> Iterator[tuple[bytes, os.stat_result]]:
-        """Files below ``base`` (empty, or ending in a slash) in key order; a directory sorts as name and slash."""
+        """Yield files below ``base`` (empty, or ending in a slash) in key order. Directories sort as name and slash."""
         ordered: list[bytes] = []
         try:
             with os.scandir(os.path.join(self._objects, base)) as entries:
@@ -193,7 +193,7 @@ class ObjectDirectory:
                         ordered.append(name)
         except _ABSENT:
             return
-        heapq.heapify(ordered)  # a page needs the lowest few of what may be very many
+        heapq.heapify(ordered)  # a page needs only the lowest few of possibly very many names
         while ordered:
             name = heapq.heappop(ordered)
             if name.endswith(b"/"):
@@ -204,7 +204,7 @@ class ObjectDirectory:
 
 
 def make_directories(path: bytes) -> None:
-    """Make a directory and those above it, each on disk when this returns."""
+    """Create a directory and those above it, all on disk when this returns."""
     missing = []
     while not os.path.isdir(path):
         missing.append(path)
@@ -228,9 +228,9 @@ def _etag_of(path: bytes) -> str | None:
 def _write(path: bytes, body: Body, mtime: int) -> str:
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
     try:
-        rest = memoryview(body)
-        while rest:
-            rest = rest[os.write(descriptor, rest) :]
+        remaining = memoryview(body)
+        while remaining:
+            remaining = remaining[os.write(descriptor, remaining) :]
         os.utime(descriptor, ns=(mtime, mtime))
         os.fsync(descriptor)
         return _etag(os.fstat(descriptor))
@@ -239,7 +239,7 @@ def _write(path: bytes, body: Body, mtime: int) -> str:
 
 
 def _read(descriptor: int, start: int, length: int) -> bytes:
-    """Exactly what the file holds there: a file that has a name no longer changes."""
+    """Return exactly the bytes of the file in that range. A file with a name no longer changes."""
     parts = []
     while length > 0 and (part := os.pread(descriptor, length, start)):
         parts.append(part)
@@ -249,7 +249,7 @@ def _read(descriptor: int, start: int, length: int) -> bytes:
 
 
 def _sync_directory(path: bytes) -> None:
-    """fsync a directory; one that is gone needs none, since then so is the object in it."""
+    """fsync a directory. A directory that is gone needs none, because the object in it is gone too."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except _ABSENT:
@@ -262,10 +262,10 @@ def _sync_directory(path: bytes) -> None:
 
 @contextmanager
 def _translated(key: str) -> Iterator[None]:
-    """Operating system errors as KafScale's.
+    """Translate errors of the operating system into KafScale's.
 
-    A full disk is Unavailable, not Refused: retention or an operator frees space while the process runs, and what was
-    buffered must then be stored and not have been given up.
+    A full disk is Unavailable and not Refused: retention or an operator may free space while the process runs, and the
+    buffered records must then be stored and not discarded.
     """
     try:
         yield

@@ -1,12 +1,13 @@
-"""The object store as the rest of KafScale sees it: seven operations and five ways to fail.
+"""The object store's interface: seven operations and five kinds of errors.
 
-Implementations: ``local.py`` (a directory), ``s3.py``, ``memory.py`` (with programmable faults). Wrappers, each one
-file, go around any of them: ``metrics.py`` next to the store tells of each single request, to counters and to
-``health.py``; ``retry.py`` around it repeats.
+Implementations: ``local.py`` (a directory), ``s3.py``, ``memory.py`` (with programmable faults). Any of them can be
+wrapped: ``metrics.py``, next to the store, reports each single request to counters and to ``availability.py``;
+``retry.py``, around that, retries.
 
-Keys (``keys.py`` checks them; a bad one is the caller's mistake and raises ValueError): ``/``-separated paths without
-leading slash, 1 to 1024 bytes of UTF-8, each segment 1 to 255 bytes, neither ``.`` nor ``..`` and without control
-characters. No key may be another's directory (``a`` beside ``a/b``): a file system cannot hold both.
+Keys are ``/``-separated paths without a leading slash, 1 to 1024 bytes of UTF-8. Each segment has 1 to 255 bytes, is
+not ``.`` or ``..``, and contains no control characters. ``keys.py`` checks keys and raises ValueError for an invalid
+one, which is a bug of the caller. No key may be a directory of another (``a`` and ``a/b``), because a file system
+cannot hold both.
 """
 
 from collections.abc import Iterable
@@ -18,13 +19,13 @@ from kafscale.errors import KafscaleError
 Body = bytes | bytearray | memoryview
 
 MAX_KEYS = 1000
-"""Objects in one page of a listing, and keys in one delete."""
+"""The maximum number of objects in a page of a listing, and of keys in a delete."""
 MOST_CLOCK_SKEW_SECONDS = 5.0
-"""Between a store's clock and ours: beyond it a signature lives longer, or shorter, than whoever signs believes."""
+"""The maximum difference to the store's clock. Beyond it, signatures live longer or shorter than the signer assumes."""
 
 
 def clocks_agree(skew: float | None) -> bool:
-    """Whether a store's clock, by its ``clock_skew_seconds``, and ours are near enough to go by ours."""
+    """Return whether a store's clock, by its ``clock_skew_seconds``, is close enough to rely on the local clock."""
     return skew is None or abs(skew) <= MOST_CLOCK_SKEW_SECONDS
 
 
@@ -35,13 +36,13 @@ class ObjectNotFound(KafscaleError):
 class PreconditionFailed(KafscaleError):
     """The object exists already (put_if_absent), or is absent or has another etag (replace_if_match).
 
-    A put whose answer was lost may have succeeded: whoever repeats one reads the object back before it believes this.
+    A put whose answer was lost may have succeeded. A caller that retries a put must read the object back to find out.
     """
 
 
 @dataclass(frozen=True, slots=True)
 class ObjectInfo:
-    """What a listing says of one object; ``size`` in bytes."""
+    """An object's entry in a listing. ``size`` is in bytes."""
 
     key: str
     size: int
@@ -50,68 +51,68 @@ class ObjectInfo:
 
 @dataclass(frozen=True, slots=True)
 class Object:
-    """One object's bytes with the etag that they have."""
+    """An object's bytes and their etag."""
 
     body: bytes
     etag: str
 
 
 class ObjectStore(Protocol):
-    """Listing order is the order of the keys' UTF-8 bytes. Etags are opaque, and stay as they are over a restart.
+    """Listings are in the order of the keys' UTF-8 bytes. Etags are opaque and survive restarts.
 
-    Every method may raise ``kafscale.errors.Unavailable`` (no answer, 5xx, throttled, disk full: outcome unknown,
-    repeat later) and ``kafscale.errors.Refused`` (the store answers and says no for good).
+    Every method may raise ``kafscale.errors.Unavailable`` (no answer, 5xx, throttled, disk full: the outcome is
+    unknown, retry later) and ``kafscale.errors.Refused`` (the store rejects the request permanently).
     """
 
     @property
     def settle_seconds(self) -> float:
-        """How long after a process died its last requests may still take effect; 0 for a local directory."""
+        """How long after a process has died its last requests may still take effect. 0 for a local directory."""
         ...
 
     @property
     def clock_skew_seconds(self) -> float | None:
-        """The store's clock minus this machine's, as last seen; None: not known, or the same clock."""
+        """The store's clock minus this machine's, as last measured. None if it is unknown or the same clock."""
         ...
 
     def now(self) -> float:
-        """The time that requests are dated with, in seconds."""
+        """Return the time with which requests are dated, in seconds."""
         ...
 
     async def put_if_absent(self, key: str, body: Body) -> str:
-        """Create the object, durably before this returns, and give its etag.
+        """Create the object durably and return its etag.
 
-        Atomic: of several racers one wins and the others get PreconditionFailed; nobody ever reads a part of it.
+        Atomic: if several callers race, one succeeds and the others get PreconditionFailed. Readers never see a part.
         """
         ...
 
     async def replace_if_match(self, key: str, body: Body, etag: str) -> str:
-        """Replace the object if it has ``etag``, atomically and durably; gives the new etag, or PreconditionFailed."""
+        """Replace the object if it has ``etag``, atomically and durably; return the new etag. Or PreconditionFailed."""
         ...
 
     async def get(self, key: str) -> Object:
-        """The whole object, or ObjectNotFound."""
+        """Return the whole object, or raise ObjectNotFound."""
         ...
 
     async def get_range(self, key: str, start: int, length: int) -> bytes:
-        """``length`` bytes from ``start``; fewer where the object ends, none from its end on; or ObjectNotFound."""
+        """Return ``length`` bytes from ``start``, or fewer if the object ends before that. Raises ObjectNotFound."""
         ...
 
     async def head(self, key: str) -> ObjectInfo:
-        """Size and etag, or ObjectNotFound."""
+        """Return size and etag, or raise ObjectNotFound."""
         ...
 
     async def list_from(self, prefix: str, start_after: str = "", limit: int = MAX_KEYS) -> list[ObjectInfo]:
-        """Up to ``limit`` (1 to 1000) objects whose key begins with ``prefix`` and is above ``start_after``, in order.
+        """Return, in order, up to ``limit`` (1 to 1000) objects with keys under ``prefix`` and above ``start_after``.
 
-        Fewer than ``limit`` means that there are no more.
+        Fewer than ``limit`` objects mean that there are no more.
         """
         ...
 
     async def delete_many(self, keys: Iterable[str], *, dated: float | None = None) -> None:
-        """Delete up to 1000 objects; absent ones are no error. When it raises, any of them may be gone.
+        """Delete up to 1000 objects. Absent ones are not an error. If it raises, any of them may be deleted.
 
-        On S3 the deletes are refused ``settle_seconds`` after ``dated``, or after this call, and no wrapper repeats
-        them. A caller takes ``dated`` from `now` before it looks at its lease: then it knows by when each has landed or
-        never will, even if the process is stopped in between.
+        S3 rejects the deletes ``settle_seconds`` after ``dated``, which defaults to this call, and no wrapper retries
+        them. A caller that gets ``dated`` from `now` before it checks its lease knows by when each delete has taken
+        effect or never will, even if the process is paused in between.
         """
         ...

@@ -1,4 +1,4 @@
-"""The rules for keys and arguments that every object store holds its callers to (see ``interface.py``)."""
+"""Checks of keys and arguments that all object stores share (see ``interface.py``)."""
 
 import re
 from collections.abc import Iterable
@@ -11,7 +11,7 @@ _CONTROL = re.compile("[\x00-\x1f\x7f]")
 
 
 def check_key(key: str) -> bytes:
-    """The key's UTF-8 bytes, or ValueError."""
+    """Return the key's UTF-8 bytes, or raise ValueError."""
     encoded = key.encode()
     segments = encoded.split(b"/")
     if (
@@ -24,7 +24,7 @@ def check_key(key: str) -> bytes:
 
 
 def check_keys(keys: Iterable[str]) -> list[str]:
-    """The keys of one delete as a list, or ValueError."""
+    """Return the keys of a delete as a list, or raise ValueError."""
     checked = list(keys)
     if len(checked) > MAX_KEYS:
         raise ValueError(f"{len(checked)} keys in one delete, more than {MAX_KEYS}")
@@ -34,7 +34,7 @@ def check_keys(keys: Iterable[str]) -> list[str]:
 
 
 def may_begin_key(prefix: str) -> bool:
-    """Whether the segments that ``prefix`` has in full are such as keys have."""
+    """Return whether the complete segments of ``prefix`` are valid in keys."""
     return not any(segment in ("", ".", "..") for segment in prefix.split("/")[:-1])
 
 

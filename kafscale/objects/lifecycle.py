@@ -1,7 +1,7 @@
-"""Whether a bucket's lifecycle rules delete, or archive, objects that KafScale cannot do without.
+"""Checks whether a bucket's lifecycle rules delete or archive objects that KafScale needs.
 
-Amazon S3 applies every rule whose filter matches, and the earliest expiry wins: a rule for ``{namespace}/`` deletes
-what is under ``{namespace}/~`` too, and a more specific rule beside it protects nothing.
+Amazon S3 applies every rule whose filter matches, and the earliest expiry wins. So a rule for ``{namespace}/`` also
+deletes objects under ``{namespace}/~``, and a more specific rule protects nothing.
 """
 
 from collections.abc import Awaitable, Callable
@@ -13,7 +13,7 @@ import trio
 from kafscale.errors import Refused, Unavailable
 from kafscale.objects.s3_wire import parse_xml
 from kafscale.paths import backups_prefix, etcd_snapshots_prefix, probe_key
-from kafscale.vitals import HEALTHY, Finding, State
+from kafscale.telemetry import HEALTHY, Finding, State
 
 _PAUSE_SECONDS = 300.0
 _FIRST_READ_SECONDS = 5.0
@@ -31,11 +31,11 @@ class Rule:
 
 
 def parse_rules(body: bytes) -> list[Rule]:
-    """The rules of a GetBucketLifecycleConfiguration reply that can hit objects as KafScale writes them.
+    """Return the rules of a GetBucketLifecycleConfiguration reply that can apply to objects that KafScale writes.
 
-    Left out are disabled rules, those that only touch noncurrent versions, delete markers or incomplete uploads, and
-    those that ask for a tag, which KafScale's objects do not have. A filter by size is ignored, so such a rule counts.
-    Raises Unavailable where the body is not XML.
+    Omits disabled rules, rules that only affect noncurrent versions, delete markers or incomplete uploads, and rules
+    that require a tag, which KafScale's objects do not have. Filters by size are ignored, so rules with one count.
+    Raises Unavailable if the body is not XML.
     """
     rules = []
     for rule in parse_xml(body).iter("Rule"):
@@ -50,7 +50,7 @@ _PREFIXES = ("Filter/Prefix", "Filter/And/Prefix", "Prefix")
 
 
 def _effect(rule: Element) -> str:
-    """What happens to current objects; empty: nothing that matters."""
+    """Return what the rule does to current objects, or an empty string if that does not matter."""
     if any(rule.find(path) is not None for path in ("Expiration/Days", "Expiration/Date", "AllVersionsExpiration")):
         return "deletes"
     classes = {found.text for found in rule.iterfind("Transition/StorageClass")}
@@ -58,9 +58,9 @@ def _effect(rule: Element) -> str:
 
 
 def dangers(rules: list[Rule], namespace: str) -> list[str]:
-    """One sentence for each rule that covers objects that only KafScale may delete; empty: there is none."""
+    """Return one sentence for each rule that covers objects that only KafScale may delete."""
     reserved = f"{namespace}/~"
-    # What is here may go at any age without harm to the log: how long snapshots are kept is the operator's choice.
+    # These may be deleted at any age without harm to the log. How long to keep snapshots is the operator's choice.
     expendable = etcd_snapshots_prefix(namespace), backups_prefix(namespace), probe_key(namespace, "")
     return [
         f"lifecycle rule {rule.name!r} (prefix {rule.prefix!r}) {rule.effect} objects under {reserved}, which KafScale "
@@ -72,7 +72,7 @@ def dangers(rules: list[Rule], namespace: str) -> list[str]:
 
 
 class LifecycleWatch:
-    """What the rules mean for ``namespace``, as they were read last. `run` reads them again every five minutes."""
+    """The danger of the rules for ``namespace``, as last read. `run` reads them again every five minutes."""
 
     def __init__(self, namespace: str) -> None:
         self._namespace = namespace
@@ -87,7 +87,10 @@ class LifecycleWatch:
         *,
         task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
     ) -> None:
-        """``read`` gives the bucket's configuration, empty if it has none. Started after the first, bounded read."""
+        """Check until cancelled. ``read`` returns the bucket's configuration, empty if it has none.
+
+        Started after the first read or its time limit.
+        """
         with trio.move_on_after(_FIRST_READ_SECONDS):
             await self._look(read)
         task_status.started()
@@ -96,7 +99,8 @@ class LifecycleWatch:
             await self._look(read)
 
     async def _look(self, read: Callable[[], Awaitable[bytes]]) -> None:
-        """A store that does not let us read its rules, or has none, is no fault; what was found before stays known."""
+        """Update the finding. A store without rules, or without permission to read them, is healthy. If the store does
+        not answer, a previous problem remains."""
         try:
             body = await read()
             found = dangers(parse_rules(body), self._namespace) if body else []

@@ -19,11 +19,11 @@ from kafscale.threads import RunSync, run_in_threads_of
 
 T = TypeVar("T")
 
-_THREADS = 16  # threads wait for the disk at the same time; more would only queue in the kernel
+_THREADS = 16  # that wait for the disk at the same time; more would only queue in the kernel
 
 
 class LocalObjectStore:
-    """``kafscale.objects.interface.ObjectStore`` on a directory. Made by ``open``."""
+    """``kafscale.objects.interface.ObjectStore`` on a directory. Created by ``open``."""
 
     settle_seconds = 0.0
     clock_skew_seconds = None
@@ -35,9 +35,9 @@ class LocalObjectStore:
     @classmethod
     @asynccontextmanager
     async def open(cls, directory: Path, *, run_sync: RunSync | None = None) -> AsyncIterator["LocalObjectStore"]:
-        """Take the directory for this process and clean up after a crash.
+        """Lock the directory for this process and clean up after a crash.
 
-        Raises ConfigError, naming KAFSCALE_DATA_DIR, when another process has it or it cannot be used.
+        Raises ConfigError, which names KAFSCALE_DATA_DIR, if another process has locked it or it cannot be used.
         """
         run_sync = run_sync or run_in_threads_of(trio.CapacityLimiter(_THREADS))
         with _locked(directory):
@@ -82,7 +82,7 @@ class LocalObjectStore:
 
 @contextmanager
 def _locked(directory: Path) -> Iterator[None]:
-    """Hold ``directory``/lock; the kernel lets go of it when the process ends, however it ends."""
+    """Hold the lock file of ``directory``. The kernel releases it when the process ends, however it ends."""
     try:
         make_directories(os.fsencode(directory.absolute()))
         descriptor = os.open(directory / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
@@ -101,4 +101,4 @@ def _locked(directory: Path) -> Iterator[None]:
 
 
 def _unusable(directory: Path, error: OSError) -> ConfigError:
-    return ConfigError(f"KAFSCALE_DATA_DIR: cannot keep objects in {directory}: {error.strerror or error}")
+    return ConfigError(f"KAFSCALE_DATA_DIR: cannot store objects in {directory}: {error.strerror or error}")

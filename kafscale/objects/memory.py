@@ -1,4 +1,4 @@
-"""An object store in memory whose faults are a program: for tests, and for simulation of a slow, lying, dying S3."""
+"""An object store in memory with programmable faults, for tests and for simulations of a slow, faulty or dying S3."""
 
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ Kind = Literal["put_if_absent", "replace_if_match", "get", "get_range", "head", 
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One operation as it was asked for; ``keys`` has one key, a listing's prefix, or the keys of a delete."""
+    """A requested operation. ``keys`` has one key, a listing's prefix, or the keys of a delete."""
 
     kind: Kind
     keys: tuple[str, ...]
@@ -29,10 +29,10 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """What happens to one operation, in this order: ``delay`` seconds pass, ``hold`` is waited for, then ``error``.
+    """A fault of one operation: wait ``delay`` seconds, wait for ``hold``, raise ``error``, in this order.
 
-    ``applied`` says what became of an operation that ends in ``error``: never done; done, and only its answer lost; or
-    still under way: it is done when ``MemoryObjectStore.land_stray`` is called, however long after.
+    ``applied`` is the fate of an operation that ends in ``error``: ``never`` applied; applied ``before``, so that only
+    its answer is lost; or applied ``later``, when ``MemoryObjectStore.land_stray`` is called.
     """
 
     delay: float = 0.0
@@ -45,9 +45,9 @@ Plan = Callable[[Call], Fault | None]
 
 
 class MemoryObjectStore:
-    """``kafscale.objects.interface.ObjectStore``. ``plan`` is asked once per operation; None: no fault.
+    """``kafscale.objects.interface.ObjectStore``. ``plan`` is called once per operation and returns its fault, if any.
 
-    ``calls`` holds every operation asked for, in order, failed ones included.
+    ``calls`` holds every requested operation in order, including failed ones.
     """
 
     def __init__(
@@ -67,11 +67,11 @@ class MemoryObjectStore:
         self._versions = 0
 
     def count(self, *kinds: Kind) -> int:
-        """How many operations of these kinds were asked for."""
+        """Return the number of requested operations of these kinds."""
         return sum(call.kind in kinds for call in self.calls)
 
     def land_stray(self) -> None:
-        """Do what faults with ``applied="later"`` left under way, oldest first, as far as preconditions allow."""
+        """Apply the operations that were delayed by ``applied="later"``, oldest first, if their preconditions hold."""
         stray, self._stray = self._stray, []
         for apply in stray:
             try:
@@ -122,7 +122,7 @@ class MemoryObjectStore:
         check_limit(limit)
 
         def apply() -> list[ObjectInfo]:
-            # Python orders str by code point, which is the order of the UTF-8 bytes.
+            # Python orders str by code point, which equals the order of the UTF-8 bytes.
             keys = sorted(key for key in self._objects if key.startswith(prefix) and key > start_after)
             return [_info(key, self._objects[key]) for key in keys[:limit]]
 
@@ -130,7 +130,7 @@ class MemoryObjectStore:
 
     async def delete_many(self, keys: Iterable[str], *, dated: float | None = None) -> None:
         if dated is not None and self.settle_seconds and self.now() > dated + self.settle_seconds:
-            raise Unavailable("the delete was dated too long ago")
+            raise Unavailable("the delete's signature has expired")
         checked = check_keys(keys)
 
         def apply() -> None:

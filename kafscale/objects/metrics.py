@@ -1,6 +1,6 @@
-"""Tells what each single request to a store was and how it ended: the wrapper next to the store, inside ``retry.py``.
+"""The wrapper next to a store, inside ``retry.py``, that reports each single request and its outcome.
 
-So a request that is repeated counts as often as S3 sees and bills it, and health is judged by answers, not patience.
+So a retried request counts as often as S3 sees and bills it, and retries do not hide failures from health.
 """
 
 from collections import Counter
@@ -19,7 +19,7 @@ from kafscale.objects.interface import (
     ObjectStore,
     PreconditionFailed,
 )
-from kafscale.vitals import Family, Histogram, by_label
+from kafscale.telemetry import Family, Histogram, by_label
 
 T = TypeVar("T")
 
@@ -32,13 +32,13 @@ _OUTCOMES: tuple[tuple[type[BaseException], str], ...] = (
 )
 OUTCOMES = {"ok", "error", *(name for _, name in _OUTCOMES)}
 ANSWERS = ("ok", "not_found", "precondition_failed")
-"""The outcomes in which the store did what it is there for."""
+"""The outcomes of requests that the store has served."""
 WITH_BODIES = ("put_if_absent", "replace_if_match", "get", "get_range")
-"""The operations that bytes of objects go with."""
+"""The operations that transfer bytes of objects."""
 
 
 class Request:
-    """One operation of ``ObjectStore`` on its way. ``size``: bytes of objects to store or read, as far as known."""
+    """An operation of ``ObjectStore``. ``size`` is the bytes of objects to store or read, as far as known."""
 
     __slots__ = ("error", "kind", "outcome", "seconds", "size", "started")
 
@@ -47,12 +47,12 @@ class Request:
         self.size = size
         self.started = started
         self.seconds = 0.0
-        self.outcome = "ok"  # one of OUTCOMES; error: anything that the others are not
+        self.outcome = "ok"  # one of OUTCOMES; "error" is any error without a name of its own
         self.error = ""
 
 
 class Recorder(Protocol):
-    """Who is told."""
+    """Receives the start and the end of each request."""
 
     def began(self, request: Request) -> None: ...
 
@@ -60,7 +60,7 @@ class Recorder(Protocol):
 
 
 class OperationCounters:
-    """A ``Recorder`` that adds up in memory."""
+    """A ``Recorder`` that counts in memory."""
 
     def __init__(self) -> None:
         self.requests: Counter[tuple[str, str]] = Counter()  # by kind and outcome
@@ -82,7 +82,7 @@ class OperationCounters:
             self.transferred_bytes[request.kind] += request.size
 
     def totals(self) -> dict[str, int]:
-        """For a log line: requests by kind, those that did not end well by kind and outcome, and bytes by kind."""
+        """Return totals for a log line: requests by kind, failed ones by kind and outcome, and bytes by kind."""
         totals: Counter[str] = Counter()
         for (kind, outcome), count in self.requests.items():
             totals[kind] += count
@@ -123,7 +123,7 @@ class OperationCounters:
 
 
 class MeteredObjectStore:
-    """Passes everything on and tells ``recorders``; ``clock`` gives seconds, of any origin, that never go back."""
+    """Forwards all operations and reports them to ``recorders``. ``clock`` is monotonic, in seconds."""
 
     def __init__(
         self, inner: ObjectStore, *recorders: Recorder, clock: Callable[[], float] = trio.current_time
@@ -144,27 +144,27 @@ class MeteredObjectStore:
         return self._inner.now()
 
     async def put_if_absent(self, key: str, body: Body) -> str:
-        return await self._told("put_if_absent", self._inner.put_if_absent(key, body), size=len(body))
+        return await self._measure("put_if_absent", self._inner.put_if_absent(key, body), size=len(body))
 
     async def replace_if_match(self, key: str, body: Body, etag: str) -> str:
-        return await self._told("replace_if_match", self._inner.replace_if_match(key, body, etag), size=len(body))
+        return await self._measure("replace_if_match", self._inner.replace_if_match(key, body, etag), size=len(body))
 
     async def get(self, key: str) -> Object:
-        return await self._told("get", self._inner.get(key), sized=lambda found: len(found.body))
+        return await self._measure("get", self._inner.get(key), sized=lambda found: len(found.body))
 
     async def get_range(self, key: str, start: int, length: int) -> bytes:
-        return await self._told("get_range", self._inner.get_range(key, start, length), size=length, sized=len)
+        return await self._measure("get_range", self._inner.get_range(key, start, length), size=length, sized=len)
 
     async def head(self, key: str) -> ObjectInfo:
-        return await self._told("head", self._inner.head(key))
+        return await self._measure("head", self._inner.head(key))
 
     async def list_from(self, prefix: str, start_after: str = "", limit: int = MAX_KEYS) -> list[ObjectInfo]:
-        return await self._told("list_from", self._inner.list_from(prefix, start_after, limit))
+        return await self._measure("list_from", self._inner.list_from(prefix, start_after, limit))
 
     async def delete_many(self, keys: Iterable[str], *, dated: float | None = None) -> None:
-        await self._told("delete_many", self._inner.delete_many(keys, dated=dated))
+        await self._measure("delete_many", self._inner.delete_many(keys, dated=dated))
 
-    async def _told(
+    async def _measure(
         self, kind: str, operation: Awaitable[T], *, size: int = 0, sized: Callable[[T], int] | None = None
     ) -> T:
         request = Request(kind, size, self._clock())

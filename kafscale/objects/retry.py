@@ -1,4 +1,4 @@
-"""Repeats what a store could not answer: outermost, around ``metrics.py``, which sees each try."""
+"""Retries requests that a store did not answer: the outermost wrapper, around ``metrics.py``, which sees each try."""
 
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
@@ -21,13 +21,14 @@ from kafscale.objects.interface import (
 T = TypeVar("T")
 
 _SILENT_SECONDS = 2.0
-"""An operation that goes on failing for longer is told of, once."""
+"""An operation that keeps failing for longer is logged, once."""
 _log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class Backoff:
-    """Seconds. An operation may take ``deadline`` in all; before try n+1 passes a random part of first * 2**n."""
+    """Times in seconds. ``deadline`` limits the whole operation. Before attempt n+1, a random part of first * 2**n
+    passes, at most ``longest``."""
 
     deadline: float = 30.0
     first: float = 0.1
@@ -35,11 +36,11 @@ class Backoff:
 
 
 class RetryingObjectStore:
-    """Repeats on Unavailable until the deadline, then raises Unavailable; every other answer is final.
+    """Retries on Unavailable until the deadline, then raises Unavailable. Every other answer is final.
 
-    A put that is repeated may meet its own first try: on PreconditionFailed after an Unavailable the object is read
-    back, and equal bytes mean that the put succeeded. ``delete_many`` is passed on once (``interface.py`` says why).
-    ``random`` gives a number from 0 to 1.
+    A retried put may conflict with its own first attempt. So on PreconditionFailed after an Unavailable the object is
+    read back, and equal bytes mean that the put succeeded. ``delete_many`` is not retried (see ``interface.py``).
+    ``random`` returns a number from 0 to 1.
     """
 
     def __init__(self, inner: ObjectStore, random: Callable[[], float], backoff: Backoff | None = None) -> None:
@@ -97,7 +98,7 @@ class RetryingObjectStore:
         return await self._repeat(key, attempt)
 
     async def _own_etag(self, key: str, body: Body, refusal: PreconditionFailed) -> str:
-        """The etag of what an earlier try of this put stored, or ``refusal`` when that is not what is there."""
+        """Return the etag if the object is what an earlier attempt of this put stored; otherwise raise ``refusal``."""
         try:
             found = await self._inner.get(key)
         except ObjectNotFound:
@@ -108,7 +109,7 @@ class RetryingObjectStore:
 
     async def _repeat(self, key: str, attempt: Callable[[], Awaitable[T]]) -> T:
         last: Unavailable | None = None
-        told, tell_after = False, trio.current_time() + _SILENT_SECONDS
+        reported, report_after = False, trio.current_time() + _SILENT_SECONDS
         with trio.move_on_after(self._backoff.deadline):
             ceiling = self._backoff.first
             while True:
@@ -116,9 +117,9 @@ class RetryingObjectStore:
                     return await attempt()
                 except Unavailable as error:
                     last = error
-                if not told and trio.current_time() >= tell_after:
-                    told = True
-                    _log.warning("the object store does not answer, trying on", key=key, error=str(last))
+                if not reported and trio.current_time() >= report_after:
+                    reported = True
+                    _log.warning("the object store does not answer, retrying", key=key, error=str(last))
                 await trio.sleep(ceiling * self._random())
                 ceiling = min(2 * ceiling, self._backoff.longest)
-        raise Unavailable(f"{key}: no answer within {self._backoff.deadline:g} s; last: {last}") from last
+        raise Unavailable(f"{key}: no answer within {self._backoff.deadline:g} s; last error: {last}") from last

@@ -1,11 +1,12 @@
-"""The object store on S3 and what speaks its protocol: httpcore on Trio, signed by ``minio``.
+"""The object store on S3 and compatible stores: httpcore on Trio, signed by ``minio``.
 
-Every request carries a signature that lives SIGNATURE_SECONDS, deletes included: they go one object a request, since
-a request with a body may be let in by its signature long before its body, and its effect, arrives.
+Every request carries a signature that is valid for SIGNATURE_SECONDS. That includes deletes, which are sent one object
+per request, because a request with a body may be admitted by its signature long before its body arrives and takes
+effect.
 
-MinIO (seen in its sources of 2026-02-12) ends a listing too soon, as if there were no more, when ``start_after`` is
-in a directory ``x/``, and ``prefix`` takes in ``x-...`` or ``x....`` beside it with more objects than a page. Listings
-of one topic or one partition are right there; a listing of several topics on from a key is not.
+MinIO (as of its sources of 2026-02-12) ends a listing too early, as if it were complete, if ``start_after`` is in a
+directory ``x/`` and ``prefix`` also covers siblings such as ``x-...`` or ``x....`` with more objects than a page.
+Listings of one topic or partition are correct there; a listing of several topics that starts after a key is not.
 """
 
 from collections.abc import AsyncIterator, Callable, Iterable
@@ -47,9 +48,9 @@ def _utc_now() -> datetime:
 
 
 class S3ObjectStore:
-    """``kafscale.objects.interface.ObjectStore`` on one bucket. Made by ``open``; does not repeat requests itself."""
+    """``kafscale.objects.interface.ObjectStore`` on one bucket. Created by ``open``. Does not retry requests itself."""
 
-    # A request that is dated by a clock ahead of S3's, as far as S3 allows it, stays valid for that much longer.
+    # A request dated by a clock ahead of S3's stays valid for that much longer.
     settle_seconds = SIGNATURE_SECONDS + MOST_CLOCK_SKEW_SECONDS
 
     def __init__(self, http: S3Http) -> None:
@@ -65,9 +66,9 @@ class S3ObjectStore:
         limits: HttpLimits | None = None,
         now: Callable[[], datetime] = _utc_now,
     ) -> AsyncIterator["S3ObjectStore"]:
-        """Without ``credentials`` those of ``config``. Asks S3 for the region if ``config`` has none.
+        """Open the bucket. ``credentials`` default to those of ``config``; without a region, S3 is asked for it.
 
-        Raises ConfigError, naming the setting, or Unavailable when S3 does not answer or cannot serve now.
+        Raises ConfigError, which names the setting, or Unavailable if S3 does not answer or cannot serve now.
         """
         credentials = credentials or static_credentials(config)
         limits = limits or HttpLimits()
@@ -76,10 +77,10 @@ class S3ObjectStore:
             yield cls(http)
 
     async def probe(self, namespace: str, *, patience: float = 30.0) -> None:
-        """Prove that the bucket can be written under ``namespace`` and that both PUT conditions are honoured.
+        """Check that the bucket is writable under ``namespace`` and honours both PUT conditions.
 
-        Waits up to ``patience`` seconds for S3 to come up. Raises ConfigError, naming the setting that is wrong; or
-        Unavailable when S3 does not answer or cannot serve.
+        Waits up to ``patience`` seconds for S3 to come up. Raises ConfigError, which names the wrong setting, or
+        Unavailable if S3 does not answer or cannot serve.
         """
         await prove_conditions(self, namespace, patience)
 
@@ -89,7 +90,7 @@ class S3ObjectStore:
         return self._http.clock_skew_seconds
 
     async def lifecycle(self) -> bytes:
-        """The bucket's lifecycle configuration, as XML; empty: it has none. Refused where it may not be read."""
+        """Return the bucket's lifecycle configuration as XML, empty if it has none. Raises Refused, Unavailable."""
         try:
             return (await self._http.request("GET", query={"lifecycle": ""})).body
         except S3Refused as refusal:
@@ -139,7 +140,7 @@ class S3ObjectStore:
             return []
         page: list[ObjectInfo] = []
         more = True
-        while more and len(page) < limit:  # S3 may give fewer than asked for and yet have more
+        while more and len(page) < limit:  # S3 may return fewer than requested and still have more
             query = {
                 "list-type": "2",
                 "encoding-type": "url",
@@ -149,14 +150,14 @@ class S3ObjectStore:
             }
             found, more = parse_listing((await self._http.request("GET", query=query)).body)
             if more and not found:
-                raise Unavailable(f"listing {prefix}: an empty page, but more to come")
+                raise Unavailable(f"listing {prefix}: S3 returned an empty page but reports more")
             page += found
         return page
 
     async def delete_many(self, keys: Iterable[str], *, dated: float | None = None) -> None:
         skew = self.clock_skew_seconds
         if skew is not None and not clocks_agree(skew):
-            raise Unavailable(f"S3's clock is {skew:+.1f} s off this machine's: a delete could land any time later")
+            raise Unavailable(f"S3's clock is {skew:+.1f} s off this machine's: a delete could take effect much later")
         date = datetime.fromtimestamp(self.now() if dated is None else dated, UTC)
         waiting = iter(check_keys(keys))
         errors: list[KafscaleError] = []
@@ -179,5 +180,5 @@ class S3ObjectStore:
 
 def _etag(reply: Reply) -> str:
     if not reply.etag:
-        raise Unavailable(f"{reply.method} {reply.key}: a reply without an ETag")
+        raise Unavailable(f"{reply.method} {reply.key}: the reply has no ETag")
     return reply.etag

@@ -1,6 +1,6 @@
 """Sends signed requests to S3 over HTTP/1.1 on Trio, with httpcore, the engine of httpx.
 
-httpx itself reads 64 KiB at a time, which costs twice the CPU on segments of some MiB, and has no setting for it.
+httpx itself reads 64 KiB at a time, without a setting for it, which doubles the CPU time for segments of some MiB.
 """
 
 import ssl
@@ -21,15 +21,15 @@ _READS = ("GET", "HEAD")
 _USER_AGENT = "kafscale"
 _READ_BYTES = 1 << 20
 _PIECE_BYTES = 1 << 18
-_IDLE_SECONDS = 10.0  # a connection unused for longer may be closed by the server any moment
+_IDLE_SECONDS = 10.0  # the server may close connections that are idle for longer
 _BROKEN = (httpcore.TimeoutException, httpcore.NetworkError, httpcore.ProtocolError)
 
 
 @dataclass(frozen=True, slots=True)
 class HttpLimits:
-    """Seconds to connect, without progress while reading or writing, and in wait for a connection; and their number.
+    """Timeouts in seconds (``read`` and ``write``: without progress; ``pool``: wait for a connection), and connections.
 
-    ``connections`` holds for reads and for writes separately, so that slow readers never keep a flush waiting.
+    ``connections`` limits reads and writes separately, so that slow reads never delay a flush.
     """
 
     connect: float = 5.0
@@ -40,11 +40,11 @@ class HttpLimits:
 
 
 class NoAnswer(Unavailable):
-    """Nobody answered at the endpoint, or not to the end: no such host, no connection, a timeout, a broken reply."""
+    """The endpoint sent no complete reply: unknown host, no connection, a timeout or a broken reply."""
 
 
 class S3Http:
-    """One bucket's requests. ``now`` gives the wall clock, with a time zone. Made by ``open``."""
+    """Requests to one bucket. ``now`` returns the wall clock with a time zone. Created by ``open``."""
 
     def __init__(self, signer: Signer, now: Callable[[], datetime], limits: HttpLimits, pools: "_Pools") -> None:
         self.now = now
@@ -71,9 +71,9 @@ class S3Http:
         body: Body = b"",
         date: datetime | None = None,
     ) -> Reply:
-        """The reply, if its status is one of ``expect``; else raises what ``failure`` makes of it, or NoAnswer.
+        """Return the reply if its status is in ``expect``; otherwise raise the error of ``failure``. Raises NoAnswer.
 
-        Signed with ``date``, or now, before the first await.
+        The request is signed before the first await, with ``date`` or the current time.
         """
         signed_at = date or self.now()
         url = self._signer.url(method, key, query or {}, signed_at)
@@ -93,9 +93,9 @@ class S3Http:
         return reply
 
     def _note_skew(self, reply: Reply, received_at: datetime) -> None:
-        """The server wrote its Date at some time between our two readings: only a quick answer tells much."""
+        """Measure the clock skew. Only quick answers count, because Date is from any time between both readings."""
         if reply.date is not None and timedelta(0) <= received_at - reply.signed_at < timedelta(seconds=1):
-            half_a_second = timedelta(seconds=0.5)  # Date leaves the fraction out
+            half_a_second = timedelta(seconds=0.5)  # Date is truncated to seconds
             self.clock_skew_seconds = (reply.date + half_a_second - received_at).total_seconds()
 
 
@@ -112,7 +112,7 @@ def _pool(limits: HttpLimits) -> httpcore.AsyncConnectionPool:
 
 
 async def _pieces(body: bytearray | memoryview) -> AsyncIterator[bytes]:
-    """httpcore copies what is not ``bytes``: by the piece, which stays in the CPU's cache."""
+    """Yield pieces that fit in the CPU's cache, because httpcore copies anything that is not ``bytes``."""
     view = memoryview(body)
     for start in range(0, len(view), _PIECE_BYTES):
         yield bytes(view[start : start + _PIECE_BYTES])
@@ -123,7 +123,7 @@ def _decoded(headers: Iterable[tuple[bytes, bytes]]) -> dict[str, str]:
 
 
 class _BigReads(httpcore.AsyncNetworkBackend):
-    """httpcore's Trio backend, but its streams read up to _READ_BYTES at once."""
+    """httpcore's Trio backend with streams that read up to _READ_BYTES at once."""
 
     def __init__(self) -> None:
         self._inner = httpcore.TrioBackend()

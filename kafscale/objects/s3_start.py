@@ -1,4 +1,4 @@
-"""What is found out about a bucket at start, and which setting to blame when it is not as it must be."""
+"""Checks of a bucket at start. Their errors name the setting that is wrong."""
 
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -42,7 +42,7 @@ async def find_region(
     limits: HttpLimits,
     patience: float = 30.0,
 ) -> str:
-    """The bucket's region. Raises as ``prove_conditions`` does."""
+    """Return the bucket's region. Raises as ``prove_conditions`` does."""
     signer = Signer(replace(config, path_style=True), _ANY_REGION, credentials)
     async with S3Http.open(signer, now, limits) as http:
 
@@ -58,9 +58,9 @@ async def find_region(
 
 
 async def prove_conditions(store: ObjectStore, namespace: str, patience: float) -> None:
-    """Write, write over, replace and delete a probe object, and see each condition kept.
+    """Write, overwrite, replace and delete a probe object, and check that S3 honours each condition.
 
-    Raises ConfigError, naming the setting that is wrong, or Unavailable when S3 does not answer or cannot serve.
+    Raises ConfigError, which names the wrong setting, or Unavailable if S3 does not answer or cannot serve.
     """
 
     async def prove() -> None:
@@ -70,14 +70,14 @@ async def prove_conditions(store: ObjectStore, namespace: str, patience: float) 
             await _must_fail("If-Match", store.replace_if_match(key, b"3", "0" * 32))
             await store.replace_if_match(key, b"4", etag)
             if (await store.get(key)).body != b"4":
-                raise ConfigError("KAFSCALE_S3_ENDPOINT: it does not read back what was written last")
+                raise ConfigError("KAFSCALE_S3_ENDPOINT: a read does not return the last write")
 
     await _patiently(prove, patience)
 
 
 @asynccontextmanager
 async def _probe_object(store: ObjectStore, namespace: str) -> AsyncIterator[str]:
-    """A key of its own for every try: what became of a put without an answer is not known."""
+    """Each attempt uses a new key, because the outcome of a put without an answer is unknown."""
     key = probe_key(namespace, uuid.uuid4().hex)
     try:
         yield key
@@ -89,7 +89,7 @@ async def _probe_object(store: ObjectStore, namespace: str) -> AsyncIterator[str
 async def _must_fail(condition: str, put: Awaitable[str]) -> None:
     with suppress(PreconditionFailed):
         await put
-        raise ConfigError(f"KAFSCALE_S3_ENDPOINT: it ignores {condition} on PUT, without which data would be lost")
+        raise ConfigError(f"KAFSCALE_S3_ENDPOINT: it ignores {condition} on PUT, which would lead to data loss")
 
 
 async def _patiently(attempt: Callable[[], Awaitable[T]], patience: float) -> T:
@@ -100,7 +100,7 @@ async def _patiently(attempt: Callable[[], Awaitable[T]], patience: float) -> T:
         except Unavailable as error:
             if trio.current_time() + _PAUSE_SECONDS > deadline:
                 if isinstance(error, NoAnswer):
-                    raise Unavailable(f"KAFSCALE_S3_ENDPOINT: no answer there: {error}") from error
+                    raise Unavailable(f"KAFSCALE_S3_ENDPOINT: no answer: {error}") from error
                 raise
         except ConfigError:
             raise

@@ -1,4 +1,4 @@
-"""S3's wire format without the wire: addresses, signatures, XML replies, and what an error reply means.
+"""S3's wire format, without IO: presigned URLs, XML replies, and the meaning of error replies.
 
 Source: Amazon S3's API reference (REST, Signature Version 4 in query parameters); MinIO's where it differs.
 """
@@ -18,8 +18,8 @@ from kafscale.errors import ConfigError, KafscaleError, Refused, Unavailable
 from kafscale.objects.interface import ObjectInfo, ObjectNotFound, PreconditionFailed
 
 SIGNATURE_SECONDS = 15
-"""How long after it was signed S3 still takes a request. The write path relies on it: a request of a stalled or dead
-process has landed by then, or never will."""
+"""How long S3 accepts a request after it was signed. The write path relies on this: a request of a stalled or dead
+process has taken effect by then, or never will."""
 
 _DEFAULT_PORTS = {"http": 80, "https": 443}
 _TRANSIENT_STATUS = frozenset({408, 409, 425, 429})
@@ -28,12 +28,12 @@ _TRANSIENT_CODES = frozenset(
 )
 
 CredentialsProvider = Callable[[], Credentials]
-"""Gives the credentials to sign the next request with; it must not block."""
+"""Returns the credentials to sign the next request with. It must not block."""
 
 
 @dataclass(frozen=True, slots=True)
 class S3Config:
-    """``region`` empty: found at start. ``endpoint`` empty: Amazon's for the region; else ``http(s)://host[:port]``."""
+    """An empty ``region`` is detected at start. ``endpoint`` is ``http(s)://host[:port]``, or empty for Amazon's."""
 
     bucket: str
     region: str = ""
@@ -45,21 +45,21 @@ class S3Config:
 
 
 def static_credentials(config: S3Config) -> CredentialsProvider:
-    """The keys of ``config``, for ever."""
+    """Return a provider of the keys in ``config``, which never expire. Raises ConfigError if one is missing."""
     if not (config.access_key and config.secret_key):
-        raise ConfigError("KAFSCALE_S3_ACCESS_KEY and KAFSCALE_S3_SECRET_KEY: both are needed for a bucket")
+        raise ConfigError("KAFSCALE_S3_ACCESS_KEY and KAFSCALE_S3_SECRET_KEY: both are required for a bucket")
     credentials = Credentials(config.access_key, config.secret_key, config.session_token or None)
     return lambda: credentials
 
 
 class Signer:
-    """Makes signed addresses of one bucket and its objects. Local: 50 us each, no IO."""
+    """Makes presigned URLs of one bucket and its objects, without IO, in 50 us each."""
 
     def __init__(self, config: S3Config, region: str, credentials: CredentialsProvider) -> None:
         self._region = region
         self._credentials = credentials
         scheme, host, port, path = _parse_endpoint(config.endpoint or f"https://s3.{region}.amazonaws.com")
-        # The Host header is signed, and a client leaves a default port out of it.
+        # The signature covers the Host header, from which clients omit a default port.
         netloc = host if port in (None, _DEFAULT_PORTS[scheme]) else f"{host}:{port}"
         self._scheme = scheme
         self._netloc = netloc if config.path_style else f"{config.bucket}.{netloc}"
@@ -67,7 +67,7 @@ class Signer:
         self._base_path = path.rstrip("/") + bucket_path
 
     def url(self, method: str, key: str, query: Mapping[str, str], date: datetime) -> str:
-        """An address that does ``method`` on ``key`` (empty: the bucket) until SIGNATURE_SECONDS after ``date``."""
+        """Return a presigned URL of ``key``, or of the bucket if it is empty, valid SIGNATURE_SECONDS from ``date``."""
         credentials = self._credentials()
         parameters = dict(query)
         if credentials.session_token:
@@ -86,7 +86,7 @@ class Signer:
 
 
 def _parse_endpoint(endpoint: str) -> tuple[str, str, int | None, str]:
-    """Scheme, host as it stands in a Host header, port, path."""
+    """Return scheme, host in the form of a Host header, port, and path."""
     try:
         parts = urlsplit(endpoint)
         host, port = (parts.hostname or "").encode("idna").decode(), parts.port
@@ -99,7 +99,7 @@ def _parse_endpoint(endpoint: str) -> tuple[str, str, int | None, str]:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """A whole reply; header names in lower case. ``signed_at`` is the date that the request was signed with."""
+    """A complete reply. Header names are in lower case. ``signed_at`` is the date of the request's signature."""
 
     method: str
     key: str
@@ -110,12 +110,12 @@ class Reply:
 
     @property
     def etag(self) -> str:
-        """Without its quotation marks."""
+        """The ETag header without quotation marks."""
         return self.headers.get("etag", "").strip('"')
 
     @property
     def date(self) -> datetime | None:
-        """The server's clock, in whole seconds."""
+        """The server's time, in whole seconds, or None."""
         try:
             return parsedate_to_datetime(self.headers["date"])
         except (KeyError, ValueError):
@@ -123,7 +123,10 @@ class Reply:
 
 
 class S3Refused(Refused):
-    """S3 said no for good; ``code`` is S3's error code, ``region`` where it says the bucket is (both may be empty)."""
+    """S3 rejected a request permanently. ``code`` is S3's error code, ``region`` the bucket's region in its reply.
+
+    Both may be empty.
+    """
 
     def __init__(self, message: str, code: str, region: str) -> None:
         super().__init__(message)
@@ -132,7 +135,7 @@ class S3Refused(Refused):
 
 
 def failure(reply: Reply) -> KafscaleError:
-    """The error that a reply with an unexpected status stands for."""
+    """Return the error for a reply with an unexpected status."""
     error = _parsed_or_empty(reply.body)
     code = error.findtext("Code") or reply.headers.get("x-minio-error-code", "")  # a reply to HEAD has no body
     message = error.findtext("Message") or reply.headers.get("x-minio-error-desc", "").strip('"')
@@ -150,14 +153,14 @@ def failure(reply: Reply) -> KafscaleError:
 
 
 def _out_of_time(reply: Reply, code: str, message: str) -> bool:
-    """Whether a 403 is about the signature's life: it has no code of its own, and in a reply to HEAD no message."""
+    """Return whether a 403 means an expired signature, which has no code of its own and to HEAD not even a message."""
     if code:
         return message.lower().startswith(("request has expired", "request is not valid yet"))
     return reply.date is not None and (reply.date - reply.signed_at).total_seconds() > SIGNATURE_SECONDS
 
 
 def parse_listing(body: bytes) -> tuple[list[ObjectInfo], bool]:
-    """The objects of a ListObjectsV2 reply with ``encoding-type=url``, and whether there are more."""
+    """Return the objects of a ListObjectsV2 reply with ``encoding-type=url``, and whether more follow."""
     result = parse_xml(body)
     page = [
         ObjectInfo(
@@ -171,15 +174,15 @@ def parse_listing(body: bytes) -> tuple[list[ObjectInfo], bool]:
 
 
 def parse_location(body: bytes) -> str:
-    """The region in a GetBucketLocation reply; S3 leaves the oldest one empty and has a legacy name for another."""
+    """Return the region in a GetBucketLocation reply. S3 sends us-east-1 as empty and eu-west-1 as EU."""
     named = (parse_xml(body).text or "").strip()
     return {"": "us-east-1", "EU": "eu-west-1"}.get(named, named)
 
 
 def parse_xml(body: bytes) -> Element:
-    """The document's root, namespaces dropped. Raises Unavailable where it is not XML, or has a document type.
+    """Return the document's root, without namespaces. Raises Unavailable if it is not XML or has a document type.
 
-    S3 sends no document types; without them there are no entities, hence none that expand to gigabytes or name files.
+    S3 sends no document types. Without one, a document has no entities that expand to gigabytes or refer to files.
     """
     builder = TreeBuilder()
     parser = expat.ParserCreate(namespace_separator="}")
@@ -199,7 +202,7 @@ def _refuse_doctype(*_: object) -> None:
 
 
 def _parsed_or_empty(body: bytes) -> Element:
-    """An error reply may come from a proxy and be anything."""
+    """Parse an error reply. It may come from a proxy and not be XML."""
     try:
         return parse_xml(body)
     except Unavailable:

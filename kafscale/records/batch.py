@@ -1,4 +1,4 @@
-"""Kafka's record batch, magic 2, seen from outside: the header, the checksum, and what a broker changes in it.
+"""Kafka's record batch of magic 2, without its records: the header, the checksum, and the fields that a broker sets.
 
 Format: https://kafka.apache.org/documentation/#recordbatch. Nothing here decompresses or decodes records. The CRC
 covers everything from the attributes on, so base offset and leader epoch can change without a new CRC.
@@ -68,7 +68,7 @@ class BatchHeader(NamedTuple):
 
     @property
     def codec(self) -> Codec:
-        """Raises CorruptBatch for the ids 5 to 7, which mean nothing."""
+        """The compression codec. Raises CorruptBatch for the undefined ids 5 to 7."""
         return codec_of(self.attributes)
 
     @property
@@ -85,16 +85,16 @@ class BatchHeader(NamedTuple):
 
 
 def magic_at(buf: Buffer, pos: int = 0) -> int:
-    """The magic byte of the batch or legacy message at ``pos``; it lies at the same place in every format."""
+    """Return the magic byte of the batch or legacy message at ``pos``. Its position is the same in every format."""
     if len(buf) - pos <= _MAGIC_AT:
         raise CorruptBatch(f"{len(buf) - pos} bytes at {pos} are too few for a batch")
     return buf[pos + _MAGIC_AT]
 
 
 def peek(buf: Buffer, pos: int = 0) -> BatchHeader:
-    """The header at ``pos``. The rest of the batch need not be there.
+    """Return the header at ``pos``. The rest of the batch need not be present.
 
-    Raises CorruptBatch when 61 bytes are not there, the magic is not 2, or the length is less than a header's.
+    Raises CorruptBatch if there are fewer than 61 bytes, the magic is not 2, or the length is less than a header's.
     """
     if len(buf) - pos < HEADER_SIZE:
         raise CorruptBatch(f"{len(buf) - pos} bytes at {pos} are too few for a batch header")
@@ -107,7 +107,7 @@ def peek(buf: Buffer, pos: int = 0) -> BatchHeader:
 
 
 def peek_one(batch: Buffer) -> BatchHeader:
-    """The header of a buffer that holds exactly one batch; raises CorruptBatch when it holds less or more."""
+    """Return the header of a buffer that holds exactly one batch. Raises CorruptBatch if it holds less or more."""
     header = peek(batch)
     if header.size != len(batch):
         raise CorruptBatch(f"a batch of {header.size} bytes in a buffer of {len(batch)}")
@@ -115,10 +115,10 @@ def peek_one(batch: Buffer) -> BatchHeader:
 
 
 def verify_crc(buf: Buffer, pos: int, header: BatchHeader) -> None:
-    """Raises CorruptBatch when the batch at ``pos`` is not whole or its bytes do not have the header's CRC."""
+    """Raise CorruptBatch if the batch at ``pos`` is incomplete or does not match the header's CRC."""
     end = pos + header.size
     if end > len(buf):
-        raise CorruptBatch(f"batch at {pos} ends at {end}, the bytes at {len(buf)}")
+        raise CorruptBatch(f"batch at {pos} ends at {end}, but the data at {len(buf)}")
     found = crc32c(memoryview(buf)[pos + _CHECKED_AT : end])
     if found != header.crc:
         raise CorruptBatch(
@@ -127,34 +127,34 @@ def verify_crc(buf: Buffer, pos: int, header: BatchHeader) -> None:
 
 
 def walk(buf: Buffer, start: int = 0) -> Iterator[tuple[int, BatchHeader]]:
-    """Position and header of every batch from ``start`` to the end of ``buf``. CRCs are not checked.
+    """Yield position and header of every batch from ``start`` to the end of ``buf``. CRCs are not checked.
 
-    Raises CorruptBatch, after what is good before it, when something is no batch or the last one is not whole.
+    After the valid batches before it, raises CorruptBatch at bytes that are not a batch or an incomplete one.
     """
     pos, end = start, len(buf)
     while pos < end:
         header = peek(buf, pos)
         if pos + header.size > end:
-            raise CorruptBatch(f"batch at {pos} ends at {pos + header.size}, the bytes at {end}")
+            raise CorruptBatch(f"batch at {pos} ends at {pos + header.size}, but the data at {end}")
         yield pos, header
         pos += header.size
 
 
 def check_producers(records: Buffer) -> None:
-    """Of several batches none may be an idempotent producer's: only one batch's sequences are checked at a time.
+    """Check that none of several batches is from an idempotent producer: sequences are checked one batch at a time.
 
     Raises InvalidRecord, CorruptBatch.
     """
     if any(header.producer_id >= 0 for _, header in walk(records)):
-        raise InvalidRecord("an idempotent producer sends one batch for a partition in a request")
+        raise InvalidRecord("an idempotent producer must send only one batch per partition in a request")
 
 
 def check_produced(header: BatchHeader) -> None:
-    """Kafka's rules for what a client may send, as far as the header shows them (``LogValidator.validateBatch``).
+    """Check Kafka's rules for produced batches, as far as they concern the header (``LogValidator.validateBatch``).
 
-    Raises InvalidRecord for control and transactional batches, no records, a count that does not fit the offsets, an
-    unknown codec, a producer id without epoch or sequence; InvalidTimestamp for the LogAppendTime bit. Timestamps may
-    have any value, as in Kafka: -1 means none.
+    Raises InvalidRecord for control and transactional batches, no records, a count that does not match the offsets, an
+    unknown codec, and a producer id without epoch or sequence; InvalidTimestamp for the LogAppendTime bit. Timestamps
+    may have any value, as in Kafka; -1 means none.
     """
     if header.is_control:
         raise InvalidRecord("clients must not write control batches")
@@ -162,7 +162,7 @@ def check_produced(header: BatchHeader) -> None:
         raise InvalidRecord("transactional batches are not supported")
     if header.record_count <= 0 or header.record_count != header.last_offset_delta + 1:
         raise InvalidRecord(
-            f"{header.record_count} records do not fit a last offset delta of {header.last_offset_delta}"
+            f"{header.record_count} records do not match a last offset delta of {header.last_offset_delta}"
         )
     if header.producer_id >= 0 and (header.producer_epoch < 0 or header.base_sequence < 0):
         raise InvalidRecord(
@@ -177,7 +177,7 @@ def check_produced(header: BatchHeader) -> None:
 
 
 def placed_prefix(header: BatchHeader, base_offset: int, leader_epoch: int) -> bytes:
-    """The first 16 bytes (base offset, length, leader epoch) of the batch in its place; the rest stays as it is."""
+    """Return the batch's first 16 bytes (base offset, length, leader epoch) at its place in the log."""
     return _PREFIX.pack(base_offset, header.batch_length, leader_epoch)
 
 
@@ -188,9 +188,9 @@ def place(buf: bytearray, pos: int, base_offset: int, leader_epoch: int) -> None
 
 
 def with_log_append_time(batch: Buffer, timestamp_ms: int) -> bytes:
-    """A copy of one batch whose records all have the time ``timestamp_ms``, with a new CRC.
+    """Return a copy of a batch in which all records have the time ``timestamp_ms``, with a new CRC.
 
-    Kafka's way: attribute bit 3 and the max timestamp say so, the records keep the deltas that they came with.
+    As in Kafka, only attribute bit 3 and the max timestamp are set. The records keep their timestamp deltas.
     """
     header = peek_one(batch)
     out = bytearray(batch)
@@ -201,11 +201,11 @@ def with_log_append_time(batch: Buffer, timestamp_ms: int) -> bytes:
 
 
 def pack_header(header: BatchHeader) -> bytes:
-    """The header's 61 bytes, its length and CRC as they are."""
+    """Return the header's 61 bytes, with its length and CRC unchanged."""
     return _HEADER.pack(*header)
 
 
 def seal(batch: bytearray | memoryview) -> None:
-    """Set length and CRC of the one batch in ``batch`` from its bytes."""
+    """Set the length and CRC of the single batch in ``batch`` from its bytes."""
     struct.pack_into(">i", batch, _LENGTH_AT, len(batch) - _LENGTH_COUNTS_FROM)
     _CRC.pack_into(batch, _CRC_AT, crc32c(memoryview(batch)[_CHECKED_AT:]))

@@ -6,4 +6,4 @@ Buffer = bytes | bytearray | memoryview
 
 
 crc32c = _crc32c.crc32c
-"""``crc32c(data, value=0)``: the CRC-32C of ``data``, unsigned, 32 bits; ``value`` is that of what came before it."""
+"""``crc32c(data, value=0)``: the unsigned 32-bit CRC-32C of ``data``. ``value`` is the CRC of the preceding bytes."""

@@ -1,8 +1,8 @@
 """Kafka's compression codecs, in the framings that Kafka's own clients write and read.
 
-Decompression never believes a size that the data claims. Output goes into buffers that grow with need to at most
-``max_bytes``; with the copy that is returned, that is twice ``max_bytes``. On top comes the decoder's window: at most
-8 MiB for lz4, and for zstd what the frame asks for up to 128 MiB, of which no more is touched than was decoded.
+Decompression never trusts a size in the data. Output buffers grow as needed to at most ``max_bytes``; with the returned
+copy, memory use is at most twice ``max_bytes``. In addition, the decoder has a window: at most 8 MiB for lz4, and for
+zstd the size in the frame up to 128 MiB, of which only the decoded part is touched.
 """
 
 from collections.abc import Callable
@@ -34,11 +34,11 @@ _ZSTD_LEVEL = 3
 _LZ4_LEVEL = 0  # the fast compressor
 
 _BUFFER_TOO_SMALL = "failed to write whole buffer"
-"""How cramjam, in all its codecs, says that the output needs more room; anything else is damage."""
+"""The message of all cramjam codecs if the output buffer is too small. Any other error means damage."""
 _SMALLEST_BUFFER = 1 << 16
 _GROWTH = 4
 
-# The Java client's snappy stream: magic, version, least compatible version; then blocks, each after its size.
+# The Java client's snappy stream: magic, version, lowest compatible version, then blocks, each preceded by its size.
 _XERIAL_MAGIC = b"\x82SNAPPY\x00"
 _XERIAL_HEADER = _XERIAL_MAGIC + b"\x00\x00\x00\x01" + b"\x00\x00\x00\x01"
 _XERIAL_BLOCK = 32 * 1024
@@ -48,7 +48,7 @@ _SNAPPY_MAX_SIZE_BYTES = 5
 
 
 def codec_of(attributes: int) -> Codec:
-    """The codec in a batch's or message's attributes; raises CorruptBatch for the ids 5 to 7."""
+    """Return the codec in the attributes of a batch or message. Raises CorruptBatch for the ids 5 to 7."""
     number = attributes & CODEC_BITS
     if number >= len(_CODECS):
         raise CorruptBatch(f"unknown codec {number}")
@@ -56,20 +56,17 @@ def codec_of(attributes: int) -> Codec:
 
 
 def codec_by_name(name: str) -> Codec | None:
-    """The codec with one of Kafka's names (``none`` and ``uncompressed`` both mean NONE), or None."""
+    """Return the codec with this Kafka name (``none`` and ``uncompressed`` both mean NONE), or None."""
     return _NAMES.get(name)
 
 
 def compress(codec: Codec, data: Buffer) -> bytes:
-    """``data`` as the Java client would frame it: xerial blocks for snappy, independent blocks for lz4."""
+    """Compress ``data`` in the Java client's framing: xerial blocks for snappy, independent blocks for lz4."""
     return _COMPRESSORS[codec](data)
 
 
 def decompress(codec: Codec, data: Buffer, max_bytes: int) -> bytes:
-    """What ``data`` was before compression.
-
-    Raises CorruptBatch when it is damaged or would be larger than ``max_bytes``.
-    """
+    """Return the decompressed ``data``. Raises CorruptBatch if it is damaged or decompresses to over ``max_bytes``."""
     return _DECOMPRESSORS[codec](data, max_bytes)
 
 
@@ -83,9 +80,9 @@ def _compress_snappy(data: Buffer) -> bytes:
 
 
 def _compress_lz4(data: Buffer) -> bytes:
-    # The Java client refuses linked blocks, which are the default of lz4's frame functions.
+    # The Java client rejects linked blocks, which are the default of lz4's frame functions.
     compressor = lz4.Compressor(level=_LZ4_LEVEL, content_checksum=False, block_linked=False)
-    compressor.compress(bytes(data))  # it takes nothing but bytes
+    compressor.compress(bytes(data))  # it accepts only bytes
     return bytes(compressor.finish())
 
 
@@ -100,12 +97,12 @@ _COMPRESSORS: dict[Codec, Callable[[Buffer], bytes]] = {
 
 def _keep(data: Buffer, max_bytes: int) -> bytes:
     if len(data) > max_bytes:
-        raise CorruptBatch(f"{len(data)} bytes are more than {max_bytes}")
+        raise CorruptBatch(f"{len(data)} bytes exceed the limit of {max_bytes}")
     return bytes(data)
 
 
 def _grow(name: str, decode_into: Callable[[Buffer, bytearray], int]) -> Callable[[Buffer, int], bytes]:
-    """Decompress by ``decode_into``, which fails when its output buffer is too small, with ever larger buffers."""
+    """Return a decompressor that calls ``decode_into`` with growing buffers, as it fails if the buffer is too small."""
 
     def decompress_bounded(data: Buffer, max_bytes: int) -> bytes:
         size = min(max_bytes, max(_SMALLEST_BUFFER, _GROWTH * len(data)))
@@ -115,7 +112,7 @@ def _grow(name: str, decode_into: Callable[[Buffer, bytearray], int]) -> Callabl
                 written = decode_into(data, out)
             except DecompressionError as error:
                 if str(error) != _BUFFER_TOO_SMALL or size >= max_bytes:
-                    raise CorruptBatch(f"{name}: not decodable within {max_bytes} bytes: {error}") from error
+                    raise CorruptBatch(f"{name}: cannot be decoded within {max_bytes} bytes: {error}") from error
                 size = min(max_bytes, _GROWTH * size)
                 continue
             return bytes(memoryview(out)[:written])
@@ -128,7 +125,7 @@ def _decompress_snappy(data: Buffer, max_bytes: int) -> bytes:
     if bytes(view[: len(_XERIAL_MAGIC)]) != _XERIAL_MAGIC:
         return _decompress_snappy_block(view, max_bytes)
     parts: list[bytes] = []
-    room = max_bytes
+    remaining = max_bytes
     pos, end = len(_XERIAL_HEADER), len(view)
     if end < pos:
         raise CorruptBatch("snappy: the stream ends in its header")
@@ -136,9 +133,9 @@ def _decompress_snappy(data: Buffer, max_bytes: int) -> bytes:
         start = pos + _XERIAL_SIZE_BYTES
         pos = start + int.from_bytes(view[start - _XERIAL_SIZE_BYTES : start], "big")
         if pos > end:
-            raise CorruptBatch(f"snappy: a block ends at {pos}, the bytes at {end}")
-        part = _decompress_snappy_block(view[start:pos], room)
-        room -= len(part)
+            raise CorruptBatch(f"snappy: a block ends at {pos}, but the data at {end}")
+        part = _decompress_snappy_block(view[start:pos], remaining)
+        remaining -= len(part)
         parts.append(part)
     return b"".join(parts)
 
@@ -147,7 +144,7 @@ def _decompress_snappy_block(block: memoryview, max_bytes: int) -> bytes:
     try:
         size = snappy.decompress_raw_len(block[:_SNAPPY_MAX_SIZE_BYTES])
         if size > max_bytes or size > len(block) * _SNAPPY_BEST_RATIO:
-            raise CorruptBatch(f"snappy: {len(block)} bytes claim to hold {size}, where at most {max_bytes} may come")
+            raise CorruptBatch(f"snappy: {len(block)} bytes claim to contain {size}, but at most {max_bytes} may come")
         out = bytearray(size)
         snappy.decompress_raw_into(block, out)
     except DecompressionError as error:

@@ -1,10 +1,10 @@
-"""What is wrong with record bytes, by what the caller answers to the client."""
+"""Errors in record bytes, by the Kafka error code that the client gets."""
 
 from kafscale.errors import CorruptData
 
 
 class CorruptBatch(CorruptData):
-    """The bytes are not a whole, undamaged batch. Kafka's CORRUPT_MESSAGE (2)."""
+    """The bytes are not a complete, undamaged batch. Kafka's CORRUPT_MESSAGE (2)."""
 
 
 class InvalidRecord(CorruptData):
@@ -12,4 +12,4 @@ class InvalidRecord(CorruptData):
 
 
 class InvalidTimestamp(InvalidRecord):
-    """A timestamp out of the topic's bounds, or a type that only the log may set. Kafka's INVALID_TIMESTAMP (32)."""
+    """A timestamp outside the topic's bounds, or a type that only the log may set. Kafka's INVALID_TIMESTAMP (32)."""

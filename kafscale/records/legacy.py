@@ -1,4 +1,4 @@
-"""Message sets of magic 0 and 1, which Kafka clients wrote before 0.11, turned into one magic-2 batch.
+"""Conversion of message sets of magic 0 and 1, which Kafka clients wrote before 0.11, into a magic-2 batch.
 
 Format: https://kafka.apache.org/documentation/#messageset. A message is offset (8 bytes), size (4), CRC-32 (4), magic,
 attributes, in magic 1 the timestamp (8), key and value with their lengths (4 each, -1 for null). A compressed message
@@ -36,11 +36,11 @@ class _Message(NamedTuple):
 
 
 def upconvert(message_set: Buffer, *, now_ms: int, max_bytes: int) -> bytes:
-    """The messages of ``message_set`` as one magic-2 batch from offset 0, compressed as the last compressed one was.
+    """Return the messages of ``message_set`` as a magic-2 batch from offset 0, with the last codec used in it.
 
-    Offsets are numbered anew, as a broker does with what it is sent. Messages without a timestamp (all of magic 0) get
-    ``now_ms``: Kafka keeps -1 there and falls back on file times for retention, which an object store does not have.
-    Raises CorruptBatch for damage, a wrong CRC-32, a part of a message, and more than ``max_bytes`` decompressed;
+    Offsets are assigned again, as by a broker. Messages without a timestamp (all of magic 0) get ``now_ms``, because
+    Kafka's retention of messages with -1 relies on file times, which an object store does not have.
+    Raises CorruptBatch for damage, a wrong CRC-32, an incomplete message, or more than ``max_bytes`` decompressed;
     InvalidRecord for no messages, nested compression, mixed magics and zstd; InvalidTimestamp for LogAppendTime.
     """
     messages = list(_messages(bytes(message_set)))
@@ -53,18 +53,18 @@ def upconvert(message_set: Buffer, *, now_ms: int, max_bytes: int) -> bytes:
 
 
 def _unwrapped(messages: list[_Message], max_bytes: int) -> Iterator[_Message]:
-    room = max_bytes
+    remaining = max_bytes
     for message in messages:
         if message.codec is Codec.NONE:
             yield message
             continue
-        inner = _decompressed(message, room)
-        room -= len(inner)
+        inner = _decompressed(message, remaining)
+        remaining -= len(inner)
         for plain in _messages(inner):
             if plain.codec is not Codec.NONE:
-                raise InvalidRecord("a compressed message holds compressed messages")
+                raise InvalidRecord("a compressed message contains compressed messages")
             if plain.magic != message.magic:
-                raise InvalidRecord(f"a message of magic {message.magic} holds messages of magic {plain.magic}")
+                raise InvalidRecord(f"a message of magic {message.magic} contains messages of magic {plain.magic}")
             yield plain
 
 
@@ -72,7 +72,7 @@ def _decompressed(message: _Message, max_bytes: int) -> bytes:
     if message.value is None:
         raise CorruptBatch("a compressed message has no value")
     if message.codec is Codec.ZSTD:
-        raise InvalidRecord(f"zstd in a message of magic {message.magic}")
+        raise InvalidRecord(f"zstd is not allowed in a message of magic {message.magic}")
     data = message.value
     if message.codec is Codec.LZ4 and message.magic == 0:
         data = with_right_header_checksum(data)
@@ -81,7 +81,7 @@ def _decompressed(message: _Message, max_bytes: int) -> bytes:
 
 def _messages(data: bytes) -> Iterator[_Message]:
     if not data:
-        raise InvalidRecord("a message set without messages")
+        raise InvalidRecord("a message set has no messages")
     pos = 0
     while pos < len(data):
         message, pos = _message(data, pos)
@@ -89,14 +89,14 @@ def _messages(data: bytes) -> Iterator[_Message]:
 
 
 def _message(data: bytes, pos: int) -> tuple[_Message, int]:
-    """The message at ``pos`` and the position after it."""
+    """Return the message at ``pos`` and the position after it."""
     try:
         _, size, crc, magic, attributes = _START.unpack_from(data, pos)
     except struct.error:
         raise CorruptBatch(f"{len(data) - pos} bytes at {pos} are too few for a message") from None
     end = pos + _SIZE_COUNTS_FROM + size
     if not pos + _START.size <= end <= len(data):
-        raise CorruptBatch(f"the message at {pos} ends at {end}, the bytes at {len(data)}")
+        raise CorruptBatch(f"the message at {pos} ends at {end}, but the data at {len(data)}")
     if not 0 <= magic <= _NEWEST_MAGIC:
         raise CorruptBatch(f"magic {magic} at {pos} in a message set of magic 0 or 1")
     found = zlib.crc32(memoryview(data)[pos + _CHECKED_AT : end])

@@ -1,7 +1,7 @@
-"""The one thing in LZ4's frame format that Kafka once had wrong: the header checksum of magic-0 messages.
+"""Corrects the header checksum of LZ4 frames in magic-0 messages, which Kafka once computed wrongly.
 
-Their writers hash the frame's magic number with the descriptor (KAFKA-3160), so decoders of the standard refuse them.
-Format: https://github.com/lz4/lz4/blob/dev/doc/lz4_Frame_format.md and xxHash's own description of XXH32.
+Clients included the frame's magic number in the hash of the descriptor (KAFKA-3160), so standard decoders reject such
+frames. Format: https://github.com/lz4/lz4/blob/dev/doc/lz4_Frame_format.md and xxHash's own description of XXH32.
 """
 
 from kafscale.records.errors import CorruptBatch
@@ -20,22 +20,22 @@ _MASK = 0xFFFFFFFF
 
 
 def with_right_header_checksum(frame: bytes) -> bytes:
-    """``frame`` with the header checksum of the standard; raises CorruptBatch when it ends in its header."""
+    """Return ``frame`` with the standard header checksum. Raises CorruptBatch if it ends within its header."""
     if len(frame) <= _DESCRIPTOR_AT:
-        raise CorruptBatch("lz4: the frame ends in its header")
+        raise CorruptBatch("lz4: the frame ends within its header")
     flags = frame[_DESCRIPTOR_AT]
     size = _FLAGS_AND_BLOCK_SIZE
     size += _CONTENT_SIZE_BYTES if flags & _CONTENT_SIZE_BIT else 0
     size += _DICTIONARY_BYTES if flags & _DICTIONARY_BIT else 0
     end = _DESCRIPTOR_AT + size
     if len(frame) <= end:
-        raise CorruptBatch("lz4: the frame ends in its header")
+        raise CorruptBatch("lz4: the frame ends within its header")
     checksum = (_xxh32_short(frame[_DESCRIPTOR_AT:end]) >> 8) & 0xFF
     return b"".join((frame[:end], bytes((checksum,)), frame[end + 1 :]))
 
 
 def _xxh32_short(data: bytes) -> int:
-    """XXH32 with seed 0 of fewer than 16 bytes, which skips the algorithm's four-lane loop."""
+    """Return XXH32 with seed 0 of fewer than 16 bytes, for which the algorithm skips its four-lane loop."""
     whole = len(data) // 4 * 4
     acc = _PRIME5 + len(data)
     for start in range(0, whole, 4):

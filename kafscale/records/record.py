@@ -1,7 +1,7 @@
 """The records inside one magic-2 batch: decode, build, compress, and look up by timestamp.
 
-Format: https://kafka.apache.org/documentation/#record. What reads here decompresses at most ``max_bytes`` and raises
-CorruptBatch for bytes that break the format. The CRC is the caller's to verify (``batch.verify_crc``).
+Format: https://kafka.apache.org/documentation/#record. Readers decompress at most ``max_bytes`` and raise CorruptBatch
+for bytes that violate the format. Callers must verify the CRC (``batch.verify_crc``).
 """
 
 from collections.abc import Iterable, Iterator
@@ -21,10 +21,10 @@ B = TypeVar("B", bytes, bytearray, memoryview)
 
 
 class Record(NamedTuple):
-    """One record. ``timestamp`` is in ms since 1970, -1 for none.
+    """A record. ``timestamp`` is in ms since 1970, or -1 for none.
 
-    Header keys are UTF-8 on the wire; bytes that are not come back as lone surrogates (``surrogateescape``) and are
-    written as they were.
+    Header keys are UTF-8 on the wire. Invalid bytes are decoded as lone surrogates (``surrogateescape``) and written
+    back unchanged.
     """
 
     offset: int
@@ -35,19 +35,19 @@ class Record(NamedTuple):
 
 
 def read_records(batch: Buffer, *, max_bytes: int) -> Iterator[Record]:
-    """The records of the one batch in ``batch``, control records included.
+    """Iterate over the records of the single batch in ``batch``, including control records.
 
-    Decompresses at once and decodes one record at a time, so damage further on shows only when iteration gets there.
-    Raises CorruptBatch: for damage, for more than ``max_bytes`` of records, for a record count that does not fit.
+    Decompresses at once but decodes one record at a time, so damage is found only when the iteration reaches it.
+    Raises CorruptBatch for damage, more than ``max_bytes`` of records, or a record count that does not match.
     """
     header, data = _open(batch, max_bytes)
     return _decode(header, data)
 
 
 def first_at_or_after(batch: Buffer, timestamp: int, *, min_offset: int = 0, max_bytes: int) -> tuple[int, int] | None:
-    """Offset and timestamp of the first record at or after ``timestamp``, at or above ``min_offset``; None without one.
+    """Return offset and timestamp of the first record at or after ``timestamp`` and ``min_offset``, or None.
 
-    A batch whose header says that all its records are older is not decompressed.
+    A batch is not decompressed if, by its header, all its records are older.
     """
     if peek_one(batch).max_timestamp < timestamp:
         return None
@@ -59,9 +59,9 @@ def first_at_or_after(batch: Buffer, timestamp: int, *, min_offset: int = 0, max
 
 
 def largest_timestamp(batch: Buffer, *, min_offset: int = 0, max_bytes: int) -> tuple[int, int] | None:
-    """Offset and timestamp of the first record that has the largest timestamp, at or above ``min_offset``.
+    """Return offset and timestamp of the first record with the largest timestamp, at or above ``min_offset``.
 
-    None when there is no record at or above ``min_offset``.
+    None if no record is at or above ``min_offset``.
     """
     header, data = _open(batch, max_bytes)
     found: tuple[int, int] | None = None
@@ -72,7 +72,7 @@ def largest_timestamp(batch: Buffer, *, min_offset: int = 0, max_bytes: int) -> 
 
 
 def records_without_key(batch: Buffer, *, max_bytes: int) -> list[int]:
-    """The places in the batch, from 0, of the records whose key is null. An empty key is a key."""
+    """Return the 0-based positions in the batch of the records with a null key. An empty key is not null."""
     header, data = _open(batch, max_bytes)
     found = []
     pos, size = 0, len(data)
@@ -87,7 +87,7 @@ def records_without_key(batch: Buffer, *, max_bytes: int) -> list[int]:
         except IndexError:
             raise CorruptBatch(f"the record at {start} does not end within the batch") from None
         if not pos + max(key_length, 0) < end <= size:
-            raise CorruptBatch(f"the record at {start} ends at {end}, the batch's records at {size}")
+            raise CorruptBatch(f"the record at {start} ends at {end}, but the batch's records at {size}")
         if key_length < 0:
             found.append(place)
         pos = end
@@ -105,9 +105,9 @@ def build_batch(
     producer_epoch: int = -1,
     base_sequence: int = -1,
 ) -> bytes:
-    """One batch of ``records``, compressed even when that makes it larger, as producers do.
+    """Return a batch of ``records``. It is compressed even if that makes it larger, as by producers.
 
-    Offsets must rise from ``base_offset`` on by less than 2**31; raises ValueError otherwise, or without records.
+    Offsets must ascend from ``base_offset`` on, by less than 2**31. Raises ValueError otherwise, or without records.
     """
     data = bytearray()
     count = 0
@@ -124,7 +124,7 @@ def build_batch(
         last_delta = delta
         count += 1
     if count == 0:
-        raise ValueError("a batch has at least one record")
+        raise ValueError("a batch must have at least one record")
     header = BatchHeader(
         base_offset=base_offset,
         batch_length=0,
@@ -144,9 +144,9 @@ def build_batch(
 
 
 def compress_batch(batch: B, codec: Codec) -> B | bytes:
-    """``batch`` compressed with ``codec``, all else unchanged.
+    """Return ``batch`` compressed with ``codec`` and otherwise unchanged.
 
-    The same object comes back when it is compressed already, is a control batch, or would not become smaller.
+    Returns the same object if it is already compressed, is a control batch, or would not become smaller.
     """
     header = peek_one(batch)
     if codec is Codec.NONE or header.codec is not Codec.NONE or header.is_control:
@@ -169,7 +169,7 @@ def _open(batch: Buffer, max_bytes: int) -> tuple[BatchHeader, bytes]:
     header = peek_one(batch)
     data = decompress(header.codec, memoryview(batch)[HEADER_SIZE:], max_bytes)
     if not 0 <= header.record_count * _SMALLEST_RECORD <= len(data):
-        raise CorruptBatch(f"{header.record_count} records cannot be in {len(data)} bytes")
+        raise CorruptBatch(f"{header.record_count} records do not fit in {len(data)} bytes")
     return header, data
 
 
@@ -201,7 +201,7 @@ def _decode(header: BatchHeader, data: bytes) -> Iterator[Record]:
 
 
 def _positions(header: BatchHeader, data: bytes) -> Iterator[tuple[int, int]]:
-    """Offset and timestamp of each record; keys, values and headers are skipped unread."""
+    """Yield offset and timestamp of each record. Keys, values and headers are not decoded."""
     base_offset, base_timestamp = header.base_offset, header.base_timestamp
     fixed = header.is_log_append_time
     pos, delta, size = 0, -1, len(data)
@@ -215,7 +215,7 @@ def _positions(header: BatchHeader, data: bytes) -> Iterator[tuple[int, int]]:
         except IndexError:
             raise CorruptBatch(f"the record at {start} does not end within the batch") from None
         if not pos < end <= size:
-            raise CorruptBatch(f"the record at {start} ends at {end}, the batch's records at {size}")
+            raise CorruptBatch(f"the record at {start} ends at {end}, but the batch's records at {size}")
         if not last < delta <= header.last_offset_delta:
             raise CorruptBatch(f"the record at {start} has offset delta {delta} after {last}")
         yield base_offset + delta, header.max_timestamp if fixed else _as_int64(base_timestamp + timestamp_delta)
@@ -238,7 +238,7 @@ def _read_bytes(data: bytes, pos: int) -> tuple[bytes | None, int]:
 
 def _read_headers(data: bytes, pos: int, count: int) -> tuple[tuple[tuple[str, bytes | None], ...], int]:
     if not 0 <= count <= len(data) - pos:
-        raise CorruptBatch(f"{count} record headers cannot be in {len(data) - pos} bytes")
+        raise CorruptBatch(f"{count} record headers do not fit in {len(data) - pos} bytes")
     headers = []
     for _ in range(count):
         key, pos = _read_bytes(data, pos)
@@ -272,7 +272,7 @@ def _append_bytes(out: bytearray, data: bytes | None) -> None:
 
 
 def _as_int64(number: int) -> int:
-    """Timestamps wrap around as Kafka's do, so that every pair of them has a delta."""
+    """Wrap a timestamp around as Kafka does, so that every pair of timestamps has a delta."""
     if -_INT64_HALF <= number < _INT64_HALF:
         return number
     return (number + _INT64_HALF) % (2 * _INT64_HALF) - _INT64_HALF

@@ -7,10 +7,10 @@ _MAX_RAW = (1 << 64) - 1
 
 
 def read_varint(data: bytes, pos: int) -> tuple[int, int]:
-    """The number at ``pos`` and the position after it.
+    """Return the number at ``pos`` and the position after it.
 
-    Raises IndexError when ``data`` ends in it (decoders turn that into one error for the whole record) and
-    CorruptBatch when it has more than 64 bits.
+    Raises IndexError if ``data`` ends within it (decoders translate that once per record), and CorruptBatch if it has
+    more than 64 bits.
     """
     byte = data[pos]
     if byte < 0x80:

@@ -1,4 +1,4 @@
 import os
 
-# Read when gRPC is loaded. What its C core writes to standard error is no log entry, and comes as an exception anyway.
+# Read when gRPC is loaded. Its C core would write unstructured lines to standard error; errors are raised anyway.
 os.environ.setdefault("GRPC_VERBOSITY", "NONE")

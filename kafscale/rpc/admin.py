@@ -1,6 +1,6 @@
-"""The Admin service behind gRPC: its methods for clients, and how a gateway serves it.
+"""The Admin service over gRPC: its methods for clients, and its binding for gateways.
 
-Its callers are operators' tools, not services: errors have gRPC's own status codes (`StatusError`), both ways.
+It is called by operators' tools, not by services. Errors are gRPC status codes (`StatusError`) on both sides.
 """
 
 from collections.abc import Callable, Sequence
@@ -14,8 +14,8 @@ from kafscale.rpc.methods import BoundService, bind, method
 from kafscale.rpc.peer_health import PeerHealth
 from kafscale.v1 import admin_pb2 as pb
 
-LOOK_SECONDS = 10.0
-"""What a gateway may take to say whether it serves, where there is another one to ask."""
+_HEALTH_CHECK_SECONDS = 10.0
+"""The timeout of a gateway's health check if another gateway can be tried."""
 SERVICE = pb.DESCRIPTOR.services_by_name["Admin"]
 
 CLUSTER_STATUS = method(SERVICE, "ClusterStatus", pb.ClusterStatusRequest, pb.ClusterStatusReply)
@@ -42,25 +42,25 @@ WATCH_CLUSTER = method(SERVICE, "WatchCluster", pb.WatchClusterRequest, pb.Clust
 
 
 def bind_admin(service: object, *, token: str) -> BoundService:
-    """For `kafscale.rpc.server.RpcServer`. ``token``: what callers must show; empty: nothing."""
+    """Bind ``service`` for `kafscale.rpc.server.RpcServer`. ``token``: required from callers, unless it is empty."""
     return bind(SERVICE, service, token=token)
 
 
 async def serving_gateway(addresses: Sequence[str], connect: Callable[[str], Channel], *, timeout: float) -> str:
-    """The first of ``addresses`` that serves, each asked for ``timeout`` seconds at most.
+    """Return the first of ``addresses`` that serves. Each health check takes at most ``timeout`` seconds.
 
-    A call is sent once: whom it is sent to is chosen by asking something that may be asked again. ``connect`` gives
-    channels that raise StatusError. Raises Unavailable that says of each why not.
+    An admin call must be sent only once, so the gateway is chosen with health checks, which can be repeated.
+    ``connect`` returns channels that raise StatusError. Raises an Unavailable that names the reason for each address.
     """
     reasons = []
     for address in addresses:
-        within = timeout if address == addresses[-1] else min(timeout, LOOK_SECONDS)
+        within = timeout if address == addresses[-1] else min(timeout, _HEALTH_CHECK_SECONDS)
         try:
             async with connect(address) as channel:
                 if await PeerHealth(channel).serving(SERVICE.full_name, timeout=within):
                     return address
-            reasons.append(f"{address}: it is starting or stopping")
+            reasons.append(f"{address}: starting or stopping")
         except StatusError as error:
             foreign = error.code in (grpc.StatusCode.NOT_FOUND, grpc.StatusCode.UNIMPLEMENTED)
-            reasons.append(f"{address}: {'it is no gateway' if foreign else error}")
+            reasons.append(f"{address}: {'not a gateway' if foreign else error}")
     raise Unavailable("no gateway answers: " + "; ".join(reasons))

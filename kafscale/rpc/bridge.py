@@ -1,6 +1,6 @@
-"""Where Trio and asyncio meet: one asyncio loop in a thread of its own, and a way to await in Trio what others finish.
+"""Connects Trio and asyncio: an asyncio loop in a separate thread, and functions to await its futures in Trio.
 
-grpc.aio wants one loop for all that it does in a process, so the thread is started once, by whoever needs it first.
+grpc.aio needs a single loop per process, so the thread is started once, when it is first needed.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ T_co = TypeVar("T_co", covariant=True)
 
 
 class Future(Protocol[T_co]):
-    """What ``concurrent.futures`` and ``grpc`` call a future; its callbacks run in whatever thread finished it."""
+    """A future of ``concurrent.futures`` or ``grpc``. Its callbacks run in the thread that completes it."""
 
     def add_done_callback(self, fn: Callable[[Any], None], /) -> object: ...
     def cancel(self) -> object: ...
@@ -28,7 +28,7 @@ class Future(Protocol[T_co]):
 
 
 async def finished(future: Future[object], on_cancel: Callable[[], object]) -> None:
-    """Wait in a Trio task until ``future`` is done. Cancelled, the task calls ``on_cancel`` and waits no longer."""
+    """Wait in a Trio task until ``future`` is done. If the task is cancelled, call ``on_cancel`` and stop waiting."""
     task = trio.lowlevel.current_task()
     token = trio.lowlevel.current_trio_token()
     waiting = True
@@ -52,18 +52,18 @@ async def finished(future: Future[object], on_cancel: Callable[[], object]) -> N
 
 
 async def result_of(future: Future[T]) -> T:
-    """What ``future`` gives or raises; cancelling the Trio task cancels it."""
+    """Return the result of ``future`` or raise its error. Cancelling the Trio task cancels the future."""
     await finished(future, future.cancel)
     return future.result()
 
 
 async def in_asyncio(work: Coroutine[Any, Any, T]) -> T:
-    """Run ``work`` in the asyncio thread; cancelling the Trio task cancels it there."""
+    """Run ``work`` in the asyncio thread. Cancelling the Trio task cancels it there."""
     return await result_of(asyncio.run_coroutine_threadsafe(work, asyncio_loop()))
 
 
 async def _end_tasks() -> None:
-    """A loop that is closed with tasks of grpc.aio's complains of each."""
+    """Cancel the tasks of grpc.aio. A loop that is closed while they run logs an error for each."""
     tasks = asyncio.all_tasks() - {asyncio.current_task()}
     for task in tasks:
         task.cancel()
@@ -72,7 +72,7 @@ async def _end_tasks() -> None:
 
 @cache
 def asyncio_loop() -> asyncio.AbstractEventLoop:
-    """The process's asyncio loop, running in its thread until the interpreter ends."""
+    """Return the asyncio loop of the process. It runs in its thread until the interpreter exits."""
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever, name="kafscale-rpc", daemon=True)
     thread.start()
@@ -84,6 +84,6 @@ def asyncio_loop() -> asyncio.AbstractEventLoop:
         thread.join()
         loop.close()
 
-    # A daemon thread inside gRPC's C++ while the interpreter goes away can abort the process.
+    # A daemon thread that is inside gRPC's C++ code while the interpreter exits can abort the process.
     atexit.register(stop)
     return loop

@@ -1,4 +1,4 @@
-"""A message with one large field, which is copied once on its way to the wire instead of four times by protobuf."""
+"""Messages with one large field, which is copied once when it is encoded. Protobuf would copy it four times."""
 
 from dataclasses import dataclass
 from typing import Generic, TypeVar
@@ -13,19 +13,19 @@ _LEN = 2  # the wire type of bytes, https://protobuf.dev/programming-guides/enco
 
 @dataclass(frozen=True, slots=True)
 class Bulk(Generic[A]):
-    """``message`` without its bytes field ``number``, and ``data`` for it, which stays as it is until it is sent."""
+    """``message`` without its bytes field ``number``, and the ``data`` of that field, which must not change."""
 
     message: A
     number: int
     data: Buffer
 
     def encoded(self) -> bytes:
-        """As on the wire, the field last: protobuf reads fields in any order."""
+        """Return the encoded message. The field comes last, because protobuf accepts fields in any order."""
         head = self.message.SerializeToString()
         return b"".join((head, _varint(self.number << 3 | _LEN), _varint(len(self.data)), self.data))
 
     def whole(self) -> A:
-        """The message with the field in it."""
+        """Return the message including the field."""
         whole = type(self.message)()
         whole.ParseFromString(self.encoded())
         return whole

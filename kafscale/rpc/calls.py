@@ -1,7 +1,7 @@
-"""A server's calls in their two halves: gRPC's in the asyncio thread, the service's method in a Trio task.
+"""The two halves of each call to a server: gRPC's in the asyncio thread, and the service's method in a Trio task.
 
-The asyncio half hands the request over and waits for the outcome; when it ends for any other reason (the caller has
-cancelled or is gone, its deadline has passed, the server stops) it cancels the Trio half.
+The asyncio half passes the request on and waits for the outcome. If it ends for another reason (the caller cancelled or
+disconnected, the deadline passed, the server stops), it cancels the Trio half.
 """
 
 import asyncio
@@ -19,8 +19,8 @@ from google.protobuf.message import DecodeError, Message
 from kafscale.errors import CorruptData, Refused
 from kafscale.rpc.bridge import asyncio_loop
 from kafscale.rpc.bulk import Bulk
+from kafscale.rpc.counters import CallCounters
 from kafscale.rpc.errors import status_of
-from kafscale.rpc.figures import CallFigures
 from kafscale.rpc.limits import RpcLimits
 from kafscale.rpc.methods import BoundService, Method
 from kafscale.rpc.outgoing import Outgoing
@@ -30,26 +30,26 @@ _Handler = Callable[..., Awaitable[Any]]
 _Failed = tuple[grpc.StatusCode, str]
 _Outcome = bytes | _Failed
 
-_GONE: _Failed = (grpc.StatusCode.CANCELLED, "the caller is gone, or its deadline has passed")
+_GONE: _Failed = (grpc.StatusCode.CANCELLED, "the caller cancelled or disconnected, or its deadline passed")
 
 
 @dataclass(slots=True, eq=False)
 class _Call:
-    """``outcome`` belongs to the asyncio thread, ``scope`` to Trio's. A stream's outcome has no bytes."""
+    """A running call. ``outcome`` belongs to the asyncio thread, ``scope`` to Trio. A stream's outcome is ``b""``."""
 
     method: Method[Any, Any]
     handler: _Handler
     request: bytes
     context: "grpc.aio.ServicerContext[bytes, bytes]"
     outcome: "asyncio.Future[_Outcome]"
-    # Of the span that it is made for; empty: it is not traced.
+    # The caller's span; empty if the call is not traced.
     place: str = ""
     scope: trio.CancelScope = field(default_factory=trio.CancelScope)
 
 
 @dataclass(frozen=True, slots=True)
 class _Served:
-    """``token``: what callers must show; empty: nothing."""
+    """A method of a service. ``token``: required from callers, unless it is empty."""
 
     method: Method[Any, Any]
     handler: _Handler
@@ -57,19 +57,19 @@ class _Served:
 
 
 class CallHandler(grpc.GenericRpcHandler):  # type: ignore[type-arg]  # generic in its stubs only
-    """Calls of ``services`` as tasks of ``nursery``. Made in Trio, then called by grpc.aio in the asyncio thread."""
+    """Runs calls of ``services`` as tasks of ``nursery``. Created in Trio, called by grpc.aio in the asyncio thread."""
 
     def __init__(
         self,
         services: list[BoundService],
         limits: RpcLimits,
         nursery: trio.Nursery,
-        figures: CallFigures,
+        counters: CallCounters,
         tracer: Tracer | None = None,
     ) -> None:
         self._limits = limits
         self._tracer = tracer
-        self._figures = figures  # of the asyncio thread
+        self._counters = counters  # belongs to the asyncio thread
         self._nursery = nursery
         self._token = trio.lowlevel.current_trio_token()
         self._handlers = {
@@ -78,7 +78,7 @@ class CallHandler(grpc.GenericRpcHandler):  # type: ignore[type-arg]  # generic 
             for path, (method, handler) in service.methods.items()
         }
         self._closed = False
-        # Calls whose Trio task has not ended, by whether they wait for others; belongs to the asyncio thread.
+        # The number of calls whose Trio task has not ended, by `Method.waits`; belongs to the asyncio thread.
         self._running = {False: 0, True: 0}
 
     def service(self, handler_call_details: grpc.HandlerCallDetails) -> Any:
@@ -99,15 +99,15 @@ class CallHandler(grpc.GenericRpcHandler):  # type: ignore[type-arg]  # generic 
         loop = asyncio.get_running_loop()
         began = loop.time()
         outcome: _Outcome = _GONE
-        self._figures.began(served.method)
+        self._counters.began(served.method)
         try:
-            if served.token and not _bears(served.token, context):
+            if served.token and not _has_token(served.token, context):
                 outcome = grpc.StatusCode.UNAUTHENTICATED, "the token is missing or wrong"
             else:
                 outcome = await self._outcome(serve, served, request, context)
         finally:
             code = grpc.StatusCode.OK if isinstance(outcome, bytes) else outcome[0]
-            self._figures.ended(served.method, code, loop.time() - began)
+            self._counters.ended(served.method, code, loop.time() - began)
         if isinstance(outcome, bytes):
             return outcome
         await context.abort(*outcome)
@@ -121,12 +121,12 @@ class CallHandler(grpc.GenericRpcHandler):  # type: ignore[type-arg]  # generic 
         context: "grpc.aio.ServicerContext[bytes, bytes]",
     ) -> _Outcome:
         method = served.method
-        running, most = self._running[method.waits], self._limits.most_calls(waiting=method.waits)
-        if running >= most:
-            return grpc.StatusCode.RESOURCE_EXHAUSTED, f"{running} calls are under way"
+        limit = self._limits.call_limit(waiting=method.waits)
+        if self._running[method.waits] >= limit:
+            return grpc.StatusCode.RESOURCE_EXHAUSTED, f"the limit of {limit} concurrent calls is reached"
         call = _Call(method, served.handler, request, context, asyncio.get_running_loop().create_future())
         if self._tracer is not None:
-            call.place = _shown(context, HEADER)
+            call.place = _metadata(context, HEADER)
         self._running[method.waits] += 1
         self._token.run_sync_soon(self._start, serve, call)
         try:
@@ -141,7 +141,7 @@ class CallHandler(grpc.GenericRpcHandler):  # type: ignore[type-arg]  # generic 
             call.outcome.set_result(outcome)
 
     def close(self) -> None:
-        """In Trio: start nothing more, and cancel what runs, for whose outcome nobody waits any longer."""
+        """Start no more calls, and cancel the running ones, whose callers no longer wait. Call it in Trio."""
         self._closed = True
         self._nursery.cancel_scope.cancel()
 
@@ -150,12 +150,12 @@ class CallHandler(grpc.GenericRpcHandler):  # type: ignore[type-arg]  # generic 
             self._nursery.start_soon(self._run, serve, call)
 
     async def _run(self, serve: Callable[[_Call], Awaitable[bytes]], call: _Call) -> None:
-        """The Trio half. An error of a call ends that call only."""
-        outcome: _Outcome = (grpc.StatusCode.UNAVAILABLE, "the server stopped before the call was over")
+        """Run the Trio half of a call. An error ends only this call."""
+        outcome: _Outcome = (grpc.StatusCode.UNAVAILABLE, "the server stopped before the call finished")
         try:
             with call.scope:
                 outcome = await (self._traced(serve, call) if call.place else serve(call))
-        except Exception as error:  # noqa: BLE001  whatever it is, the caller is told and status_of logs it
+        except Exception as error:  # noqa: BLE001  any error is returned to the caller, and status_of logs it
             outcome = status_of(error, call.method.path)
         finally:
             asyncio_loop().call_soon_threadsafe(self._ended, call, outcome)
@@ -169,16 +169,16 @@ class CallHandler(grpc.GenericRpcHandler):  # type: ignore[type-arg]  # generic 
         return self._encoded(call.method, await call.handler(_request(call)))
 
     async def _serve_stream(self, call: _Call) -> bytes:
-        """Some messages wait for the reader, as in the direct transport: a method may give up a send without harm."""
+        """Run a streaming method. A bounded number of its messages is buffered, as in the direct transport."""
         request = _request(call)
-        outgoing = Outgoing(call.context, self._limits.most_kept(large=call.method.large))
+        outgoing = Outgoing(call.context, self._limits.stream_limit(large=call.method.large))
 
         async def send(message: Message | Bulk[Message]) -> None:
             await outgoing.send(partial(self._encoded, call.method, message))
 
         try:
             try:
-                with outgoing.giver:
+                with outgoing.sender:
                     await call.handler(request, send)
             finally:
                 await outgoing.flushed()
@@ -187,27 +187,27 @@ class CallHandler(grpc.GenericRpcHandler):  # type: ignore[type-arg]  # generic 
             outgoing.close()
         return b""
 
-    def _encoded(self, method: Method[Any, Any], answer: Message | Bulk[Message]) -> bytes:
-        message = answer.message if isinstance(answer, Bulk) else answer
+    def _encoded(self, method: Method[Any, Any], reply: Message | Bulk[Message]) -> bytes:
+        message = reply.message if isinstance(reply, Bulk) else reply
         if not isinstance(message, method.reply):
-            raise TypeError(f"{method.path} answered {type(message).__name__} instead of {method.reply.__name__}")
-        data: bytes = answer.encoded() if isinstance(answer, Bulk) else message.SerializeToString()
-        most = self._limits.max_message_bytes
-        if len(data) > most:
-            raise Refused(f"an answer of {len(data)} bytes: a message has at most {most}")
+            raise TypeError(f"{method.path} returned {type(message).__name__} instead of {method.reply.__name__}")
+        data: bytes = reply.encoded() if isinstance(reply, Bulk) else message.SerializeToString()
+        limit = self._limits.max_message_bytes
+        if len(data) > limit:
+            raise Refused(f"reply of {len(data)} bytes exceeds the maximum message size of {limit}")
         return data
 
 
-def _bears(token: bytes, context: "grpc.aio.ServicerContext[bytes, bytes]") -> bool:
-    """Whether the caller shows ``token``. How long this takes tells nothing of it."""
-    scheme, _, rest = _shown(context, "authorization").encode().partition(b" ")
+def _has_token(token: bytes, context: "grpc.aio.ServicerContext[bytes, bytes]") -> bool:
+    """Return whether the caller presented ``token``. The comparison takes constant time."""
+    scheme, _, rest = _metadata(context, "authorization").encode().partition(b" ")
     return hmac.compare_digest(rest, token) and scheme.lower() == b"bearer"
 
 
-def _shown(context: "grpc.aio.ServicerContext[bytes, bytes]", name: str) -> str:
-    """The value that the caller sent under ``name``; empty: none, several, or what is no text."""
-    shown = [value for key, value in context.invocation_metadata() or () if key == name]
-    return shown[0] if len(shown) == 1 and isinstance(shown[0], str) else ""
+def _metadata(context: "grpc.aio.ServicerContext[bytes, bytes]", name: str) -> str:
+    """Return the metadata value ``name`` of the call. Empty if there is none, there are several, or it is not text."""
+    values = [value for key, value in context.invocation_metadata() or () if key == name]
+    return values[0] if len(values) == 1 and isinstance(values[0], str) else ""
 
 
 def _request(call: _Call) -> Any:
@@ -215,4 +215,4 @@ def _request(call: _Call) -> Any:
     try:
         return call.method.request.FromString(data)
     except DecodeError as error:
-        raise CorruptData(f"{call.method.path} takes a {call.method.request.__name__}") from error
+        raise CorruptData(f"{call.method.path}: the request is not a {call.method.request.__name__}") from error

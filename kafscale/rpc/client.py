@@ -1,8 +1,8 @@
-"""The calling side of gRPC on Trio.
+"""The gRPC client on Trio.
 
-Single calls are futures of the threaded stack, which wakes the Trio task from the channel's own thread. Streams are
-read with grpc.aio in the asyncio thread, one message when one is asked for: what the reader does not take stays with
-the sender, beyond a window of gRPC's own.
+Unary calls are futures of the threaded stack, which wakes the Trio task from the channel's thread. Streams are read
+with grpc.aio in the asyncio thread, one message per request of the reader. Messages that the reader does not request
+stay with the sender, except for those in gRPC's flow-control window.
 """
 
 import asyncio
@@ -19,8 +19,8 @@ from google.protobuf.message import DecodeError, Message
 
 from kafscale.errors import CorruptData, Refused
 from kafscale.rpc.bridge import asyncio_loop, finished, in_asyncio, result_of
+from kafscale.rpc.counters import CallCounters
 from kafscale.rpc.errors import error_of
-from kafscale.rpc.figures import CallFigures
 from kafscale.rpc.interface import MessageStream
 from kafscale.rpc.limits import RpcLimits
 from kafscale.rpc.methods import Method
@@ -38,11 +38,11 @@ _CANCELLED = (grpc.StatusCode.CANCELLED, "the call was cancelled")
 
 
 class Channel:
-    """Calls to one peer at ``target``, a ``host:port``; it connects by itself, anew after a loss, as long as it lives.
+    """A channel to one peer at ``target``, a ``host:port``. It connects on demand, and reconnects if necessary.
 
-    A call while there is no connection fails at once or with the attempt that is under way. ``error_of`` makes the
-    exception for a status; a peer that is not one of our services has codes of its own. ``figures``: where calls are
-    counted, with those of other channels, streams excepted. ``traced``: calls take along what they are made for.
+    A call without a connection fails immediately, or when the current attempt to connect fails. ``error_of`` converts a
+    status to an exception; peers that are not KafScale services use their own codes. ``counters`` count all calls
+    except streams, and may be shared by several channels. ``traced``: calls pass on the current span.
     """
 
     def __init__(
@@ -52,13 +52,13 @@ class Channel:
         *,
         tls: RpcTls | None = None,
         error_of: ErrorOf = error_of,
-        figures: CallFigures | None = None,
+        counters: CallCounters | None = None,
         traced: bool = False,
     ) -> None:
         self._target = target
         self._limits = limits or RpcLimits()
         self._error_of = error_of
-        self._figures = figures or CallFigures()
+        self._counters = counters or CallCounters()
         self._traced = traced
         self._options = self._limits.client_options()
         if tls is not None and tls.server_name:
@@ -76,18 +76,18 @@ class Channel:
         await self.aclose()
 
     async def aclose(self) -> None:
-        """Disconnect. What is under way raises Unavailable, and so does what comes later."""
+        """Disconnect. Calls in flight and later calls raise Unavailable."""
         self._closed = True
         with trio.CancelScope(shield=True):
-            # It waits until the calls that it cancels have ended.
+            # close() waits until the calls that it cancels have ended.
             await trio.to_thread.run_sync(self._calls.close)
             if self._streams is not None:
                 await in_asyncio(self._streams.close(None))
 
     async def call(self, method: Method[Q, A], request: Q, *, timeout: float, metadata: Metadata = ()) -> A:
-        """The reply, within ``timeout`` seconds. A cancelled call is cancelled at the peer too.
+        """Return the reply within ``timeout`` seconds. If the task is cancelled, the call is cancelled at the peer too.
 
-        Raises what ``error_of`` makes of the status; Refused for a request that is larger than a message may be.
+        Raises the exception that ``error_of`` returns for the status, or Refused if the request is too large.
         """
         data = self._encoded(request)
         if self._traced and (place := CURRENT.get()):
@@ -96,7 +96,7 @@ class Channel:
         if stub is None:
             stub = self._stubs[method.path] = self._calls.unary_unary(method.path)
         began, code = trio.current_time(), grpc.StatusCode.CANCELLED
-        self._figures.began(method)
+        self._counters.began(method)
         try:
             deadline = None if timeout == math.inf else timeout
             reply = await result_of(stub.future(data, timeout=deadline, metadata=metadata))
@@ -107,27 +107,27 @@ class Channel:
             code = error.code()
             raise self._failure(code, error.details(), timeout) from None
         finally:
-            self._figures.ended(method, code, trio.current_time() - began)
+            self._counters.ended(method, code, trio.current_time() - began)
         return _decoded(method, reply)
 
     @asynccontextmanager
     async def stream(
         self, method: Method[Q, A], request: Q, *, metadata: Metadata = ()
     ) -> AsyncIterator[MessageStream[A]]:
-        """The replies of a streaming method; leaving ends it at the peer too."""
+        """Open the replies of a streaming method. Exiting cancels it at the peer too."""
         data = self._encoded(request)
         async with self._opened(lambda streams: streams.unary_stream(method.path)(data, metadata=metadata)) as call:
             yield _GrpcStream(call, method, self._failure)
 
     @asynccontextmanager
     async def exchange(self, method: Method[Q, A], *, metadata: Metadata = ()) -> AsyncIterator["Exchange[Q, A]"]:
-        """Requests and replies of a method with streams both ways, as etcd has them; our services serve none."""
+        """Open a bidirectional stream. etcd has such methods, KafScale's services do not."""
         async with self._opened(lambda streams: streams.stream_stream(method.path)(metadata=metadata)) as call:
             yield Exchange(call, method, self._failure, self._encoded)
 
     @asynccontextmanager
     async def _opened(self, start: Callable[[Any], Any]) -> AsyncIterator[Any]:
-        """The grpc.aio call that ``start`` makes of the channel; cancelled in the end."""
+        """Yield the grpc.aio call that ``start`` begins on the channel, and cancel it on exit."""
 
         async def open_call() -> Any:
             if self._streams is None:
@@ -135,7 +135,7 @@ class Channel:
             return start(self._streams)
 
         self._check_open()
-        # Opening waits for nothing, and what is opened must not get lost.
+        # Opening does not block, and the opened call must not leak.
         with trio.CancelScope(shield=True):
             call = await in_asyncio(open_call())
         try:
@@ -144,7 +144,7 @@ class Channel:
             asyncio_loop().call_soon_threadsafe(call.cancel)
 
     def _open(self, stack: Any) -> Any:
-        """A channel of one of gRPC's two stacks, which have the same functions."""
+        """Open a channel of ``stack``, one of gRPC's two stacks, which have the same functions."""
         if self._credentials is None:
             return stack.insecure_channel(self._target, options=self._options)
         return stack.secure_channel(self._target, self._credentials, options=self._options)
@@ -152,9 +152,9 @@ class Channel:
     def _encoded(self, request: Message) -> bytes:
         self._check_open()
         data = request.SerializeToString()
-        most = self._limits.max_message_bytes
-        if len(data) > most:
-            raise Refused(f"a request of {len(data)} bytes: a message has at most {most}")
+        limit = self._limits.max_message_bytes
+        if len(data) > limit:
+            raise Refused(f"request of {len(data)} bytes exceeds the maximum message size of {limit}")
         return data
 
     def _check_open(self) -> None:
@@ -179,7 +179,7 @@ class _GrpcStream(Generic[A]):
         if self._ended is None:
             if self._reading is None:
                 self._reading = asyncio.run_coroutine_threadsafe(self._call.read(), asyncio_loop())
-            # The reading goes on when its reader is cancelled: the next one gets what it gives.
+            # The read continues if this task is cancelled. The next call of receive() returns its message.
             await finished(self._reading, lambda: None)
             reading, self._reading = self._reading, None
             try:
@@ -195,25 +195,25 @@ class _GrpcStream(Generic[A]):
 
 
 class Exchange(_GrpcStream[A], Generic[Q, A]):
-    """`receive` as of a `MessageStream`; one task sends and one receives, at the same time if they like."""
+    """A bidirectional stream. One task may call `send` while another calls `receive` (see `MessageStream`)."""
 
     def __init__(self, call: Any, method: Method[Q, A], failure: _Failure, encoded: Callable[[Q], bytes]) -> None:
         super().__init__(call, method, failure)
         self._encode = encoded
 
     async def send(self, request: Q) -> None:
-        """Returns when gRPC has taken ``request``, which waits for a peer that is slow to read.
+        """Send ``request``. Waits until gRPC has accepted it, which depends on how fast the peer reads.
 
-        Raises Unavailable when the stream is over; `receive` says why. Cancelled, the stream is over.
+        Raises Unavailable if the stream is closed; `receive` raises the reason. Cancellation closes the stream.
         """
         try:
             await in_asyncio(self._call.write(self._encode(request)))
         except (grpc.aio.AioRpcError, CancelledError, asyncio.InvalidStateError):
-            raise self._failure(grpc.StatusCode.UNAVAILABLE, "the stream is over") from None
+            raise self._failure(grpc.StatusCode.UNAVAILABLE, "the stream is closed") from None
 
 
 def _decoded(method: Method[Any, A], data: bytes) -> A:
     try:
         return method.reply.FromString(data)
     except DecodeError as error:
-        raise CorruptData(f"{method.path} answered what is no {method.reply.__name__}") from error
+        raise CorruptData(f"{method.path}: the reply is not a {method.reply.__name__}") from error

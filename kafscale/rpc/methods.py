@@ -1,4 +1,4 @@
-"""The methods of a proto service, from its descriptor: paths and messages, and the service object's method for each."""
+"""The methods of a proto service, derived from its descriptor, and their binding to a service object."""
 
 import re
 from collections.abc import Awaitable, Callable, Collection, Mapping
@@ -15,10 +15,10 @@ A = TypeVar("A", bound=Message)
 
 @dataclass(frozen=True, slots=True)
 class Method(Generic[Q, A]):
-    """``path`` as on the wire, ``/package.Service/Method``. ``streams``: the service sends any number of replies.
+    """An RPC method. ``path``: ``/package.Service/Method``. ``streams``: the service sends any number of replies.
 
-    ``waits``: a call waits for other callers, so that thousands may be under way, which have a bound of their own.
-    ``large``: a stream's messages are large, so that fewer of them are kept for a slow reader.
+    ``waits``: calls wait for other callers, so that thousands may be in flight; they have a separate limit.
+    ``large``: the messages of the stream are large, so that fewer of them are buffered for a slow reader.
     """
 
     path: str
@@ -31,9 +31,9 @@ class Method(Generic[Q, A]):
 
 @dataclass(frozen=True, slots=True)
 class BoundService:
-    """A service object's methods by path: ``(request)`` gives the reply, streaming ones are ``(request, send)``.
+    """The methods of a service object by path: ``(request)`` returns the reply; streaming methods: ``(request, send)``.
 
-    ``token``: what callers must show as ``authorization: Bearer ...``; empty: nothing.
+    ``token``: callers must present it as ``authorization: Bearer ...``, unless it is empty.
     """
 
     name: str
@@ -42,10 +42,10 @@ class BoundService:
 
 
 def method(service: ServiceDescriptor, name: str, request: type[Q], reply: type[A]) -> Method[Q, A]:
-    """One method, for a typed client. Raises TypeError when the proto has other messages."""
+    """Return one method, for a typed client. Raises TypeError if the proto has different messages."""
     found = _described(service.methods_by_name[name])
     if (found.request, found.reply) != (request, reply):
-        raise TypeError(f"{found.path} takes {found.request.__name__} and gives {found.reply.__name__}")
+        raise TypeError(f"{found.path} has the messages {found.request.__name__} and {found.reply.__name__}")
     return Method(found.path, request, reply, found.streams)
 
 
@@ -57,16 +57,16 @@ def bind(
     large: Collection[str] = (),
     token: str = "",
 ) -> BoundService:
-    """``implementation`` has a method for each of the service: ``list_offsets`` for ``ListOffsets``.
+    """Bind the methods of ``service`` to those of ``implementation``, such as ``ListOffsets`` to ``list_offsets``.
 
-    ``waiting`` names the methods whose calls wait for other callers, ``large`` those whose streams have large messages.
-    ``token``: see `BoundService`.
-    Raises AttributeError when a method is lacking, TypeError for a method that streams requests.
+    ``waiting``: the methods whose calls wait for other callers. ``large``: the methods whose streams have large
+    messages. ``token``: see `BoundService`. Raises AttributeError if a method is missing, or TypeError for a method
+    that streams requests.
     """
     methods = {}
     for descriptor in service.methods:
         if descriptor.client_streaming:
-            raise TypeError(f"{descriptor.full_name}: a server takes no streams of requests")
+            raise TypeError(f"{descriptor.full_name}: servers do not support streams of requests")
         found = replace(_described(descriptor), waits=descriptor.name in waiting, large=descriptor.name in large)
         methods[found.path] = (found, getattr(implementation, _snake_case(descriptor.name)))
     return BoundService(service.full_name, methods, token)

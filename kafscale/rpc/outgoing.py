@@ -1,7 +1,7 @@
-"""A stream's messages on their way out: a Trio task gives them, the asyncio thread writes one after the other.
+"""The send buffer of a stream: a Trio task adds messages, and the asyncio thread writes them in order.
 
-The two threads wake each other no more than they must: who writes goes on with what is there, and who gives is told of
-room for several at a time.
+The threads wake each other as rarely as possible: the writer continues while messages are queued, and frees several
+slots at a time.
 """
 
 import asyncio
@@ -18,51 +18,52 @@ from kafscale.rpc.bridge import asyncio_loop
 
 
 class Outgoing:
-    """At most ``most`` messages wait to be written, the one that is being written among them. Made in Trio.
+    """A buffer of at most ``limit`` messages, including the one that is being written. Created in Trio.
 
-    ``giver`` is cancelled when a message cannot be encoded or written, and `check` says why: nothing may follow it.
+    If a message cannot be encoded or written, the scope ``sender`` is cancelled, because no other message may follow,
+    and `check` raises the reason.
     """
 
-    def __init__(self, context: "grpc.aio.ServicerContext[bytes, bytes]", most: int) -> None:
+    def __init__(self, context: "grpc.aio.ServicerContext[bytes, bytes]", limit: int) -> None:
         self._context = context
-        self._most = most
+        self._limit = limit
         self._token = trio.lowlevel.current_trio_token()
-        # Trio's.
-        self.giver = trio.CancelScope()
-        self._room = trio.Semaphore(most)
-        # The asyncio thread's.
+        # Used by Trio.
+        self.sender = trio.CancelScope()
+        self._slots = trio.Semaphore(limit)
+        # Used by the asyncio thread.
         self._waiting: deque[bytes] = deque()
         self._written = 0
         self._writer: asyncio.Task[None] | None = None
         self._broken = False
-        # Set by either, once.
+        # Set by either thread, once.
         self._failure: Exception | None = None
 
     async def send(self, encoded: Callable[[], bytes]) -> None:
-        """Waits until there is room for the message; cancelled meanwhile, it is not sent."""
-        await self._room.acquire()
+        """Wait for a free slot and queue the message. If this is cancelled, the message is not sent."""
+        await self._slots.acquire()
         try:
             data = encoded()
-        except Exception as error:  # noqa: BLE001  raised by `check`: it is not the giver's to handle
+        except Exception as error:  # noqa: BLE001  raised by `check`, because the sender cannot handle it
             self._failure = error
-            self._room.release()
-            self.giver.cancel()
+            self._slots.release()
+            self.sender.cancel()
             await trio.lowlevel.checkpoint()
             return
         asyncio_loop().call_soon_threadsafe(self._write, data)
 
     async def flushed(self) -> None:
-        """Waits until all is written, or nothing more can be. Nothing can be sent any more."""
-        for _ in range(self._most):
-            await self._room.acquire()
+        """Wait until all messages are written, or writing has failed. After that, nothing more can be sent."""
+        for _ in range(self._limit):
+            await self._slots.acquire()
 
     def check(self) -> None:
-        """Raises what a message could not be encoded for, and Unavailable where one could not be written."""
+        """Raise the error if a message could not be encoded, or Unavailable if one could not be written."""
         if self._failure is not None:
             raise self._failure
 
     def close(self) -> None:
-        """Write no more."""
+        """Stop writing."""
         asyncio_loop().call_soon_threadsafe(self._end)
 
     def _write(self, data: bytes) -> None:
@@ -76,30 +77,29 @@ class Outgoing:
             while self._waiting:
                 await self._context.write(self._waiting.popleft())
                 self._written += 1
-                if self._written * 2 >= self._most or not self._waiting:
-                    self._tell(partial(self._make_room, self._written))
+                if self._written * 2 >= self._limit or not self._waiting:
+                    self._run_in_trio(partial(self._free_slots, self._written))
                     self._written = 0
-        except Exception as error:  # noqa: BLE001  whatever it is, nothing that follows may be written
+        except Exception as error:  # noqa: BLE001  after any error, no further message may be written
             self._broken = True
             self._failure = Unavailable("the reader of the stream is gone")
             self._failure.__cause__ = error
-            self._tell(self._end_giver)
+            self._run_in_trio(self._cancel_sender)
         finally:
             self._writer = None
 
-    def _tell(self, what: Callable[[], None]) -> None:
-        """Trio, if it still runs."""
+    def _run_in_trio(self, function: Callable[[], None]) -> None:
         with suppress(trio.RunFinishedError):
-            self._token.run_sync_soon(what)
+            self._token.run_sync_soon(function)
 
-    def _make_room(self, count: int) -> None:
+    def _free_slots(self, count: int) -> None:
         for _ in range(count):
-            self._room.release()
+            self._slots.release()
 
-    def _end_giver(self) -> None:
-        self.giver.cancel()
-        # Nobody waits for what will not be written.
-        self._make_room(self._most)
+    def _cancel_sender(self) -> None:
+        self.sender.cancel()
+        # So that `flushed` does not wait for messages that will not be written.
+        self._free_slots(self._limit)
 
     def _end(self) -> None:
         if self._writer is not None:

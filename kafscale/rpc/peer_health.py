@@ -1,4 +1,4 @@
-"""What gRPC's health service of another process says."""
+"""A client for gRPC's health service of another process."""
 
 from grpc_health.v1 import health_pb2
 
@@ -14,15 +14,15 @@ _CHECK = method(
 
 
 class PeerHealth:
-    """Of the peer of ``channel``."""
+    """The health service of the peer of ``channel``."""
 
     def __init__(self, channel: Channel) -> None:
         self._channel = channel
 
     async def serving(self, service: str = "", *, timeout: float) -> bool:
-        """Whether it says that it serves ``service`` (its full proto name), or that it is ready as a whole.
+        """Return whether the peer reports ``service`` (a full proto name), or the whole server, as serving.
 
-        Raises what the channel makes of a call that failed: NOT_FOUND is for a service that it does not have.
+        Raises the channel's exception if the call fails: with NOT_FOUND if the peer does not have the service.
         """
         reply = await self._channel.call(_CHECK, health_pb2.HealthCheckRequest(service=service), timeout=timeout)
         return bool(reply.status == health_pb2.HealthCheckResponse.SERVING)

@@ -1,39 +1,31 @@
-"""One `IndexerClient` for all indexers that are alive: any of them serves any partition."""
+"""A `Peer` that distributes calls among all live indexers. Any indexer serves any partition."""
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
+from contextlib import AbstractAsyncContextManager
 from typing import TypeVar
 
 import structlog
 import trio
+from google.protobuf.message import Message
 
 from kafscale.errors import KafscaleError, Refused, Unavailable
 from kafscale.rpc.client import Channel
-from kafscale.rpc.typed import GrpcIndexer
-from kafscale.v1.indexer_pb2 import (
-    BuildReply,
-    BuildRequest,
-    LocateOffsetRequest,
-    LocateReply,
-    LocateTimestampRequest,
-    RebuildReply,
-    SegmentRef,
-    VerifyReply,
-    WriteCatalogPageReply,
-    WriteCatalogPageRequest,
-)
-from kafscale.vitals import HEALTHY, Family, Finding, State, counter, gauge
+from kafscale.rpc.interface import MessageStream
+from kafscale.rpc.methods import Method
+from kafscale.telemetry import HEALTHY, Family, Finding, State, counter, gauge
 
-T = TypeVar("T")
+Q = TypeVar("Q", bound=Message)
+A = TypeVar("A", bound=Message)
 
 _FIRST_AVOIDED_SECONDS = 1.0
 _LONGEST_AVOIDED_SECONDS = 10.0
-"""A member that failed is not asked for the first of these, after each further failure for twice as long."""
+"""After a failure, a member is avoided for the first of these. Each further failure doubles the time."""
 
 _log = structlog.get_logger(__name__)
 
 
 class _Peer:
-    """One indexer. Its channel is opened by the first call, and closed when it has gone and the last call ended."""
+    """An indexer. The first call opens its channel, which is closed when the indexer is gone and has no more calls."""
 
     def __init__(self, address: str, connect: Callable[[str], Channel]) -> None:
         self.address = address
@@ -45,14 +37,14 @@ class _Peer:
         self._connect = connect
         self._channel: Channel | None = None
 
-    def client(self) -> GrpcIndexer:
+    def channel(self) -> Channel:
         if self._channel is None:
             self._channel = self._connect(self.address)
-        return GrpcIndexer(self._channel)
+        return self._channel
 
     @property
     def failing(self) -> bool:
-        """Whether its last call failed; one that was never called has not."""
+        """Whether its last call failed. False if it was never called."""
         return self._pause > 0
 
     def answered(self) -> None:
@@ -70,12 +62,12 @@ class _Peer:
 
 
 class IndexerPool:
-    """`show` tells which indexers there are. Channels are closed by tasks of ``nursery``, the last ones by `aclose`.
+    """Distributes calls among the indexers set by `update`. Tasks of ``nursery`` close the channels of those that left.
 
-    A call goes to the member with the fewest calls under way, among those to the one that was called longest ago. One
-    that does not answer in its share of the call's time, or not at all, is left for the next, and avoided for a while:
-    all methods of an indexer may be called twice. So is one that refuses: its address may be another service's by now.
-    Where nobody is left to ask, Unavailable is raised at once.
+    A call is sent to the member with the fewest calls in flight and, among these, the least recently called. If it does
+    not answer within its share of the timeout, fails or refuses, the next member is tried and the first is avoided for
+    a while. (All methods of an indexer can be repeated. A refusal may mean that another service has the address now.)
+    If no member remains, Unavailable is raised immediately.
     """
 
     def __init__(self, nursery: trio.Nursery, connect: Callable[[str], Channel]) -> None:
@@ -85,23 +77,23 @@ class IndexerPool:
         self._leaving: set[_Peer] = set()
         self._calls = 0
         self.unanswered = 0
-        """Calls that no indexer answered: those who made them helped themselves, or failed."""
+        """The number of calls that no indexer answered. The callers did the work themselves, or failed."""
 
     @property
     def alive(self) -> int:
-        """Members that are there, avoided ones included."""
+        """The number of members, including avoided ones."""
         return len(self._peers)
 
     def finding(self) -> Finding:
-        """Whether there is an indexer that answers, as far as calls have told."""
+        """Return the health according to the last calls: degraded if no indexer answers."""
         if not self._peers:
             return Finding(State.DEGRADED, "no indexer is registered")
         if all(peer.failing for peer in self._peers.values()):
-            return Finding(State.DEGRADED, f"none of {self.alive} indexers answered when last asked")
+            return Finding(State.DEGRADED, f"the last calls to all {self.alive} indexers failed")
         return HEALTHY
 
-    def show(self, members: Mapping[str, str]) -> None:
-        """The members that are there now: addresses by run id."""
+    def update(self, members: Mapping[str, str]) -> None:
+        """Set the current members: addresses by run id."""
         for run_id in self._peers.keys() - members.keys():
             peer = self._peers.pop(run_id)
             peer.gone = True
@@ -111,55 +103,42 @@ class IndexerPool:
             self._peers[run_id] = _Peer(members[run_id], self._connect)
 
     async def aclose(self) -> None:
-        """Close every channel; calls under way fail."""
+        """Close all channels. Calls in flight fail."""
         with trio.CancelScope(shield=True):
             for peer in (*self._peers.values(), *self._leaving):
                 await peer.aclose()
 
-    async def build(self, request: BuildRequest, *, timeout: float) -> BuildReply:
-        return await self._call(lambda client, share: client.build(request, timeout=share), timeout)
-
-    async def verify(self, request: SegmentRef, *, timeout: float) -> VerifyReply:
-        return await self._call(lambda client, share: client.verify(request, timeout=share), timeout)
-
-    async def rebuild(self, request: SegmentRef, *, timeout: float) -> RebuildReply:
-        return await self._call(lambda client, share: client.rebuild(request, timeout=share), timeout)
-
-    async def locate_offset(self, request: LocateOffsetRequest, *, timeout: float) -> LocateReply:
-        return await self._call(lambda client, share: client.locate_offset(request, timeout=share), timeout)
-
-    async def locate_timestamp(self, request: LocateTimestampRequest, *, timeout: float) -> LocateReply:
-        return await self._call(lambda client, share: client.locate_timestamp(request, timeout=share), timeout)
-
-    async def write_catalog_page(self, request: WriteCatalogPageRequest, *, timeout: float) -> WriteCatalogPageReply:
-        return await self._call(lambda client, share: client.write_catalog_page(request, timeout=share), timeout)
-
-    async def _call(self, call: Callable[[GrpcIndexer, float], Awaitable[T]], timeout: float) -> T:
+    async def call(self, method: Method[Q, A], request: Q, *, timeout: float) -> A:
+        """Return the reply of the first member that answers. Raises Unavailable."""
         deadline = trio.current_time() + timeout
-        asked: set[_Peer] = set()
-        failure = "no indexer is there"
-        while (candidates := self._candidates(asked)) and (left := deadline - trio.current_time()) > 0:
+        tried: set[_Peer] = set()
+        failure = "no indexer is available"
+        while (candidates := self._candidates(tried)) and (remaining := deadline - trio.current_time()) > 0:
             peer = min(candidates, key=lambda peer: (peer.in_flight, peer.last_called))
-            asked.add(peer)
+            tried.add(peer)
             try:
-                # The last one may take all the time there is.
-                return await self._ask(peer, call, left / min(len(candidates), 2))
+                # The last candidate may take all the remaining time.
+                return await self._call_peer(peer, method, request, remaining / min(len(candidates), 2))
             except (Unavailable, Refused) as error:
                 failure = f"{peer.address}: {error}"
-                _log.info("indexer does not answer", address=peer.address, error=str(error))
+                _log.info("indexer call failed", address=peer.address, error=str(error))
         self.unanswered += 1
         raise Unavailable(f"no indexer answered: {failure}")
 
-    def _candidates(self, asked: set[_Peer]) -> list[_Peer]:
-        now = trio.current_time()
-        return [peer for peer in self._peers.values() if peer not in asked and peer.avoided_until <= now]
+    def stream(self, method: Method[Q, A], request: Q) -> AbstractAsyncContextManager[MessageStream[A]]:
+        """Raise Refused, because an indexer has no streaming methods."""
+        raise Refused(f"{method.path} is not a method of an indexer")
 
-    async def _ask(self, peer: _Peer, call: Callable[[GrpcIndexer, float], Awaitable[T]], seconds: float) -> T:
+    def _candidates(self, tried: set[_Peer]) -> list[_Peer]:
+        now = trio.current_time()
+        return [peer for peer in self._peers.values() if peer not in tried and peer.avoided_until <= now]
+
+    async def _call_peer(self, peer: _Peer, method: Method[Q, A], request: Q, seconds: float) -> A:
         self._calls += 1
         peer.last_called = self._calls
         peer.in_flight += 1
         try:
-            reply = await call(peer.client(), seconds)
+            reply = await peer.channel().call(method, request, timeout=seconds)
         except (Unavailable, Refused):
             peer.failed(trio.current_time())
             raise
@@ -180,7 +159,7 @@ class IndexerPool:
 
 
 def pool_families(pool: Callable[[], IndexerPool]) -> list[Family]:
-    """What the pool that ``pool`` gives shows of itself."""
+    """Return the metrics of the pool that ``pool`` returns."""
     return [
         gauge("kafscale_indexers", "The number of registered indexers.", lambda: pool().alive),
         counter(

@@ -1,4 +1,4 @@
-"""The serving side of gRPC: a grpc.aio server in the asyncio thread, whose calls run as Trio tasks."""
+"""The gRPC server: grpc.aio in the asyncio thread, with calls that run as Trio tasks."""
 
 import socket
 from collections.abc import Callable, Sequence
@@ -12,8 +12,8 @@ from grpc_reflection.v1alpha import reflection
 from kafscale.errors import ConfigError
 from kafscale.rpc.bridge import asyncio_loop, in_asyncio
 from kafscale.rpc.calls import CallHandler
-from kafscale.rpc.figures import CallFigures
-from kafscale.rpc.health import SERVICE_NAME, HealthReports
+from kafscale.rpc.counters import CallCounters
+from kafscale.rpc.health_service import SERVICE_NAME, HealthReports
 from kafscale.rpc.limits import RpcLimits
 from kafscale.rpc.methods import BoundService
 from kafscale.rpc.tls import RpcTls, server_credentials
@@ -23,7 +23,7 @@ from kafscale.tracing import Tracer
 class RpcServer:
     """Serves ``services`` (see `kafscale.rpc.methods.bind`), gRPC's health service and reflection.
 
-    ``tracer``: for calls that are traced by who makes them.
+    ``tracer``: used for calls that belong to a span of the caller.
     """
 
     def __init__(
@@ -40,45 +40,45 @@ class RpcServer:
         self._credentials = None if tls is None else server_credentials(tls)
         self._health = HealthReports()
         self._server: grpc.aio.Server | None = None
-        self.calls = CallFigures()
+        self.calls = CallCounters()
         for service in services:
             self.add(service)
 
     def add(self, service: BoundService) -> None:
-        """One more service, before `serve`: a service that must know the port is made after `bind`."""
+        """Add a service before `serve`. A service that must know the port can be created after `bind`."""
         self._services.append(service)
         for method, _ in service.methods.values():
-            self.calls.know(method)
+            self.calls.register(method)
         self.set_serving(service=service.name, serving=True)
 
     def set_serving(self, *, serving: bool, service: str = "") -> None:
-        """What the health service tells of ``service`` (its full proto name), or of the whole server.
+        """Set what the health service reports of ``service`` (its full proto name), or of the whole server.
 
-        Everything serves from the start; nothing does once the server is stopping.
+        Everything is reported as serving from the start, and as not serving once the server is stopping.
         """
         asyncio_loop().call_soon_threadsafe(self._health.report, service, serving)
 
     async def run(
         self, address: str, stop: trio.Event, task_status: trio.TaskStatus[int] = trio.TASK_STATUS_IGNORED
     ) -> None:
-        """`bind` and `serve`; ``started`` tells the port."""
+        """`bind` and `serve`. ``started`` reports the port."""
         port = await self.bind(address)
         await self._serve(stop, lambda: task_status.started(port))
 
     async def bind(self, address: str) -> int:
-        """Take ``address`` (``host:port``, port 0: any) and give the port; clients wait until `serve` runs.
+        """Bind ``address`` (``host:port``, port 0: any) and return the port. Clients have to wait until `serve` runs.
 
-        Raises ConfigError when the address cannot be served at.
+        Raises ConfigError if it cannot serve at the address.
         """
         with trio.CancelScope(shield=True):
             self._server, port = await in_asyncio(self._bind(address))
         return port
 
     async def serve(self, stop: trio.Event, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Serve, after `bind`, until ``stop``.
+        """Serve until ``stop`` is set. Call `bind` first.
 
-        Then nothing new is taken, calls in hand get ``drain_seconds`` to finish, and what is left is cancelled; so is
-        all of it at once when this task is cancelled. Returns when the last call has ended.
+        After ``stop``, no new calls are accepted, and calls that do not finish within ``drain_seconds`` are cancelled.
+        If this task is cancelled, all calls are cancelled immediately. Returns when the last call has ended.
         """
         await self._serve(stop, task_status.started)
 
@@ -101,14 +101,14 @@ class RpcServer:
 
     async def _bind(self, address: str) -> tuple["grpc.aio.Server", int]:
         server = grpc.aio.server(
-            options=self._limits.server_options(), maximum_concurrent_rpcs=self._limits.most_grpc_calls
+            options=self._limits.server_options(), maximum_concurrent_rpcs=self._limits.grpc_call_limit
         )
         try:
             if self._credentials is None:
                 return server, server.add_insecure_port(address)
             return server, server.add_secure_port(address, self._credentials)
         except RuntimeError as error:
-            raise ConfigError(f"cannot serve gRPC at {address}: {_why_not(address) or error}") from error
+            raise ConfigError(f"cannot serve gRPC at {address}: {_bind_error(address) or error}") from error
 
     async def _start(self, server: "grpc.aio.Server", handler: CallHandler) -> None:
         server.add_generic_rpc_handlers((handler,))
@@ -122,8 +122,8 @@ class RpcServer:
         await server.stop(self._limits.drain_seconds)
 
 
-def _why_not(address: str) -> str:
-    """Why nobody can listen at ``address``, which gRPC keeps to itself; empty: it seems that one can."""
+def _bind_error(address: str) -> str:
+    """Return why ``address`` cannot be bound, which gRPC does not report. Empty if it can be bound now."""
     host, _, port = address.rpartition(":")
     try:
         for family, *_, where in socket.getaddrinfo(host.strip("[]"), port, type=socket.SOCK_STREAM):

@@ -1,4 +1,4 @@
-"""TLS between services, from PEM files that are read and checked once, at start."""
+"""TLS between services. The PEM files are read and checked once, at startup."""
 
 import ssl
 from dataclasses import dataclass
@@ -12,12 +12,12 @@ from kafscale.errors import ConfigError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RpcTls:
-    """One process's files, as a client and as a server.
+    """The TLS files of a process, for clients and servers.
 
-    ``ca_file``: who may have signed the other side's certificate. ``cert_file`` and ``key_file``: this side's own; a
-    server needs them, a client shows them when it has them. ``require_client_cert``: a server takes only clients that
-    show a certificate of the CA. ``server_name``: the name that a server's certificate must carry; empty: the host
-    that is connected to.
+    ``ca_file``: the CAs that are trusted to sign the other side's certificate. ``cert_file`` and ``key_file``: this
+    side's certificate, which is required for servers and optional for clients. ``require_client_cert``: a server
+    accepts only clients with a certificate signed by the CA. ``server_name``: the name that a server's certificate must
+    contain; if empty, the host that the client connects to.
     """
 
     ca_file: Path
@@ -28,7 +28,7 @@ class RpcTls:
 
 
 def server_credentials(tls: RpcTls) -> grpc.ServerCredentials:
-    """Raises ConfigError that names the file that cannot be used."""
+    """Return the credentials of a server. Raises a ConfigError that names the invalid file."""
     pair = _own_pair(tls)
     if pair is None:
         raise ConfigError("TLS: a server needs a certificate and its key")
@@ -37,22 +37,22 @@ def server_credentials(tls: RpcTls) -> grpc.ServerCredentials:
 
 @cache
 def channel_credentials(tls: RpcTls) -> grpc.ChannelCredentials:
-    """The files are read once in a process's life. Raises ConfigError that names the file that cannot be used."""
+    """Return the credentials of a client, cached. Raises a ConfigError that names the invalid file."""
     key, certificate = _own_pair(tls) or (None, None)
     return grpc.ssl_channel_credentials(_authorities(tls), key, certificate)
 
 
 def _own_pair(tls: RpcTls) -> tuple[bytes, bytes] | None:
-    """The key and the certificate chain."""
+    """Return the key and the certificate chain."""
     if tls.cert_file is None or tls.key_file is None:
         return None
     certificate, key = _read(tls.cert_file), _read(tls.key_file)
     try:
-        # gRPC would take any bytes here, and fail every connection later without a reason.
+        # gRPC would accept any bytes here, and later fail every connection without a reason.
         ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(tls.cert_file, tls.key_file, password=_no_password)
     except (ssl.SSLError, ValueError) as error:
         raise ConfigError(
-            f"TLS: {tls.cert_file} and {tls.key_file} are no certificate with its key: {error}"
+            f"TLS: {tls.cert_file} and {tls.key_file} are not a certificate and its key: {error}"
         ) from error
     return key, certificate
 
@@ -62,7 +62,7 @@ def _authorities(tls: RpcTls) -> bytes:
     try:
         ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(tls.ca_file)
     except ssl.SSLError as error:
-        raise ConfigError(f"TLS: {tls.ca_file} holds no certificates: {error}") from error
+        raise ConfigError(f"TLS: {tls.ca_file} contains no certificates: {error}") from error
     return content
 
 

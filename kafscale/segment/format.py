@@ -26,7 +26,7 @@ _FOOTER = struct.Struct(">Iq4s")
 
 
 class CorruptSegment(CorruptData):
-    """Bytes that are no segment, or a segment that contradicts itself."""
+    """Bytes that are not a segment, or a segment that is inconsistent."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,8 +34,8 @@ class SegmentHeader:
     """Bytes 0 to 31.
 
     ``flags`` (low three bits: the Kafka id of the codec that KafScale itself applied) and ``created_ms`` (ms since
-    1970) inform a person: no checksum covers them and nothing may rest on them. The other fields are proven by the
-    body. ``epoch`` is the owner's; 0 means imported from KafScale 1.
+    1970) are for information only: no checksum covers them and nothing may depend on them. The other fields are
+    verified by the body. ``epoch`` is the owner's; 0 means imported from KafScale 1.
     """
 
     flags: int
@@ -57,14 +57,14 @@ class SegmentHeader:
 
     @staticmethod
     def parse(data: Buffer) -> "SegmentHeader":
-        """The header at the start of ``data``, or CorruptSegment; the body is not looked at."""
+        """Return the header at the start of ``data``, or raise CorruptSegment. The body is not checked."""
         if len(data) < HEADER_SIZE:
-            raise CorruptSegment(f"a segment header has {HEADER_SIZE} bytes, here are {len(data)}")
+            raise CorruptSegment(f"a segment header has {HEADER_SIZE} bytes, but there are only {len(data)}")
         magic, version, flags, base_offset, message_count, created_ms, epoch = _HEADER.unpack_from(data)
         if magic != SEGMENT_MAGIC:
             raise CorruptSegment(f"not a segment: it begins with {magic!r}, not {SEGMENT_MAGIC!r}")
         if version != SEGMENT_VERSION:
-            raise CorruptSegment(f"segment version {version}, known is {SEGMENT_VERSION}")
+            raise CorruptSegment(f"segment version {version}, expected {SEGMENT_VERSION}")
         if base_offset < 0 or message_count == 0 or epoch < 0:
             raise CorruptSegment(
                 f"header out of range: base offset {base_offset}, {message_count} messages, epoch {epoch}"
@@ -84,10 +84,10 @@ class SegmentFooter:
 
     @staticmethod
     def parse(data: Buffer) -> "SegmentFooter":
-        """The footer at the end of ``data``, or CorruptSegment; the checksum is not verified."""
+        """Return the footer at the end of ``data``, or raise CorruptSegment. The checksum is not verified."""
         if len(data) < FOOTER_SIZE:
-            raise CorruptSegment(f"a segment footer has {FOOTER_SIZE} bytes, here are {len(data)}")
+            raise CorruptSegment(f"a segment footer has {FOOTER_SIZE} bytes, but there are only {len(data)}")
         crc, last_offset, magic = _FOOTER.unpack_from(data, len(data) - FOOTER_SIZE)
         if magic != FOOTER_MAGIC:
-            raise CorruptSegment(f"cut short or damaged: it ends with {magic!r}, not {FOOTER_MAGIC!r}")
+            raise CorruptSegment(f"truncated or damaged: it ends with {magic!r}, not {FOOTER_MAGIC!r}")
         return SegmentFooter(crc, last_offset)

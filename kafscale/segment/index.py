@@ -1,7 +1,7 @@
 """The sparse index of a segment (storage-format, "Index file format"): offset -> file position of some batches.
 
-An index is a hint and nothing more: it says where in a segment a scan may begin. Whoever follows it checks that the
-batch found there has the entry's offset (``reader.scan_batches`` does), else ignores the index and has it rebuilt.
+An index is only a hint about where a scan of the segment can begin. Readers check that the batch found there has the
+entry's offset (``reader.scan_batches`` does); otherwise they ignore the index and have it rebuilt.
 """
 
 import struct
@@ -18,13 +18,13 @@ from kafscale.records.checksum import Buffer
 from kafscale.segment.format import HEADER_SIZE, MAX_SEGMENT_SIZE
 
 INDEX_MAGIC = b"IDX\0"
-# The spec's 0x494458 read as a 4-byte integer; what KafScale wrote has the letters first.
+# The spec's 0x494458 as a 4-byte integer. KafScale's own files begin with the letters.
 _OTHER_MAGIC = b"\0IDX"
 INDEX_VERSION = 1
 INDEX_HEADER_SIZE = 16
 INDEX_ENTRY_SIZE = 12
 DEFAULT_INTERVAL = 100
-"""Messages between entries, as KafScale 1 wrote them."""
+"""The number of messages between entries, as written by KafScale 1."""
 
 # magic, version, entry count, interval, reserved
 _HEADER = struct.Struct(">4sHIIH")
@@ -32,23 +32,23 @@ _ENTRY = struct.Struct(">qI")
 
 
 class CorruptIndex(CorruptData):
-    """Bytes that are no index, or an index that contradicts itself."""
+    """Bytes that are not an index, or an index that is inconsistent."""
 
 
 class IndexEntry(NamedTuple):
-    """The base offset of a batch, and where in the segment file the batch begins."""
+    """The base offset of a batch, and the position in the segment file where the batch begins."""
 
     offset: int
     position: int
 
 
 def is_index(data: Buffer) -> bool:
-    """Whether ``data`` begins as an index does; it may still be damaged."""
+    """Return whether ``data`` begins like an index. It may still be damaged."""
     return bytes(data[:4]) in (INDEX_MAGIC, _OTHER_MAGIC)
 
 
 def choose_entries(offsets: Sequence[int], interval: int) -> list[int]:
-    """The numbers of the batches that get an entry: the first, then each ``interval`` offsets or more past the last."""
+    """Return the numbers of the batches with an entry: the first, then each at least ``interval`` offsets further."""
     chosen: list[int] = []
     due = -1
     for number, offset in enumerate(offsets):
@@ -59,9 +59,9 @@ def choose_entries(offsets: Sequence[int], interval: int) -> list[int]:
 
 
 def build_index(offsets: Sequence[int], positions: Sequence[int], interval: int = DEFAULT_INTERVAL) -> bytes:
-    """The index file of a segment whose batches have these base offsets and absolute file positions.
+    """Return the index file of a segment whose batches have these base offsets and absolute file positions.
 
-    Raises ValueError where the two cannot be a segment's: none, unequal numbers, not ascending, out of range.
+    Raises ValueError if they are empty, differ in length, do not ascend, or are out of range.
     """
     if not 0 < interval < 2**32:
         raise ValueError(f"index interval {interval} is not between 1 and {2**32 - 1}")
@@ -78,7 +78,7 @@ def build_index(offsets: Sequence[int], positions: Sequence[int], interval: int 
 
 @dataclass(frozen=True, slots=True)
 class Index:
-    """A parsed index: entry i is (``offsets[i]``, ``positions[i]``), both strictly ascending, never empty."""
+    """A parsed index. Entry i is (``offsets[i]``, ``positions[i]``). Both ascend strictly and are never empty."""
 
     interval: int
     offsets: "array[int]"
@@ -86,28 +86,28 @@ class Index:
 
     @property
     def memory_size(self) -> int:
-        """Bytes that this occupies in a cache."""
+        """The number of bytes that this index occupies in a cache."""
         return sys.getsizeof(self.offsets) + sys.getsizeof(self.positions) + 128
 
     def entry_for(self, offset: int) -> IndexEntry:
-        """The last entry at or below ``offset``; the first one for an offset below all."""
+        """Return the last entry at or below ``offset``, or the first entry if the offset is below all."""
         number = max(bisect_right(self.offsets, offset) - 1, 0)
         return IndexEntry(self.offsets[number], self.positions[number])
 
 
 def parse_index(data: Buffer) -> Index:
-    """An index file's content, or CorruptIndex. Nothing in it is trusted beyond "start scanning here"."""
+    """Parse an index file or raise CorruptIndex. Callers may trust it only as a place to start scanning."""
     if len(data) < INDEX_HEADER_SIZE:
-        raise CorruptIndex(f"an index header has {INDEX_HEADER_SIZE} bytes, here are {len(data)}")
+        raise CorruptIndex(f"an index header has {INDEX_HEADER_SIZE} bytes, but there are only {len(data)}")
     magic, version, count, interval, reserved = _HEADER.unpack_from(data)
     if magic not in (INDEX_MAGIC, _OTHER_MAGIC):
         raise CorruptIndex(f"not an index: it begins with {magic!r}, not {INDEX_MAGIC!r}")
     if version != INDEX_VERSION:
-        raise CorruptIndex(f"index version {version}, known is {INDEX_VERSION}")
+        raise CorruptIndex(f"index version {version}, expected {INDEX_VERSION}")
     if interval == 0 or reserved != 0:
         raise CorruptIndex(f"header out of range: interval {interval}, reserved {reserved}")
     if len(data) != INDEX_HEADER_SIZE + count * INDEX_ENTRY_SIZE:
-        raise CorruptIndex(f"{len(data)} bytes do not hold the {count} entries that the header announces")
+        raise CorruptIndex(f"{len(data)} bytes do not match the {count} entries in the header")
     offsets, positions = array("q"), array("I")
     for offset, position in _ENTRY.iter_unpack(memoryview(data)[INDEX_HEADER_SIZE:]):
         offsets.append(offset)
@@ -119,11 +119,11 @@ def parse_index(data: Buffer) -> Index:
 
 
 def _fault(offsets: Sequence[int], positions: Sequence[int]) -> str | None:
-    """Why these cannot be offsets and positions of batches of one segment, or None."""
+    """Return why these cannot be the offsets and positions of a segment's batches, or None."""
     if not offsets:
-        return "no entry at all, a segment has a batch at least"
+        return "no entries, but a segment has at least one batch"
     if offsets[0] < 0 or positions[0] != HEADER_SIZE:
-        return f"the first entry is offset {offsets[0]} at {positions[0]}, a segment's first batch is at {HEADER_SIZE}"
+        return f"the first entry is offset {offsets[0]} at {positions[0]}, but the first batch is at {HEADER_SIZE}"
     last_offset, last_position = offsets[0], positions[0]
     for number in range(1, len(offsets)):
         offset, position = offsets[number], positions[number]

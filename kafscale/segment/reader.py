@@ -1,7 +1,7 @@
-"""Reads segment files: whole ones into the cache, pieces of them from ranged GETs. Nothing is believed unproven.
+"""Reads segment files, whole ones into the cache and pieces of them from ranged GETs, and verifies everything.
 
-Every byte of a segment is covered by the footer's checksum, or proven by what that covers, except the header's flags
-and creation time, which only inform.
+Every byte of a segment is covered by the footer's checksum or verified by bytes that are, except the header's flags and
+creation time, which are for information only.
 """
 
 from array import array
@@ -28,11 +28,11 @@ from kafscale.segment.index import IndexEntry
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ParsedSegment:
-    """A segment whose footer checksum, batch chain and header were found right.
+    """A segment whose footer checksum, batch chain and header are verified.
 
-    One entry a batch: ``offsets`` (base offset), ``next_offsets`` (after its last), ``positions`` and ``ends``
-    (absolute file positions: ``data[positions[i]:ends[i]]`` is batch i), ``max_timestamps`` (ms, as the batch header
-    says).
+    One entry per batch: ``offsets`` (base offset), ``next_offsets`` (after its last), ``positions`` and ``ends``
+    (absolute file positions: ``data[positions[i]:ends[i]]`` is batch i), ``max_timestamps`` (ms, from the batch
+    header).
     """
 
     data: Buffer
@@ -46,7 +46,7 @@ class ParsedSegment:
 
     @property
     def next_offset(self) -> int:
-        """The offset after the segment's last."""
+        """The offset after the segment's last offset."""
         return self.next_offsets[-1]
 
     @property
@@ -56,19 +56,19 @@ class ParsedSegment:
 
     @property
     def max_timestamp_ms(self) -> int:
-        """The largest of the batches', at least -1 (no timestamp)."""
+        """The largest timestamp of the batches, at least -1 (no timestamp)."""
         return max(-1, *self.max_timestamps)
 
     def batch_for(self, offset: int) -> int:
-        """The number of the first batch that ends past ``offset``; the number of batches where none does."""
+        """Return the index of the first batch that ends after ``offset``, or the number of batches if none does."""
         return bisect_right(self.next_offsets, offset)
 
 
 def parse_segment(data: Buffer, *, check_batches: bool = False) -> ParsedSegment:
-    """Reads a whole segment file and verifies it, or raises CorruptSegment.
+    """Parse and verify a whole segment file. Raises CorruptSegment.
 
-    The footer's checksum over the body stands for the checksums of the batches, which the owner verified before it
-    wrote them; ``check_batches`` verifies those too (damage from before the segment was built).
+    The footer's checksum over the body replaces the checksums of the batches, which the owner verified before it wrote
+    them. ``check_batches`` verifies those too, to detect damage from before the segment was built.
     """
     header = SegmentHeader.parse(data)
     if not HEADER_SIZE + BATCH_HEADER_SIZE + FOOTER_SIZE <= len(data) <= MAX_SEGMENT_SIZE:
@@ -97,13 +97,13 @@ def parse_segment(data: Buffer, *, check_batches: bool = False) -> ParsedSegment
 
 
 START_SIZE = HEADER_SIZE + BATCH_HEADER_SIZE
-"""Of a segment, the bytes that `parse_start` needs."""
+"""The number of bytes of a segment that `parse_start` needs."""
 
 
 def parse_start(data: Buffer) -> SegmentHeader:
-    """The header of a segment of which ``data`` holds the first START_SIZE bytes or more, or CorruptSegment.
+    """Return the header of a segment. ``data`` is at least its first START_SIZE bytes. Raises CorruptSegment.
 
-    The first batch repeats the header's base offset and epoch, so that neither is believed where it was damaged alone.
+    The first batch repeats the header's base offset and epoch, so damage to only one of them is detected.
     """
     header = SegmentHeader.parse(data)
     try:
@@ -119,16 +119,17 @@ def parse_start(data: Buffer) -> SegmentHeader:
 def scan_batches(
     piece: Buffer, entry: IndexEntry, *, at_end: bool, epoch: int | None = None
 ) -> Iterator[tuple[int, BatchHeader]]:
-    """The whole batches of a piece of a segment file, each verified, with its position in the piece.
+    """Yield the complete batches of a piece of a segment file, each verified, with its position in the piece.
 
-    The piece begins at ``entry.position`` of the file, where the batch with base offset ``entry.offset`` must be, as an
-    index says. ``at_end``: the piece goes up to the end of the file, footer included, and nothing may be left over;
-    otherwise a batch that is not whole ends the scan, and a piece that yields none must be read again, longer.
-    ``epoch``: what every batch must have; None: what the first one has. No offset may be missing between batches, since
-    nothing here proves a base offset but its place; a segment with gaps is read whole, where the footer does.
+    The piece begins at ``entry.position`` of the file, where, by the index, the batch with base offset ``entry.offset``
+    is. With ``at_end``, the piece extends to the end of the file, footer included, and nothing may be left over.
+    Otherwise an incomplete batch ends the scan, and the caller must read a longer piece if none is yielded. All batches
+    must have ``epoch``, by default that of the first one. No offset may be missing between batches, because here only
+    its place verifies a base offset. Segments with gaps must be read whole, where the footer verifies them.
 
-    Raises CorruptSegment, after what is good before it, at the first batch that is not there, fails its checksum,
-    breaks the order of offsets or has another epoch. At the piece's start: the index is wrong, or the segment is.
+    After the valid batches before it, raises CorruptSegment at the first batch that is missing, fails its checksum,
+    breaks the order of offsets or has another epoch. If that is the piece's first batch, the index or the segment is
+    wrong.
     """
     if not at_end:
         end = _whole_batches_end(piece)
@@ -147,11 +148,11 @@ def scan_batches(
 def linked_batches(
     buf: Buffer, position: int, end: int, first_offset: int, epoch: int | None, *, check: bool, gaps: bool
 ) -> Iterator[tuple[int, BatchHeader]]:
-    """Position and header of the batches that fill ``buf`` from ``position`` to ``end``, from ``first_offset`` on.
+    """Yield position and header of the batches that fill ``buf`` from ``position`` to ``end``, from ``first_offset``.
 
-    ``check``: their checksums are verified too. ``gaps``: offsets may be missing after the first batch, which only who
-    has proven the base offsets otherwise may allow. ``epoch`` None: what the first batch has. Raises CorruptSegment,
-    after what is good before it.
+    With ``check``, their checksums are verified too. With ``gaps``, offsets may be missing after the first batch; only
+    callers that verify the base offsets otherwise may allow that. ``epoch`` defaults to that of the first batch. Raises
+    CorruptSegment, after the valid batches before it.
     """
     if epoch is None and end > position:
         epoch = max(batch_at(buf, position, end).leader_epoch, 0)
@@ -169,7 +170,7 @@ def linked_batches(
 
 
 def verify_batch(buf: Buffer, position: int, found: BatchHeader) -> None:
-    """Raises CorruptSegment where the batch's bytes do not have the checksum of its header."""
+    """Raise CorruptSegment if the batch's bytes do not match the checksum in its header."""
     try:
         batch.verify_crc(buf, position, found)
     except CorruptData as error:

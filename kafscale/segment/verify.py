@@ -1,4 +1,4 @@
-"""Says for a person all that is wrong with a segment or an index. Readers stop at the first fault; this goes on."""
+"""Describes everything that is wrong with a segment or an index, whereas readers stop at the first fault."""
 
 from collections.abc import Callable
 from typing import TypeVar
@@ -14,16 +14,16 @@ T = TypeVar("T")
 
 
 def verify_segment(data: Buffer) -> list[str]:
-    """Everything that is wrong with a segment file, one sentence each; empty where ``parse_segment`` accepts it.
+    """Return a sentence for each fault of a segment file, none if ``parse_segment`` accepts it.
 
-    The checksum of every batch is verified too. Flags and creation time are covered by nothing and cannot be wrong.
+    The checksum of every batch is verified too. Flags and creation time cannot be verified.
     """
     findings: list[str] = []
     header = _try(findings, lambda: SegmentHeader.parse(data))
     footer = _try(findings, lambda: SegmentFooter.parse(data))
     if header is None:
         return findings
-    # Without a footer the batches are still worth looking at: the file was cut short.
+    # Without a footer, the file was probably truncated. Its batches are still worth checking.
     end = len(data) - FOOTER_SIZE if footer else len(data)
     if footer:
         computed = crc32c(memoryview(data)[HEADER_SIZE : max(end, HEADER_SIZE)])
@@ -40,27 +40,27 @@ def verify_segment(data: Buffer) -> list[str]:
 
 
 def verify_index(index: Index, segment: ParsedSegment) -> list[str]:
-    """Everything in an index that its segment does not bear out, one sentence each; empty: it is this segment's."""
+    """Return a sentence for each mismatch between an index and its segment, none if the index is correct."""
     batches = dict(zip(segment.positions, segment.offsets, strict=True))
     findings = []
     for number, (offset, position) in enumerate(zip(index.offsets, index.positions, strict=True)):
         actual = batches.get(position)
         if actual is None:
-            findings.append(f"entry {number} (offset {offset}) points to {position}, where no batch begins")
+            findings.append(f"entry {number} (offset {offset}) points to {position}, but no batch begins there")
         elif actual != offset:
-            findings.append(f"entry {number} says offset {offset}, the batch at {position} begins at offset {actual}")
+            findings.append(f"entry {number} has offset {offset}, but the batch at {position} begins at {actual}")
     if not findings:
         due = [segment.offsets[number] for number in choose_entries(segment.offsets, index.interval)]
         if due != list(index.offsets):
             findings.append(
-                f"{len(index.offsets)} entries, but interval {index.interval} asks for {len(due)}, first for offsets"
+                f"{len(index.offsets)} entries, but interval {index.interval} requires {len(due)}, first for offsets"
                 f" {', '.join(map(str, due[:3]))}"
             )
     return findings
 
 
 def _verify_batches(data: Buffer, header: SegmentHeader, end: int, findings: list[str]) -> tuple[int, int, bool]:
-    """Messages, next offset, and whether the walk came to the end."""
+    """Return the number of messages, the next offset, and whether the walk reached the end."""
     position, messages, expected, exact = HEADER_SIZE, 0, header.base_offset, True
     while position < end:
         try:

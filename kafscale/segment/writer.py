@@ -18,18 +18,17 @@ from kafscale.segment.format import (
 
 PREFIX_SIZE = 16
 
-# Kafka's 61-byte batch header in the two pieces in which storage holds it.
+# Kafka's 61-byte batch header, in the two pieces in which storage keeps it.
 _PREFIX = struct.Struct(">qii")  # base offset, batch length (counted from after itself), leader epoch
 _REST = struct.Struct(">b6xi8xq14xi")  # magic, last offset delta, max timestamp, record count
 
 
 @dataclass(frozen=True, slots=True)
 class BuiltSegment:
-    """A segment file and what its index and the partition's state need to know of it.
+    """A segment file, and the data about it for its index and the partition's state.
 
-    ``offsets`` and ``positions`` hold the base offset and the absolute file position of every batch; ``next_offset`` is
-    the offset after the last message; ``crc`` is the footer's; ``max_timestamp_ms`` the largest of the
-    batches', at least -1.
+    ``offsets`` and ``positions`` hold the base offset and absolute file position of every batch. ``next_offset`` is the
+    offset after the last message, ``crc`` the footer's, ``max_timestamp_ms`` the largest of the batches, at least -1.
     """
 
     data: bytes
@@ -51,12 +50,12 @@ class BuiltSegment:
 def build_segment(
     batches: Iterable[tuple[Buffer, Buffer]], *, epoch: int, created_ms: int, flags: int = 0
 ) -> BuiltSegment:
-    """The segment that holds ``batches`` in this order.
+    """Return the segment with ``batches`` in this order.
 
-    A batch comes as its first 16 bytes (``PREFIX_SIZE``: base offset, length, leader epoch, as assigned by the owner)
-    and the rest as it came from the producer. ``epoch`` is the owner's (0: imported), ``created_ms`` is ms since 1970.
+    A batch is a pair: its first 16 bytes (``PREFIX_SIZE``: base offset, length, leader epoch, as assigned by the owner)
+    and the rest as received from the producer. ``epoch`` is the owner's (0: imported), ``created_ms`` is ms since 1970.
 
-    Raises ValueError, before anything is copied, where the batches are no gapless run of ``epoch``: a caller's mistake.
+    Raises ValueError, before any copy, if the batches have gaps or another epoch, which is a bug of the caller.
     """
     offsets, positions = array("q"), array("I")
     pieces: list[Buffer] = [b""]
@@ -73,7 +72,7 @@ def build_segment(
                 f" epoch {leader_epoch} in a segment of epoch {epoch}"
             )
         if base_offset != expected and expected is not None:
-            raise ValueError(f"batch at offset {base_offset} where {expected} comes next")
+            raise ValueError(f"batch at offset {base_offset}, but {expected} is next")
         offsets.append(base_offset)
         positions.append(position)
         pieces += (prefix, rest)
@@ -85,7 +84,7 @@ def build_segment(
         expected = following
         newest = max(newest, max_timestamp)
     if expected is None or messages == 0:
-        raise ValueError("a segment holds a message at least")
+        raise ValueError("a segment must have at least one message")
     pieces[0] = SegmentHeader(flags, offsets[0], messages, created_ms, epoch).encode()
     pieces.append(SegmentFooter(crc, expected - 1).encode())
     return BuiltSegment(b"".join(pieces), offsets[0], expected, messages, epoch, crc, offsets, positions, newest)

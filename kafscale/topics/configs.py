@@ -1,4 +1,4 @@
-"""Topic configs: checked where they come in, read where records are taken."""
+"""Topic configs: validated when they are set, interpreted when records are appended."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ _ANY_AGE = (1 << 63) - 1
 
 
 class InvalidConfig(KafscaleError):
-    """A config has an unknown name or a wrong value; ``name`` is the config's, the message says why."""
+    """A config has an unknown name or an invalid value. ``name`` is the config's name; the message gives the reason."""
 
     def __init__(self, name: str, message: str) -> None:
         super().__init__(message)
@@ -30,7 +30,7 @@ class InvalidConfig(KafscaleError):
 
 
 def validate(configs: Mapping[str, str | None]) -> dict[str, str]:
-    """The configs as they are stored, in the order of their names. Raises InvalidConfig."""
+    """Return the configs in their stored form, in the order of their names. Raises InvalidConfig."""
     checked = {}
     for name, value in sorted(configs.items()):
         definition = DEFINITIONS.get(name)
@@ -47,7 +47,7 @@ def validate(configs: Mapping[str, str | None]) -> dict[str, str]:
 
 
 class ClusterDefaults(Protocol):
-    """What the cluster is set to: the settings of gateways and of storage."""
+    """The cluster's defaults for topic configs, from the settings of gateways and storage."""
 
     @property
     def cleanup_policy(self) -> str: ...
@@ -64,7 +64,7 @@ class ClusterDefaults(Protocol):
 
 
 def default_values(cluster: ClusterDefaults) -> dict[str, str]:
-    """Every config's value where a topic does not set it."""
+    """Return the default of every config, which applies if a topic does not set it."""
     return {name: definition.default for name, definition in DEFINITIONS.items()} | {
         CLEANUP_POLICY: cluster.cleanup_policy,
         "compression.type": COMPRESSION_TYPES[cluster.compression_codec],
@@ -77,33 +77,33 @@ def default_values(cluster: ClusterDefaults) -> dict[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class TopicConfig:
-    """What the configs of one topic mean for the records that it takes."""
+    """The effect of a topic's configs on its records."""
 
     compression: Codec
-    """Applied to batches that come uncompressed; NONE: they stay so."""
+    """The codec for batches that arrive uncompressed. NONE leaves them uncompressed."""
     max_message_bytes: int
-    """The largest batch, in bytes as it comes."""
+    """The maximum size of a batch as it arrives, in bytes."""
     log_append_time: bool
-    """Batches are stamped with the time of their append."""
+    """Whether batches are stamped with the time of their append."""
     timestamp_before_max_ms: int
     timestamp_after_max_ms: int
-    """How far a record's timestamp may lie before and after the time of its append; not for ``log_append_time``."""
+    """How far a record's timestamp may be before and after the time of its append, unless ``log_append_time``."""
     compacted: bool
-    """Every record must have a key, as the cleanup policy has ``compact``."""
+    """Whether every record must have a key, because the cleanup policy includes ``compact``."""
     deletes: bool
-    """Old records may be removed, as the cleanup policy has ``delete``."""
+    """Whether old records may be deleted, because the cleanup policy includes ``delete``."""
     retention_ms: int
-    """How old a segment's newest record may become; -1: any age, as where the cleanup policy lacks ``delete``."""
+    """The maximum age of a segment's newest record. -1 means unlimited, as without ``delete`` in the cleanup policy."""
     retention_bytes: int
-    """Segments that are not needed to have so much are dropped; -1: none for their size."""
+    """The oldest segments are deleted while the others have at least this size. -1 means unlimited."""
     segment_bytes: int
-    """Records that have gathered to so much are stored."""
+    """A write buffer of this size is flushed."""
     flush_ms: int
-    """Fewer are stored this long after the last flush began."""
+    """A smaller write buffer is flushed this long after the last flush began."""
 
     @classmethod
     def of(cls, configs: Mapping[str, str], defaults: Mapping[str, str] = _NO_DEFAULTS) -> "TopicConfig":
-        """From validated ``configs``; what they do not set comes from ``defaults``, then from Kafka's own."""
+        """Interpret validated ``configs``. Configs that are not set come from ``defaults``, then from Kafka's."""
 
         def value(name: str) -> str:
             found = configs.get(name, defaults.get(name))
@@ -133,7 +133,7 @@ class TopicConfig:
         )
 
     def check_timestamps(self, header: BatchHeader, now_ms: int) -> None:
-        """Kafka's bounds, on the batch's first and largest timestamp; -1 means none. Raises InvalidTimestamp."""
+        """Check Kafka's bounds of the batch's first and largest timestamp; -1 means none. Raises InvalidTimestamp."""
         if self.log_append_time:
             return
         if header.max_timestamp - now_ms > self.timestamp_after_max_ms:

@@ -1,7 +1,7 @@
-"""Kafka's topic configs: names, types, defaults and bounds as in Apache Kafka 4.1, and what each one does here.
+"""Kafka's topic configs: names, types, defaults and bounds as in Apache Kafka 4.1, and their effects in KafScale.
 
-Those that 4.0 removed and older clients still send are in the table too. Kafka's checks are kept where a config does
-nothing here, so that a mistake shows at the same place.
+The table includes configs that 4.0 removed but older clients still send. Configs without an effect are validated as in
+Kafka, so that mistakes are reported in the same way.
 """
 
 import re
@@ -15,17 +15,17 @@ _NO_EFFECT = "Accepted and stored, but has no effect."
 
 CLEANUP_POLICY = "cleanup.policy"
 COMPACT, DELETE = "compact", "delete"
-"""What a cleanup policy may list."""
+"""The values that a cleanup policy may list."""
 
 CLEANUP_POLICIES = (DELETE, COMPACT, f"{COMPACT},{DELETE}", f"{DELETE},{COMPACT}")
-"""What a cluster's default may be."""
+"""The allowed values of the cluster's default."""
 
 LONGEST_FLUSH_MS = 10_000
-"""No topic's records wait longer than this to be stored."""
+"""The longest time that records of any topic wait to be stored."""
 
 
 class ConfigType(IntEnum):
-    """Kafka's numbers for config types, as in DescribeConfigs."""
+    """Kafka's codes of config types, as in DescribeConfigs."""
 
     BOOLEAN = 1
     STRING = 2
@@ -37,11 +37,11 @@ class ConfigType(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Definition:
-    """One config. ``parse`` gives the text as it is stored, or raises ValueError; ``accepts`` says what it takes.
+    """A config. ``parse`` returns the stored form of a value or raises ValueError; ``accepts`` describes valid values.
 
-    ``broker``: Kafka's name for the broker config that counts where a topic does not set it; empty: there is none.
-    ``variable``: what that is set by here; empty: it is always the default.
-    ``fixed``: the value in effect whatever is set; empty: the one that is set.
+    ``broker`` is Kafka's name of the broker config that applies if a topic does not set it, or empty.
+    ``variable`` is the setting that provides that value here. If empty, it is always the default.
+    ``fixed`` is the value in effect regardless of the one that is set. If empty, the one that is set.
     """
 
     name: str
@@ -132,7 +132,7 @@ COMPRESSION_TYPES: Mapping[str, str] = {
     **{name: name for name in ("producer", "uncompressed", "gzip", "snappy", "lz4", "zstd")},
     "none": "uncompressed",
 }
-"""Accepted values of compression.type, and what is stored for each."""
+"""Accepted values of compression.type, and the stored form of each."""
 _TIMESTAMP_TYPES = {name: name for name in ("CreateTime", "LogAppendTime")}
 _THROTTLED = ("leader.replication.throttled.replicas", "follower.replication.throttled.replicas")
 
@@ -292,4 +292,4 @@ DEFINITIONS: Mapping[str, Definition] = {
     )
     for definition in _TABLE
 }
-"""Every config by its name."""
+"""All configs by name."""

@@ -52,14 +52,6 @@ class RebuildReply(_message.Message):
     rebuilt: bool
     def __init__(self, status: _Optional[_Union[_common_pb2.Status, str]] = ..., detail: _Optional[str] = ..., index: _Optional[bytes] = ..., rebuilt: _Optional[bool] = ...) -> None: ...
 
-class LocateOffsetRequest(_message.Message):
-    __slots__ = ("segment", "offset")
-    SEGMENT_FIELD_NUMBER: _ClassVar[int]
-    OFFSET_FIELD_NUMBER: _ClassVar[int]
-    segment: SegmentRef
-    offset: int
-    def __init__(self, segment: _Optional[_Union[SegmentRef, _Mapping]] = ..., offset: _Optional[int] = ...) -> None: ...
-
 class LocateTimestampRequest(_message.Message):
     __slots__ = ("topic", "partition", "base_offsets", "timestamp", "start_offset", "epochs")
     TOPIC_FIELD_NUMBER: _ClassVar[int]

@@ -62,13 +62,13 @@ class LastSegment(_message.Message):
     def __init__(self, base_offset: _Optional[int] = ..., size: _Optional[int] = ..., crc: _Optional[int] = ...) -> None: ...
 
 class PartitionState(_message.Message):
-    __slots__ = ("format", "topic_id", "epoch", "owner", "log_start", "committed_end", "last_segment", "producer_snapshot", "producers_from", "unclean", "sinks")
+    __slots__ = ("format", "topic_id", "epoch", "owner", "log_start", "high_watermark", "last_segment", "producer_snapshot", "producers_from", "unclean", "sinks")
     FORMAT_FIELD_NUMBER: _ClassVar[int]
     TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     OWNER_FIELD_NUMBER: _ClassVar[int]
     LOG_START_FIELD_NUMBER: _ClassVar[int]
-    COMMITTED_END_FIELD_NUMBER: _ClassVar[int]
+    HIGH_WATERMARK_FIELD_NUMBER: _ClassVar[int]
     LAST_SEGMENT_FIELD_NUMBER: _ClassVar[int]
     PRODUCER_SNAPSHOT_FIELD_NUMBER: _ClassVar[int]
     PRODUCERS_FROM_FIELD_NUMBER: _ClassVar[int]
@@ -79,13 +79,13 @@ class PartitionState(_message.Message):
     epoch: int
     owner: str
     log_start: int
-    committed_end: int
+    high_watermark: int
     last_segment: LastSegment
     producer_snapshot: str
     producers_from: int
     unclean: bool
     sinks: _containers.RepeatedCompositeFieldContainer[SinkProgress]
-    def __init__(self, format: _Optional[int] = ..., topic_id: _Optional[bytes] = ..., epoch: _Optional[int] = ..., owner: _Optional[str] = ..., log_start: _Optional[int] = ..., committed_end: _Optional[int] = ..., last_segment: _Optional[_Union[LastSegment, _Mapping]] = ..., producer_snapshot: _Optional[str] = ..., producers_from: _Optional[int] = ..., unclean: _Optional[bool] = ..., sinks: _Optional[_Iterable[_Union[SinkProgress, _Mapping]]] = ...) -> None: ...
+    def __init__(self, format: _Optional[int] = ..., topic_id: _Optional[bytes] = ..., epoch: _Optional[int] = ..., owner: _Optional[str] = ..., log_start: _Optional[int] = ..., high_watermark: _Optional[int] = ..., last_segment: _Optional[_Union[LastSegment, _Mapping]] = ..., producer_snapshot: _Optional[str] = ..., producers_from: _Optional[int] = ..., unclean: _Optional[bool] = ..., sinks: _Optional[_Iterable[_Union[SinkProgress, _Mapping]]] = ...) -> None: ...
 
 class SinkProgress(_message.Message):
     __slots__ = ("sink", "epoch", "batches", "committed_ms")

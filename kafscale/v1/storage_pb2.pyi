@@ -95,22 +95,22 @@ class FetchReply(_message.Message):
     def __init__(self, results: _Optional[_Iterable[_Union[PartitionFetched, _Mapping]]] = ...) -> None: ...
 
 class PartitionFetched(_message.Message):
-    __slots__ = ("status", "detail", "epoch", "committed_end", "log_start", "records", "owner")
+    __slots__ = ("status", "detail", "epoch", "high_watermark", "log_start", "records", "owner")
     STATUS_FIELD_NUMBER: _ClassVar[int]
     DETAIL_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
-    COMMITTED_END_FIELD_NUMBER: _ClassVar[int]
+    HIGH_WATERMARK_FIELD_NUMBER: _ClassVar[int]
     LOG_START_FIELD_NUMBER: _ClassVar[int]
     RECORDS_FIELD_NUMBER: _ClassVar[int]
     OWNER_FIELD_NUMBER: _ClassVar[int]
     status: _common_pb2.Status
     detail: str
     epoch: int
-    committed_end: int
+    high_watermark: int
     log_start: int
     records: bytes
     owner: str
-    def __init__(self, status: _Optional[_Union[_common_pb2.Status, str]] = ..., detail: _Optional[str] = ..., epoch: _Optional[int] = ..., committed_end: _Optional[int] = ..., log_start: _Optional[int] = ..., records: _Optional[bytes] = ..., owner: _Optional[str] = ...) -> None: ...
+    def __init__(self, status: _Optional[_Union[_common_pb2.Status, str]] = ..., detail: _Optional[str] = ..., epoch: _Optional[int] = ..., high_watermark: _Optional[int] = ..., log_start: _Optional[int] = ..., records: _Optional[bytes] = ..., owner: _Optional[str] = ...) -> None: ...
 
 class CommitsRequest(_message.Message):
     __slots__ = ("stream_id",)
@@ -127,18 +127,18 @@ class CommitsEvent(_message.Message):
     def __init__(self, ready: _Optional[bool] = ..., committed: _Optional[_Iterable[_Union[Committed, _Mapping]]] = ...) -> None: ...
 
 class Committed(_message.Message):
-    __slots__ = ("partition", "epoch", "committed_end", "log_start", "lost")
+    __slots__ = ("partition", "epoch", "high_watermark", "log_start", "lost")
     PARTITION_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
-    COMMITTED_END_FIELD_NUMBER: _ClassVar[int]
+    HIGH_WATERMARK_FIELD_NUMBER: _ClassVar[int]
     LOG_START_FIELD_NUMBER: _ClassVar[int]
     LOST_FIELD_NUMBER: _ClassVar[int]
     partition: _common_pb2.PartitionRef
     epoch: int
-    committed_end: int
+    high_watermark: int
     log_start: int
     lost: bool
-    def __init__(self, partition: _Optional[_Union[_common_pb2.PartitionRef, _Mapping]] = ..., epoch: _Optional[int] = ..., committed_end: _Optional[int] = ..., log_start: _Optional[int] = ..., lost: _Optional[bool] = ...) -> None: ...
+    def __init__(self, partition: _Optional[_Union[_common_pb2.PartitionRef, _Mapping]] = ..., epoch: _Optional[int] = ..., high_watermark: _Optional[int] = ..., log_start: _Optional[int] = ..., lost: _Optional[bool] = ...) -> None: ...
 
 class ListOffsetsRequest(_message.Message):
     __slots__ = ("queries",)
@@ -191,18 +191,18 @@ class FlushReply(_message.Message):
     def __init__(self, results: _Optional[_Iterable[_Union[PartitionFlushed, _Mapping]]] = ...) -> None: ...
 
 class PartitionFlushed(_message.Message):
-    __slots__ = ("partition", "status", "detail", "committed_end", "owner")
+    __slots__ = ("partition", "status", "detail", "high_watermark", "owner")
     PARTITION_FIELD_NUMBER: _ClassVar[int]
     STATUS_FIELD_NUMBER: _ClassVar[int]
     DETAIL_FIELD_NUMBER: _ClassVar[int]
-    COMMITTED_END_FIELD_NUMBER: _ClassVar[int]
+    HIGH_WATERMARK_FIELD_NUMBER: _ClassVar[int]
     OWNER_FIELD_NUMBER: _ClassVar[int]
     partition: _common_pb2.PartitionRef
     status: _common_pb2.Status
     detail: str
-    committed_end: int
+    high_watermark: int
     owner: str
-    def __init__(self, partition: _Optional[_Union[_common_pb2.PartitionRef, _Mapping]] = ..., status: _Optional[_Union[_common_pb2.Status, str]] = ..., detail: _Optional[str] = ..., committed_end: _Optional[int] = ..., owner: _Optional[str] = ...) -> None: ...
+    def __init__(self, partition: _Optional[_Union[_common_pb2.PartitionRef, _Mapping]] = ..., status: _Optional[_Union[_common_pb2.Status, str]] = ..., detail: _Optional[str] = ..., high_watermark: _Optional[int] = ..., owner: _Optional[str] = ...) -> None: ...
 
 class DeleteRecordsRequest(_message.Message):
     __slots__ = ("partitions",)
@@ -363,20 +363,20 @@ class SegmentsRequest(_message.Message):
     def __init__(self, partition: _Optional[_Union[_common_pb2.PartitionRef, _Mapping]] = ..., start: _Optional[int] = ..., limit: _Optional[int] = ..., verify: _Optional[bool] = ..., reindex: _Optional[bool] = ...) -> None: ...
 
 class SegmentsReply(_message.Message):
-    __slots__ = ("status", "detail", "owner", "segments", "next", "committed_end")
+    __slots__ = ("status", "detail", "owner", "segments", "next", "high_watermark")
     STATUS_FIELD_NUMBER: _ClassVar[int]
     DETAIL_FIELD_NUMBER: _ClassVar[int]
     OWNER_FIELD_NUMBER: _ClassVar[int]
     SEGMENTS_FIELD_NUMBER: _ClassVar[int]
     NEXT_FIELD_NUMBER: _ClassVar[int]
-    COMMITTED_END_FIELD_NUMBER: _ClassVar[int]
+    HIGH_WATERMARK_FIELD_NUMBER: _ClassVar[int]
     status: _common_pb2.Status
     detail: str
     owner: str
     segments: _containers.RepeatedCompositeFieldContainer[StoredSegment]
     next: int
-    committed_end: int
-    def __init__(self, status: _Optional[_Union[_common_pb2.Status, str]] = ..., detail: _Optional[str] = ..., owner: _Optional[str] = ..., segments: _Optional[_Iterable[_Union[StoredSegment, _Mapping]]] = ..., next: _Optional[int] = ..., committed_end: _Optional[int] = ...) -> None: ...
+    high_watermark: int
+    def __init__(self, status: _Optional[_Union[_common_pb2.Status, str]] = ..., detail: _Optional[str] = ..., owner: _Optional[str] = ..., segments: _Optional[_Iterable[_Union[StoredSegment, _Mapping]]] = ..., next: _Optional[int] = ..., high_watermark: _Optional[int] = ...) -> None: ...
 
 class StoredSegment(_message.Message):
     __slots__ = ("base_offset", "end_offset", "bytes", "epoch", "object", "faults", "reindexed")
@@ -472,22 +472,22 @@ class PlanScanReply(_message.Message):
     def __init__(self, plans: _Optional[_Iterable[_Union[PartitionPlan, _Mapping]]] = ...) -> None: ...
 
 class PartitionPlan(_message.Message):
-    __slots__ = ("status", "detail", "log_start", "committed_end", "start", "end", "splits")
+    __slots__ = ("status", "detail", "log_start", "high_watermark", "start", "end", "splits")
     STATUS_FIELD_NUMBER: _ClassVar[int]
     DETAIL_FIELD_NUMBER: _ClassVar[int]
     LOG_START_FIELD_NUMBER: _ClassVar[int]
-    COMMITTED_END_FIELD_NUMBER: _ClassVar[int]
+    HIGH_WATERMARK_FIELD_NUMBER: _ClassVar[int]
     START_FIELD_NUMBER: _ClassVar[int]
     END_FIELD_NUMBER: _ClassVar[int]
     SPLITS_FIELD_NUMBER: _ClassVar[int]
     status: _common_pb2.Status
     detail: str
     log_start: int
-    committed_end: int
+    high_watermark: int
     start: int
     end: int
     splits: _containers.RepeatedCompositeFieldContainer[Split]
-    def __init__(self, status: _Optional[_Union[_common_pb2.Status, str]] = ..., detail: _Optional[str] = ..., log_start: _Optional[int] = ..., committed_end: _Optional[int] = ..., start: _Optional[int] = ..., end: _Optional[int] = ..., splits: _Optional[_Iterable[_Union[Split, _Mapping]]] = ...) -> None: ...
+    def __init__(self, status: _Optional[_Union[_common_pb2.Status, str]] = ..., detail: _Optional[str] = ..., log_start: _Optional[int] = ..., high_watermark: _Optional[int] = ..., start: _Optional[int] = ..., end: _Optional[int] = ..., splits: _Optional[_Iterable[_Union[Split, _Mapping]]] = ...) -> None: ...
 
 class Split(_message.Message):
     __slots__ = ("start", "end", "bytes")

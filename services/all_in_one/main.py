@@ -1,6 +1,6 @@
-"""The one-process mode: the objects of the four services, put together with the direct transport.
+"""The one-process mode: the objects of the four services, connected by the direct transport.
 
-Readers and writers of whole topics, such as Spark jobs, reach its storage by gRPC, and operators its Admin service.
+Readers and writers of whole topics, such as Spark jobs, call its storage over gRPC, and operators its Admin service.
 """
 
 import random
@@ -10,43 +10,44 @@ import structlog
 import trio
 
 from kafscale.clock import wall_clock_ms
+from kafscale.config.admin_access import AdminClientSettings
+from kafscale.config.calls import RpcSettings
+from kafscale.config.listeners import Listener
+from kafscale.config.network import HttpSettings, LeaseSettings, NetworkSettings
+from kafscale.config.settings import documented
+from kafscale.config.stores import NamespaceSettings, S3Settings, open_object_store
 from kafscale.metadata.members import Members
 from kafscale.metadata.ownership import OwnershipMap
 from kafscale.metadata.sqlite import open_sqlite
 from kafscale.metadata.topics import TopicCatalog
-from kafscale.objects.health import StoreHealth
+from kafscale.objects.availability import StoreHealth
 from kafscale.objects.lifecycle import LifecycleWatch
 from kafscale.objects.metrics import OperationCounters
+from kafscale.process.health import HealthSettings
+from kafscale.process.logging import LogSettings
+from kafscale.process.operations import Operations
+from kafscale.process.process import Loaded, run_process
+from kafscale.process.startup import Endpoint, connector
 from kafscale.rpc.admin import bind_admin
-from kafscale.rpc.direct import DirectCoordinator, DirectIndexer, DirectStorage
+from kafscale.rpc.direct import Direct
+from kafscale.rpc.generated import GroupCoordinatorClient, IndexerClient, SegmentStorageClient
 from kafscale.rpc.peer_health import PeerHealth
-from kafscale.rpc.typed import bind_storage
-from kafscale.service.admin import AdminClientSettings
-from kafscale.service.cluster import Endpoint, connector
-from kafscale.service.health import HealthSettings
-from kafscale.service.listeners import Listener
-from kafscale.service.logging import LogSettings
-from kafscale.service.network import HttpSettings, LeaseSettings, NetworkSettings
-from kafscale.service.operations import Operations
-from kafscale.service.process import Loaded, run_process
-from kafscale.service.rpc import RpcSettings
-from kafscale.service.settings import documented
-from kafscale.service.stores import NamespaceSettings, S3Settings, open_object_store
+from kafscale.rpc.services import bind_coordinator, bind_indexer, bind_storage
 from kafscale.threads import run_in_thread
 from services.coordinator.monitoring import show as show_coordinator
-from services.coordinator.run import Parts as CoordinatorParts
+from services.coordinator.run import Dependencies as CoordinatorDependencies
 from services.coordinator.service import CoordinatorService
 from services.coordinator.settings import CoordinatorSettings
 from services.gateway.admin.cluster import ClusterReport
 from services.gateway.admin.service import AdminService
 from services.gateway.monitoring import show as show_gateway
-from services.gateway.service import Gateway, GatewayParts
+from services.gateway.service import Gateway, GatewayDependencies
 from services.gateway.settings import GatewaySettings
 from services.indexer.monitoring import families as indexer_families
 from services.indexer.service import IndexerService
 from services.indexer.settings import IndexerSettings
+from services.storage.dependencies import Dependencies
 from services.storage.monitoring import show as show_storage
-from services.storage.parts import Parts
 from services.storage.service import StorageService
 from services.storage.settings import StorageSettings
 
@@ -68,9 +69,9 @@ log = structlog.get_logger()
 
 
 def run_all_in_one() -> int:
-    """Read the environment, run until a signal, and give the exit status."""
-    # Alone in its environment but for the commands that are given to it: what only services of their own read, such as
-    # etcd's address, has no effect here.
+    """Read the environment, run until a signal arrives, and return the exit status."""
+    # Only the settings of this process and of the admin commands are known. Settings of separate services, such as
+    # etcd's address, have no effect here, so they cause a warning.
     known = [declared.env for _, settings in documented((*SETTINGS, AdminClientSettings)) for declared in settings]
     return run_process(SETTINGS, _serve, grace_ms=_grace_ms, known=known)
 
@@ -97,23 +98,23 @@ async def _serve(settings: Loaded, stopping: trio.Event) -> None:
         catalog = TopicCatalog(metadata, namespace)
         storage_members = Members(metadata, namespace, "storage")
         indexer = IndexerService(objects, namespace, settings[IndexerSettings])
-        operations.metrics.add(indexer_families(indexer.figures))
-        parts = Parts(
+        operations.metrics.add(indexer_families(indexer.counters))
+        deps = Dependencies(
             settings=settings[StorageSettings].resolved(directory=not stores.bucket),
             namespace=namespace,
             objects=objects,
             metadata=metadata,
             catalog=catalog,
             members=storage_members,
-            indexer=DirectIndexer(indexer),
+            indexer=IndexerClient(Direct(bind_indexer(indexer))),
             now_ms=wall_clock_ms,
             run_sync=run_in_thread,
             listener=endpoint.address,
         )
-        storage = StorageService(parts)
-        show_storage(storage, parts.figures, storage_members, operations)
+        storage = StorageService(deps)
+        show_storage(storage, deps.counters, storage_members, operations)
         coordinator_members = Members(metadata, namespace, "coordinator")
-        coordinator_parts = CoordinatorParts(
+        coordinator_parts = CoordinatorDependencies(
             settings=settings[CoordinatorSettings],
             namespace=namespace,
             metadata=metadata,
@@ -121,10 +122,10 @@ async def _serve(settings: Loaded, stopping: trio.Event) -> None:
             now_ms=wall_clock_ms,
         )
         coordinator = CoordinatorService(coordinator_parts)
-        show_coordinator(coordinator, coordinator_parts.figures, operations)
+        show_coordinator(coordinator, coordinator_parts.counters, operations)
         gateways, indexers = (Members(metadata, namespace, service) for service in ("gateway", "indexer"))
         ownership = OwnershipMap(metadata, namespace)
-        gateway_parts = GatewayParts(
+        gateway_parts = GatewayDependencies(
             settings=settings[GatewaySettings],
             namespace=namespace,
             metadata=metadata,
@@ -133,14 +134,14 @@ async def _serve(settings: Loaded, stopping: trio.Event) -> None:
             gateways=gateways,
             coordinators=coordinator_members,
             ownership=ownership,
-            connect=lambda _: nullcontext(DirectStorage(storage)),
-            connect_coordinator=lambda _: nullcontext(DirectCoordinator(coordinator)),
+            connect=lambda _: nullcontext(SegmentStorageClient(Direct(bind_storage(storage)))),
+            connect_coordinator=lambda _: nullcontext(GroupCoordinatorClient(Direct(bind_coordinator(coordinator)))),
             lease_ttl_seconds=settings[LeaseSettings].lease_ttl_seconds,
             now_ms=wall_clock_ms,
             log_requests=settings[LogSettings].log_level == "debug",
         )
         gateway = Gateway(gateway_parts)
-        show_gateway(gateway, gateway_parts.figures, operations)
+        show_gateway(gateway, gateway_parts.counters, operations)
         report = ClusterReport(gateway_parts, indexers, operations.health, connector(settings, operations, PeerHealth))
         admin = bind_admin(AdminService(gateway, report), token=settings[GatewaySettings].admin_token)
         gateway_stopped, storage_stopped, coordinator_stopped = trio.Event(), trio.Event(), trio.Event()
@@ -166,10 +167,10 @@ async def _serve(settings: Loaded, stopping: trio.Event) -> None:
         await nursery.start(gateways.run)
         await nursery.start(indexers.run)
         await nursery.start(ownership.run)
-        # Clients leave first, then what they sent is stored, then the stores close.
+        # On shutdown, clients are disconnected first, then their records are stored, then the stores are closed.
         await nursery.start(serve_clients)
         endpoint.ready(operations)
         await storage_stopped.wait()
         await coordinator_stopped.wait()
-        log.info("object store", **counters.totals())
+        log.info("object store closed", **counters.totals())
         nursery.cancel_scope.cancel()

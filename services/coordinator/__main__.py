@@ -1,14 +1,16 @@
-"""``python -m services.coordinator``: a coordinator in a process of its own."""
+"""Entry point of the coordinator process: ``python -m services.coordinator``."""
 
 import sys
 
 import trio
 
 from kafscale.clock import wall_clock_ms
+from kafscale.config.calls import RpcSettings
+from kafscale.config.stores import NamespaceSettings
 from kafscale.metadata.members import Members
 from kafscale.metadata.membership import Membership
-from kafscale.rpc.typed import bind_coordinator
-from kafscale.service.cluster import (
+from kafscale.process.process import Loaded, run_process
+from kafscale.process.startup import (
     EVERY_SERVICE,
     Endpoint,
     check_shared,
@@ -17,12 +19,10 @@ from kafscale.service.cluster import (
     running,
     start_in_time,
 )
-from kafscale.service.process import Loaded, run_process
-from kafscale.service.rpc import RpcSettings
-from kafscale.service.stores import NamespaceSettings
-from kafscale.vitals import State
+from kafscale.rpc.services import bind_coordinator
+from kafscale.telemetry import State
 from services.coordinator.monitoring import show
-from services.coordinator.run import Parts
+from services.coordinator.run import Dependencies
 from services.coordinator.service import CoordinatorService
 from services.coordinator.settings import CoordinatorSettings
 
@@ -30,7 +30,7 @@ SETTINGS = (CoordinatorSettings, *EVERY_SERVICE)
 
 
 async def serve(settings: Loaded, stopping: trio.Event) -> None:
-    """etcd, listener, registration; when it stops, it gives its groups back while it still takes calls."""
+    """Connect to etcd, listen, and register. On shutdown, release all groups while still serving calls."""
     namespace = settings[NamespaceSettings].namespace
     async with (
         open_operations(settings, "coordinator", stopping) as operations,
@@ -38,7 +38,7 @@ async def serve(settings: Loaded, stopping: trio.Event) -> None:
     ):
         endpoint = await Endpoint.bind("coordinator", settings, operations)
         members = Members(metadata, namespace, "coordinator")
-        parts = Parts(
+        deps = Dependencies(
             settings=settings[CoordinatorSettings],
             namespace=namespace,
             metadata=metadata,
@@ -46,14 +46,14 @@ async def serve(settings: Loaded, stopping: trio.Event) -> None:
             now_ms=wall_clock_ms,
             address=endpoint.address,
         )
-        coordinator = CoordinatorService(parts)
+        coordinator = CoordinatorService(deps)
 
         def membership() -> Membership | None:
             return coordinator.current.membership if coordinator.current else None
 
         operations.watch_lease(membership)
         operations.watch_address(membership, members, unready_from=State.UNAVAILABLE)
-        show(coordinator, parts.figures, operations)
+        show(coordinator, deps.counters, operations)
         async with (
             running(settings, members.run),
             endpoint.serving(bind_coordinator(coordinator)),

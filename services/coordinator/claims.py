@@ -1,7 +1,7 @@
-"""Claim and release of a shard of the groups, the only ways in which its owner changes; and who has which, as watched.
+"""Claiming and releasing group shards, the only operations that change a shard's owner, and watching the owners.
 
-A claim raises the shard's epoch, with which its key gets a new revision. Every write for a group compares that, so what
-a former owner has under way, or this run before it claimed anew, can change nothing from then on.
+A claim raises the shard's epoch, so its key gets a new revision. Every write for a group compares that revision, so
+writes that a former owner, or this run before it claimed again, still has in flight no longer take effect.
 """
 
 from collections.abc import Callable
@@ -21,12 +21,12 @@ _ATTEMPTS = 8
 
 
 class StillOwned(KafscaleError):
-    """A live run has the shard."""
+    """A live run owns the shard."""
 
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """``revision``: of the shard's key; while it stays, nobody has claimed the shard since."""
+    """A claim of a shard. It is valid while the shard's key still has ``revision``."""
 
     shard: int
     epoch: int
@@ -34,22 +34,22 @@ class Claim:
 
 
 async def claim(metadata: MetadataStore, *, namespace: str, run_id: str, shard: int) -> Claim:
-    """Become the shard's owner, unless a live run has it: StillOwned. Raises Unavailable, Refused.
+    """Become the shard's owner. Raises StillOwned if a live run owns it, Unavailable or Refused.
 
-    Whatever is raised this run may be the owner then, at once or later. The next claim raises the epoch once more.
-    Where another run is given the shard by then, `release` is called when the key is seen to name this run.
+    After any exception this run may be the owner, now or later. The next claim raises the epoch once more. If the
+    shard has been assigned to another run by then, the caller uses `release` once the key is seen to name this run.
     """
     key = paths.group_shard_key(namespace, shard)
     for _ in range(_ATTEMPTS):
         kv = await metadata.get(key)
         before = GroupShard.FromString(kv.value) if kv else GroupShard(format=_FORMAT)
         if before.format != _FORMAT:
-            raise Refused(f"{key} is of format {before.format}, this release reads {_FORMAT}")
+            raise Refused(f"{key} has format {before.format}, this release reads {_FORMAT}")
         compares = [Unchanged(key, kv.mod_revision if kv else 0)]
         if before.owner and before.owner != run_id:
             member_key = paths.member_key(namespace, SERVICE, before.owner)
             if await metadata.get(member_key) is not None:
-                raise StillOwned(f"run {before.owner} has shard {shard}")
+                raise StillOwned(f"run {before.owner} owns shard {shard}")
             compares.append(Unchanged(member_key, 0))
         after = GroupShard(format=_FORMAT, epoch=before.epoch + 1, owner=run_id)
         result = await metadata.txn(compares, [Put(key, after.SerializeToString())])
@@ -59,9 +59,9 @@ async def claim(metadata: MetadataStore, *, namespace: str, run_id: str, shard: 
 
 
 async def release(metadata: MetadataStore, *, namespace: str, run_id: str, shard: int) -> "Owner":
-    """Clear the shard's key if it names this run, whichever of its claims wrote that. Returns what the key says then.
+    """Clear the owner in the shard's key if it is this run, by whichever claim. Returns the owner after that.
 
-    Raises Unavailable, Refused: to be repeated. The run must not use the shard any more nor await a claim of it.
+    The caller repeats it after Unavailable and Refused. The run must no longer use the shard or have a claim in flight.
     """
     key = paths.group_shard_key(namespace, shard)
     for _ in range(_ATTEMPTS):
@@ -79,7 +79,7 @@ async def release(metadata: MetadataStore, *, namespace: str, run_id: str, shard
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """Whom a shard's key names at one of its revisions; an empty ``run_id``: nobody."""
+    """The owner in a shard's key at one of its revisions. ``run_id`` is empty if there is none."""
 
     run_id: str
     revision: int
@@ -89,7 +89,7 @@ _NOBODY = Owner("", 0)
 
 
 class ShardOwners:
-    """The run that has each shard, as the metadata store says. `run` must be running."""
+    """The run that owns each shard, watched in the metadata store. `run` must be running."""
 
     def __init__(self, store: MetadataStore, namespace: str, changed: Callable[[], None]) -> None:
         self._store = store
@@ -98,16 +98,16 @@ class ShardOwners:
         self._owners: dict[int, Owner] = {}
 
     def __getitem__(self, shard: int) -> str:
-        """Empty: nobody."""
+        """Return the run that owns the shard, empty if none does."""
         return self._owners.get(shard, _NOBODY).run_id
 
     def learn(self, shard: int, owner: Owner) -> None:
-        """What the store has answered somebody: the watch, which may be behind, does not take it back."""
+        """Record an owner that the store returned. Older news, from a watch that lags behind, does not replace it."""
         if owner.revision > self._owners.get(shard, _NOBODY).revision:
             self._owners[shard] = owner
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Keep it until cancelled; started when it was read once. Raises Refused only before that."""
+        """Watch until cancelled. Started after the first read; raises Refused only before that."""
         prefix = paths.group_shards_prefix(self._namespace)
         await follow(self._store, prefix, reset=self._reset, apply=self._apply, task_status=task_status)
 

@@ -1,15 +1,15 @@
-"""What an operation on a group wants done: values to persist, replies, timers. Nothing of it is done here.
+"""The effects of an operation on a group: values to persist, replies, timers. The caller applies them.
 
-The caller's part, for each group in the order of its operations:
+For each group, in the order of its operations, the caller
 
-1. ``stage``: values that nothing refers to yet, in as many transactions as they take;
-2. ``commit``: the header and offsets, the header first and in one transaction where there is one;
-3. ``replies``: only when this and everything earlier of the group is known to be stored;
-4. ``sweep``: keys that nothing refers to any more; whoever loads the group finds those that were left.
+1. writes ``stage``, values that nothing refers to yet, in one or more transactions;
+2. writes ``commit``, the header and offsets; a header comes first and in one transaction;
+3. sends ``replies``, once this and all earlier operations of the group are known to be stored;
+4. deletes ``sweep``, keys that are no longer referenced. The next load of the group finds those not deleted.
 
-Every transaction compares the shard's key and the group's header. A write that was refused, or whose outcome stays
-unknown, ends the group here: `Group.unload`, and it is loaded anew. Timers are set and cancelled at once; one that goes
-off comes back by `expire`.
+Every transaction compares the shard's key and the group's header. If a write is refused, or its outcome stays unknown,
+the caller unloads the group (`Groups.unload`) and loads it again. Timers are set and cancelled at once; when one goes
+off, the caller calls `Groups.expire`.
 """
 
 from dataclasses import dataclass, field
@@ -20,10 +20,10 @@ from google.protobuf.message import Message
 
 
 class Now(NamedTuple):
-    """One moment on two clocks, in milliseconds."""
+    """The current time on two clocks, in milliseconds."""
 
-    timer_ms: int  # never goes back; of this process only
-    wall_ms: int  # since 1970, of the clock that coordinators share; for what is persisted
+    timer_ms: int  # monotonic, valid in this process only
+    wall_ms: int  # since 1970, on the clock that coordinators share; used in persisted values
 
 
 class TimerKind(Enum):
@@ -33,7 +33,7 @@ class TimerKind(Enum):
 
 
 class Timer(NamedTuple):
-    """A group has one timer of each name: setting it again moves it."""
+    """The name of a timer. A group has at most one timer of each name; setting it again moves it."""
 
     kind: TimerKind
     member_id: str = ""
@@ -41,7 +41,7 @@ class Timer(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """A value of the metadata store; None deletes the key."""
+    """A value for the metadata store; None deletes the key."""
 
     key: str
     value: Message | None
@@ -49,7 +49,7 @@ class Record:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """The answer to the request that was given this ticket; each ticket is answered once."""
+    """The answer to the request with this ticket. Each ticket is answered once."""
 
     ticket: int
     message: Message
@@ -57,14 +57,14 @@ class Reply:
 
 @dataclass(slots=True)
 class Effects:
-    """What operations add up to; ``timers`` has a time for each that is set, None for each that is cancelled."""
+    """The effects of one operation. ``timers`` has the time of each timer that is set, None for each cancelled one."""
 
     stage: list[Record] = field(default_factory=list)
     commit: list[Record] = field(default_factory=list)
     sweep: list[str] = field(default_factory=list)
     replies: list[Reply] = field(default_factory=list)
     timers: dict[Timer, int | None] = field(default_factory=dict)
-    generations: int = 0  # that were made, for metrics
+    generations: int = 0  # number of generations created, for metrics
 
     @property
     def writes(self) -> bool:

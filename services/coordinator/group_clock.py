@@ -1,9 +1,9 @@
-"""The time that retention of committed offsets goes by: kept in the metadata store, and independent of wall clocks.
+"""The clock for the retention of committed offsets. It is kept in the metadata store, independent of wall clocks.
 
-Whoever expires offsets by a wall clock that is days ahead deletes those of every empty group. So coordinators share a
-clock: each goes on from the stored time, by what the boot clock of its machine has counted, and stores it now and then.
-A wall clock sets it once, when a cluster has none; steps of a wall clock do not change it. Time in which no coordinator
-runs does not count, so offsets are kept longer for it, never shorter.
+With a wall clock that is days ahead, a coordinator would delete the offsets of every empty group. Coordinators
+therefore share a clock: each continues from the stored time with the boot clock of its machine, and stores the time
+periodically. A wall clock only sets the time once, in a new cluster; later steps of it have no effect. Time in which no
+coordinator runs does not count, so offsets are kept longer, never shorter.
 """
 
 from collections.abc import Callable
@@ -18,7 +18,10 @@ _ATTEMPTS = 8
 
 
 class GroupClock:
-    """`store` must have succeeded once. ``clock``: seconds since boot; ``wall_ms``: for a new cluster."""
+    """The shared clock. `store` must have succeeded once.
+
+    ``clock`` returns the seconds since boot. ``wall_ms`` returns the wall clock time, used in a new cluster.
+    """
 
     def __init__(
         self,
@@ -37,19 +40,19 @@ class GroupClock:
 
     @property
     def now_ms(self) -> int:
-        """Never goes back."""
+        """The current time in milliseconds since 1970. It never goes back."""
         if self._base_ms is None:
-            raise RuntimeError("the time was not read yet")
+            raise RuntimeError("the group clock has not been read yet")
         return self._base_ms + int((self._clock() - self._since) * 1000)
 
     async def store(self) -> None:
-        """Go on from the stored time where it is later than ours, else store ours. Raises Unavailable, Refused."""
+        """Continue from the stored time if it is later than ours, else store ours. Raises Unavailable, Refused."""
         for _ in range(_ATTEMPTS):
             kv = await self._metadata.get(self._key)
             if kv is not None:
                 stored = self._parsed(kv.value)
                 if self._base_ms is None or stored >= self.now_ms:
-                    self._go_on_from(stored)
+                    self._continue_from(stored)
                     return
             now_ms = self._wall_ms() if self._base_ms is None else self.now_ms
             value = Stored(format=_FORMAT, now_ms=now_ms)
@@ -57,15 +60,15 @@ class GroupClock:
             result = await self._metadata.txn(compares, [Put(self._key, value.SerializeToString())])
             if result.succeeded:
                 if self._base_ms is None:
-                    self._go_on_from(now_ms)
+                    self._continue_from(now_ms)
                 return
         raise Unavailable(f"{self._key} keeps changing")
 
     def _parsed(self, value: bytes) -> int:
         stored = Stored.FromString(value)
         if stored.format != _FORMAT:
-            raise Refused(f"{self._key} is of format {stored.format}, this release reads {_FORMAT}")
+            raise Refused(f"{self._key} has format {stored.format}, this release reads {_FORMAT}")
         return stored.now_ms
 
-    def _go_on_from(self, now_ms: int) -> None:
+    def _continue_from(self, now_ms: int) -> None:
         self._base_ms, self._since = now_ms, self._clock()

@@ -1,4 +1,4 @@
-"""All groups of one shard, by name: what a coordinator asks of them. Pure: methods give the effects to be done."""
+"""The groups of one shard and the operations on them. This module does no IO: methods return the effects to apply."""
 
 from collections.abc import Iterable, Iterator
 from collections.abc import Set as AbstractSet
@@ -22,9 +22,10 @@ _CLASSIC = "classic"
 
 
 class Groups:
-    """``revision`` is the metadata store's when the shard was read, after its epoch was raised.
+    """The groups of one shard, by group id.
 
-    A reply carries the ticket of its request. Requests for several groups are split by the caller.
+    ``revision`` is the metadata store's revision when the shard was read, after its epoch was raised. Each reply
+    carries the ticket of its request. The caller splits requests for several groups.
     """
 
     def __init__(self, namespace: str, limits: GroupLimits, revision: int) -> None:
@@ -46,9 +47,9 @@ class Groups:
         return self._groups[group_id]
 
     def load(self, group_id: str, items: Iterable[tuple[str, bytes]], revision: int, now: Now) -> Effects:
-        """Take a group over, from all keys below its prefix. Members have their whole session timeout from now on.
+        """Load a group from all keys below its prefix. The session timeouts of its members start now.
 
-        Raises CorruptData where something is missing or damaged; the group is not there then.
+        Raises CorruptData if something is missing or damaged; the group is not loaded then.
         """
         effects = Effects()
         group, unused = read_group(GroupKeys(self._namespace, group_id), items, revision)
@@ -67,7 +68,7 @@ class Groups:
         return effects
 
     def unload(self, group_id: str, now: Now) -> Effects:
-        """Let a group go without writing anything: another coordinator has it, or it has to be loaded anew."""
+        """Drop a group without writing anything, because it moved to another coordinator or must be loaded again."""
         group = self._groups.pop(group_id)
         turn = self._turn(group, now)
         if group.state is not State.DEAD:
@@ -75,11 +76,11 @@ class Groups:
         return turn.effects
 
     def forget(self, group_id: str) -> None:
-        """The deletion of a dead group is stored: its name may begin anew."""
+        """Remove a dead group whose deletion is stored, so that its name can be used again."""
         if self._groups[group_id].state is not State.DEAD:
             raise ValueError(f"group {group_id} is not dead")
         del self._groups[group_id]
-        # A new group of the name must not take up versions of this one; its deletion raised the store's revision too.
+        # A new group of this name must not reuse versions of this one. Its deletion raised the store's revision too.
         self._revision += 1
 
     def join(self, request: pb.JoinGroupRequest, ticket: int, now: Now, *, fresh_id: str) -> Effects:
@@ -119,16 +120,16 @@ class Groups:
         return turn.effects
 
     def replaced(self, request: pb.OffsetCommitRequest) -> AbstractSet[offsets.Replaced]:
-        """Committed offsets of other topic ids that a commit would replace."""
+        """Return the committed offsets that a commit would replace and that have another topic id."""
         group = self._groups.get(request.group)
         return frozenset() if group is None else offsets.replaced(group, request)
 
     def commit(
         self, request: pb.OffsetCommitRequest, ticket: int, now: Now, *, gone: AbstractSet[bytes] = frozenset()
     ) -> Effects:
-        """Kafka's clients may commit to a group without a name, as long as they are no members.
+        """Commit offsets. As in Kafka, clients that are not members may commit to the group with the empty name.
 
-        ``gone``: ids of topics that are deleted.
+        ``gone``: ids of deleted topics.
         """
         if is_too_long(request.group):
             return _reply(ticket, pb.OffsetCommitReply(error=E.INVALID_GROUP_ID))
@@ -159,7 +160,7 @@ class Groups:
         return turn.effects
 
     def expire(self, group_id: str, timer: Timer, now: Now) -> Effects:
-        """A timer has gone off; nothing is done for a group that is not there any more."""
+        """Handle a timer that went off. Does nothing if the group no longer exists."""
         turn = self._found(group_id, now)
         if turn is None:
             return Effects()
@@ -167,13 +168,13 @@ class Groups:
         return turn.effects
 
     def topic_ids(self) -> set[bytes]:
-        """Of all topics that offsets are kept of."""
+        """Return the ids of all topics with committed offsets."""
         return {offset.topic_id for group in self._groups.values() for offset in group.offsets.values()}
 
     def expire_offsets(self, group_id: str, now: Now, *, gone: AbstractSet[bytes]) -> Effects:
-        """To be called for each group now and then; a group that is dead afterwards is to be forgotten.
+        """Expire offsets; the caller does so for each group periodically, and must `forget` the group if it dies.
 
-        ``gone``: ids of topics that have been deleted.
+        ``gone``: ids of deleted topics.
         """
         turn = self._turn(self._groups[group_id], now)
         if turn.group.state is not State.DEAD:
@@ -204,7 +205,7 @@ class Groups:
         return _reply(ticket, described)
 
     def list(self, request: pb.ListGroupsRequest) -> pb.ListGroupsReply:
-        """Groups in the order of their names, without waiting for what is being stored."""
+        """List groups ordered by name, without waiting for pending writes."""
         states = {state.strip().lower() for state in request.states}
         reply = pb.ListGroupsReply()
         if request.types and _CLASSIC not in {kind.strip().lower() for kind in request.types}:

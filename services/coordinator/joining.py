@@ -1,4 +1,4 @@
-"""JoinGroup: new members, members that come again, and static members that take their former place."""
+"""JoinGroup of new members, of members that rejoin, and of static members that return."""
 
 from kafscale.errors import CorruptData
 from kafscale.v1.coordinator_pb2 import GroupError as E
@@ -15,7 +15,7 @@ from services.coordinator.turn import Turn
 
 
 def join(turn: Turn, request: JoinGroupRequest, ticket: int, fresh_id: str) -> None:
-    """``fresh_id`` is text that no other member has had: a new member's id ends with it."""
+    """Handle a JoinGroup. ``fresh_id`` is a unique suffix for the id of a new member."""
     ask = _ask(turn.group, request)
     instance_id = _instance(request)
     new_id = f"{request.client_id if instance_id is None else instance_id}-{fresh_id}"
@@ -31,7 +31,7 @@ def join(turn: Turn, request: JoinGroupRequest, ticket: int, fresh_id: str) -> N
 
 
 def refused(request: JoinGroupRequest, error: "E.Code") -> JoinGroupReply:
-    # Who has no place has no id either, as a client understands it.
+    # To a client, a group without a free place also means that it has no member id.
     member_id = "" if error == E.GROUP_MAX_SIZE_REACHED else request.member_id
     return JoinGroupReply(error=error, generation=-1, member_id=member_id)
 
@@ -59,34 +59,34 @@ def _refusal(turn: Turn, request: JoinGroupRequest, ask: Ask, new_id: str) -> "E
         return E.INVALID_SESSION_TIMEOUT
     if _too_large(request, limits.max_member_bytes):
         return E.INVALID_REQUEST
-    if _unnameable(turn, request, ask, new_id) or _too_many(turn, request, ask):
+    if _exceeds_header(turn, request, ask, new_id) or _too_many(turn, request, ask):
         return E.GROUP_MAX_SIZE_REACHED
     if not group.supports(request.protocol_type, protocols_of(request.protocols)):
         return E.INCONSISTENT_GROUP_PROTOCOL
     if ask is Ask.JOIN_KNOWN:
-        return group.stranger(request.member_id, _instance(request)) or answer.error
+        return group.membership_error(request.member_id, _instance(request)) or answer.error
     if ask is Ask.JOIN_NEW and request.member_id and _instance(request) is not None:
         return E.UNKNOWN_MEMBER_ID
     return answer.error
 
 
 def _too_large(request: JoinGroupRequest, most: int) -> bool:
-    """Whether the values that are to name or describe the member cannot hold what it says."""
+    """Return whether the member's names, protocols or metadata exceed the limits of its stored values."""
     if len(request.protocols) > MAX_PROTOCOLS or request.ByteSize() > most:
         return True
     names = (protocol.name for protocol in request.protocols)
     return any(map(is_too_long, (request.client_id, request.instance_id, request.protocol_type, *names)))
 
 
-def _unnameable(turn: Turn, request: JoinGroupRequest, ask: Ask, new_id: str) -> bool:
-    """Whether the header cannot name one member more."""
+def _exceeds_header(turn: Turn, request: JoinGroupRequest, ask: Ask, new_id: str) -> bool:
+    """Return whether the header has no room for another member."""
     if ask is not Ask.JOIN_NEW or _gets_id_first(request):
         return False
     return turn.group.named_bytes + reference_bytes(request.member_id or new_id) > turn.limits.max_header_bytes
 
 
 def _too_many(turn: Turn, request: JoinGroupRequest, ask: Ask) -> bool:
-    """Whether there is no place; a member that there is none for any more, after a change of the limit, is removed."""
+    """Return whether the group is full. Removes an existing member that no longer fits after the limit was lowered."""
     group, most = turn.group, turn.limits.max_size
     member_id = group.static[request.instance_id] if ask is Ask.JOIN_STATIC else request.member_id
     if group.state is not State.PREPARING:
@@ -110,9 +110,9 @@ def _join_new(turn: Turn, request: JoinGroupRequest, ticket: int, member_id: str
         len(group.pending) >= limits.max_size
         or group.pending_bytes + reference_bytes(member_id) > limits.max_header_bytes
     ):
-        # Who comes with it is given another one; nobody is kept out by ids that others do not use.
+        # Unused ids must not keep others out. A client that joins with a forgotten id gets another one.
         turn.drop_pending(next(iter(group.pending)))
-    group.give_id(member_id)
+    group.assign_id(member_id)
     turn.set_timer(Timer(TimerKind.SESSION, member_id), request.session_timeout_ms)
     turn.reply(ticket, JoinGroupReply(error=E.MEMBER_ID_REQUIRED, generation=-1, member_id=member_id))
 
@@ -122,9 +122,9 @@ def _add(turn: Turn, request: JoinGroupRequest, ticket: int, member_id: str) -> 
     group.newcomers = group.initial
     group.add(Member.joining(member_id, request), request.protocol_type)
     group.joining[member_id] = ticket
-    # It sends no heartbeats while it waits, and a client that has given up and comes again is another member.
+    # A waiting member sends no heartbeats, and a client that gave up and retries becomes another member.
     turn.set_timer(Timer(TimerKind.SESSION, member_id), turn.limits.new_member_join_timeout_ms)
-    rebalance.begin_or_go_on(turn, Cause.NEW_MEMBER)
+    rebalance.begin_or_continue(turn, Cause.NEW_MEMBER)
 
 
 def _join_known(turn: Turn, request: JoinGroupRequest, ticket: int) -> None:
@@ -134,15 +134,15 @@ def _join_known(turn: Turn, request: JoinGroupRequest, ticket: int) -> None:
     act = turn.answer_to(Ask.JOIN_KNOWN).act
     stays = act is Act.UNLESS_CHANGED or (act is Act.UNLESS_LEADER and not leads)
     if stays and member.protocols == protocols_of(request.protocols):
-        turn.reply(ticket, rebalance.joined(group, member.member_id, tell_members=leads))
+        turn.reply(ticket, rebalance.joined(group, member.member_id, with_members=leads))
         return
     group.update(member, request)
     _await(turn, member, ticket)
-    rebalance.begin_or_go_on(turn, Cause.REJOINED)
+    rebalance.begin_or_continue(turn, Cause.REJOINED)
 
 
 def _await(turn: Turn, member: Member, ticket: int) -> None:
-    # The same member asking twice has given up on the first request.
+    # A member that sends a second request has given up on the first one.
     turn.end_waits(member.member_id, E.REBALANCE_IN_PROGRESS)
     turn.group.joining[member.member_id] = ticket
 
@@ -162,11 +162,11 @@ def _join_static(turn: Turn, request: JoinGroupRequest, ticket: int, member_id: 
         turn.reply(ticket, _in_place(group, request, member_id, old_leader))
         return
     group.joining[member_id] = ticket
-    rebalance.begin_or_go_on(turn, Cause.REPLACED)
+    rebalance.begin_or_continue(turn, Cause.REPLACED)
 
 
 def _can_stay(group: Group, member: Member, before: bytes) -> bool:
-    """Whether the assignment still fits: protocol and topics are those of the generation."""
+    """Return whether the assignment is still valid: the protocol and the subscribed topics have not changed."""
     if group.chosen_protocol() != group.protocol:
         return False
     if group.protocol_type != CONSUMER:
@@ -179,11 +179,11 @@ def _can_stay(group: Group, member: Member, before: bytes) -> bool:
 
 def _in_place(group: Group, request: JoinGroupRequest, member_id: str, old_leader: str) -> JoinGroupReply:
     leads = member_id == group.leader
-    reply = rebalance.joined(group, member_id, tell_members=leads and request.skips_assignment)
+    reply = rebalance.joined(group, member_id, with_members=leads and request.skips_assignment)
     if request.skips_assignment:
-        # It goes on watching for changes of topics, as a leader does, and assigns nothing now.
+        # The leader keeps watching for topic changes, but makes no assignment now.
         reply.skip_assignment = leads
     else:
-        # An older client would assign anew if it saw itself as the leader.
+        # An older client would make a new assignment if it saw itself as the leader.
         reply.leader = old_leader
     return reply

@@ -1,12 +1,12 @@
-"""What a coordinator holds its groups to, as values; names and defaults are Kafka's."""
+"""The limits of consumer groups. Names and defaults are Kafka's."""
 
 from dataclasses import dataclass
 
 MAX_TEXT_BYTES = 32_767
-"""Of a group's id, and of each name that a member says: Kafka's longest string."""
+"""The maximum size of a group id and of each name in a member's request: Kafka's longest string."""
 
 MAX_PROTOCOLS = 100
-"""That one member may name; clients have one for each assignor."""
+"""The maximum number of protocols of a member. Clients have one for each assignor."""
 
 
 def is_too_long(text: str) -> bool:
@@ -26,14 +26,14 @@ class GroupLimits:
     max_size: int = (1 << 31) - 1
     """group.max.size"""
     new_member_join_timeout_ms: int = 300_000
-    """How long a member that has not yet been told its id is waited for; a constant in Kafka."""
+    """The session timeout of a new member until its first JoinGroup is answered; a constant in Kafka."""
     offset_metadata_max_bytes: int = 4_096
     """offset.metadata.max.bytes"""
     metadata_total_bytes: int = 16 * 1024 * 1024
-    """Of all of a group's offsets together; Kafka has no such bound."""
+    """The maximum total metadata size of a group's offsets; Kafka has no such limit."""
     offsets_retention_ms: int = 7 * 24 * 3_600_000
     """offsets.retention.minutes"""
     max_member_bytes: int = 1_000_000
-    """What one member says of itself: a value of the metadata store has to hold it."""
+    """The maximum size of a member's JoinGroup, which has to fit into a value of the metadata store."""
     max_header_bytes: int = 1_200_000
-    """What a group's header says of all members: a value of the metadata store too, with long keys and names."""
+    """The maximum size of a header's member references. It is one value too, next to long keys and names."""

@@ -1,4 +1,4 @@
-"""One member of a group."""
+"""A member of a group."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -9,11 +9,11 @@ from kafscale.v1.groups_pb2 import GroupMember
 _FORMAT = 1
 
 Protocols = tuple[tuple[str, bytes], ...]
-"""Names and metadata, the preferred one first."""
+"""Pairs of name and metadata, the preferred protocol first."""
 
 
 def protocols_of(messages: Iterable[GroupProtocol]) -> Protocols:
-    """Each name once: the first of it counts."""
+    """Convert protocols, keeping only the first one of each name."""
     found: dict[str, bytes] = {}
     for protocol in messages:
         found.setdefault(protocol.name, protocol.metadata)
@@ -22,7 +22,7 @@ def protocols_of(messages: Iterable[GroupProtocol]) -> Protocols:
 
 @dataclass(slots=True)
 class Member:
-    """``version`` names its persisted value; empty: it has none, or another one than it should."""
+    """One member. ``version`` is that of its persisted value; empty if that is missing or out of date."""
 
     member_id: str
     instance_id: str | None
@@ -33,7 +33,7 @@ class Member:
     protocols: Protocols
     assignment: bytes = b""
     version: str = ""
-    is_new: bool = False  # has not been told that it is a member
+    is_new: bool = False  # its first JoinGroup has not been answered yet
 
     @classmethod
     def joining(cls, member_id: str, request: JoinGroupRequest) -> "Member":
@@ -51,26 +51,26 @@ class Member:
         return member
 
     def update(self, request: JoinGroupRequest) -> bool:
-        """Take over what the member says of itself now; whether that is something new."""
+        """Update the member from a JoinGroup. Returns whether anything changed."""
         timeout = request.rebalance_timeout_ms
         # A timeout of 0 would remove every member before it can answer.
         rebalance_timeout = timeout if timeout > 0 else request.session_timeout_ms
-        said = (request.session_timeout_ms, rebalance_timeout, protocols_of(request.protocols))
-        if said == (self.session_timeout_ms, self.rebalance_timeout_ms, self.protocols):
+        new = (request.session_timeout_ms, rebalance_timeout, protocols_of(request.protocols))
+        if new == (self.session_timeout_ms, self.rebalance_timeout_ms, self.protocols):
             return False
-        self.session_timeout_ms, self.rebalance_timeout_ms, self.protocols = said
+        self.session_timeout_ms, self.rebalance_timeout_ms, self.protocols = new
         return True
 
     def metadata(self, protocol: str) -> bytes:
-        """What it says with this protocol; empty where it does not have it."""
+        """Return the member's metadata for a protocol, empty if it does not support it."""
         return next((metadata for name, metadata in self.protocols if name == protocol), b"")
 
     def vote(self, candidates: set[str]) -> str:
-        """The first of its protocols that all members have."""
+        """Return the member's most preferred protocol among ``candidates``."""
         return next(name for name, _ in self.protocols if name in candidates)
 
     def value(self) -> GroupMember:
-        """As it is persisted; its assignment is not part of it."""
+        """Return the persisted form, which does not contain the assignment."""
         return GroupMember(
             format=_FORMAT,
             instance_id=self.instance_id,

@@ -1,34 +1,34 @@
-"""What a coordinator shows of itself: its checks and its metrics."""
+"""Health checks and metrics of the coordinator."""
 
 from collections import Counter
 from collections.abc import Callable
 
-from kafscale.service.operations import Operations
-from kafscale.vitals import HEALTHY, Family, Finding, State, Values, by_label, counter, gauge
+from kafscale.process.operations import Operations
+from kafscale.telemetry import HEALTHY, Family, Finding, State, Values, by_label, counter, gauge
 from services.coordinator import table
-from services.coordinator.figures import CoordinatorFigures
+from services.coordinator.counters import CoordinatorCounters
 from services.coordinator.run import Run
 from services.coordinator.service import CoordinatorService
 from services.coordinator.settings import CoordinatorSettings
 
-_PATIENCE_SECONDS = 5.0
-"""What is loaded sooner is no news: every start and stop of a coordinator lets groups move."""
+_GRACE_SECONDS = 5.0
+"""Shorter loads are not reported, because every start and stop of a coordinator moves groups."""
 
 
-def show(coordinator: CoordinatorService, figures: CoordinatorFigures, operations: Operations) -> None:
-    """Add them to those of the process. ``figures`` are those that ``coordinator`` was made with."""
+def show(coordinator: CoordinatorService, counters: CoordinatorCounters, operations: Operations) -> None:
+    """Add the coordinator's checks and metrics to those of the process. ``counters`` must be the coordinator's."""
     operations.health.add("groups", lambda: _groups(coordinator.current))
-    operations.metrics.add(families(figures, lambda: coordinator.current, coordinator.settings))
+    operations.metrics.add(families(counters, lambda: coordinator.current, coordinator.settings))
 
 
 def _groups(run: Run | None) -> Finding:
-    """Whether all groups of this instance can be served."""
+    """Check whether all groups of this instance can be served."""
     damaged = sorted(group for shard in run.shards.values() for group in shard.damaged) if run else []
     if damaged:
         return Finding(State.DEGRADED, f"{len(damaged)} groups are damaged: {', '.join(damaged[:5])}")
-    awaited = run.awaited(_PATIENCE_SECONDS) if run else 0
+    awaited = run.awaited(_GRACE_SECONDS) if run else 0
     if awaited:
-        return Finding(State.DEGRADED, f"{awaited} of the 64 parts that groups are divided into are not loaded yet")
+        return Finding(State.DEGRADED, f"{awaited} of 64 group shards are not loaded yet")
     return HEALTHY
 
 
@@ -44,9 +44,9 @@ _Total = Callable[[Callable[[Run], float]], Callable[[], float]]
 
 
 def families(
-    figures: CoordinatorFigures, current: Callable[[], Run | None], settings: CoordinatorSettings
+    counters: CoordinatorCounters, current: Callable[[], Run | None], settings: CoordinatorSettings
 ) -> list[Family]:
-    """``current`` gives the present run; None: there is none."""
+    """Return all metric families. ``current`` returns the current run, or None if there is none."""
 
     def total(read: Callable[[Run], float]) -> Callable[[], float]:
         def value() -> float:
@@ -56,13 +56,13 @@ def families(
         return value
 
     return [
-        *_ownership_families(figures, total),
-        *_group_families(figures, current, total),
-        *_work_families(figures, total, settings),
+        *_ownership_families(counters, total),
+        *_group_families(counters, current, total),
+        *_work_families(counters, total, settings),
     ]
 
 
-def _ownership_families(figures: CoordinatorFigures, total: _Total) -> list[Family]:
+def _ownership_families(counters: CoordinatorCounters, total: _Total) -> list[Family]:
     return [
         gauge(
             "kafscale_coordinator_shards_owned",
@@ -77,31 +77,31 @@ def _ownership_families(figures: CoordinatorFigures, total: _Total) -> list[Fami
         counter(
             "kafscale_coordinator_take_overs_total",
             "The number of group shards taken over.",
-            lambda: figures.take_overs,
+            lambda: counters.take_overs,
         ),
         Family(
             "kafscale_coordinator_load_seconds",
             "histogram",
             "The time to take over one group shard and load its groups.",
-            lambda: {(): figures.load_seconds},
+            lambda: {(): counters.load_seconds},
         ),
         counter(
             "kafscale_coordinator_hand_overs_total",
             "The number of group shards handed over in an orderly way.",
-            lambda: figures.hand_overs,
+            lambda: counters.hand_overs,
         ),
         counter(
             "kafscale_coordinator_fenced_total",
             "The number of group shards lost to another coordinator.",
-            lambda: figures.fenced,
+            lambda: counters.fenced,
         ),
         counter(
-            "kafscale_coordinator_leases_lost_total", "The number of leases that expired.", lambda: figures.leases_lost
+            "kafscale_coordinator_leases_lost_total", "The number of leases that expired.", lambda: counters.leases_lost
         ),
     ]
 
 
-def _group_families(figures: CoordinatorFigures, current: Callable[[], Run | None], total: _Total) -> list[Family]:
+def _group_families(counters: CoordinatorCounters, current: Callable[[], Run | None], total: _Total) -> list[Family]:
     return [
         Family(
             "kafscale_coordinator_groups",
@@ -123,12 +123,12 @@ def _group_families(figures: CoordinatorFigures, current: Callable[[], Run | Non
         counter(
             "kafscale_coordinator_rebalances_total",
             "The number of rebalances that created a new generation.",
-            lambda: figures.generations,
+            lambda: counters.generations,
         ),
         counter(
             "kafscale_coordinator_expired_timers_total",
             "The number of sessions and rebalance phases that timed out.",
-            lambda: figures.expired_timers,
+            lambda: counters.expired_timers,
         ),
         gauge(
             "kafscale_coordinator_committed_offsets",
@@ -152,7 +152,7 @@ def _group_families(figures: CoordinatorFigures, current: Callable[[], Run | Non
     ]
 
 
-def _work_families(figures: CoordinatorFigures, total: _Total, settings: CoordinatorSettings) -> list[Family]:
+def _work_families(counters: CoordinatorCounters, total: _Total, settings: CoordinatorSettings) -> list[Family]:
     return [
         gauge(
             "kafscale_coordinator_waiting_requests",
@@ -162,7 +162,7 @@ def _work_families(figures: CoordinatorFigures, total: _Total, settings: Coordin
         gauge(
             "kafscale_coordinator_queued_bytes",
             "The size of the pending writes, including the responses that wait for them.",
-            lambda: figures.queued_bytes,
+            lambda: counters.queued_bytes,
         ),
         gauge(
             "kafscale_coordinator_queue_limit_bytes",
@@ -173,25 +173,25 @@ def _work_families(figures: CoordinatorFigures, total: _Total, settings: Coordin
             "kafscale_coordinator_writes_total",
             "counter",
             "The number of transactions for groups, by outcome: stored, refused or unknown.",
-            lambda: by_label(figures.writes, ("stored", "refused", "unknown")),
+            lambda: by_label(counters.writes, ("stored", "refused", "unknown")),
             ("outcome",),
         ),
         counter(
             "kafscale_coordinator_delayed_writes_total",
             "The number of writes that were delayed because their group exceeds KAFSCALE_GROUP_WRITE_BYTES_PER_SECOND.",
-            lambda: figures.delayed_writes,
+            lambda: counters.delayed_writes,
         ),
         Family(
             "kafscale_coordinator_write_seconds",
             "histogram",
             "The duration of transactions for groups.",
-            lambda: {(): figures.write_seconds},
+            lambda: {(): counters.write_seconds},
         ),
         Family(
             "kafscale_coordinator_requests_refused_total",
             "counter",
             "The number of requests that this instance could not serve, by error.",
-            lambda: by_label(figures.refused, ("NOT_COORDINATOR", "COORDINATOR_LOAD_IN_PROGRESS")),
+            lambda: by_label(counters.refused, ("NOT_COORDINATOR", "COORDINATOR_LOAD_IN_PROGRESS")),
             ("error",),
         ),
     ]

@@ -1,4 +1,4 @@
-"""Committed offsets: who may commit them, who may delete them, and when they expire."""
+"""Commit, fetch, deletion and expiry of offsets."""
 
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
@@ -18,7 +18,7 @@ from kafscale.v1.coordinator_pb2 import (
 from kafscale.v1.coordinator_pb2 import GroupError as E
 from services.coordinator.effects import Record
 from services.coordinator.group import CONSUMER, Group, Offset
-from services.coordinator.stored import bury, offset_record, write_header
+from services.coordinator.stored import delete_stored, offset_record, write_header
 from services.coordinator.table import Act, Ask, Cause, State
 from services.coordinator.turn import Turn
 
@@ -27,12 +27,12 @@ _MOST_LATE_MS = 600_000
 
 
 def without_membership(request: OffsetCommitRequest) -> bool:
-    """Commits of consumers that assign by themselves, and of administrators."""
+    """Return whether a commit comes from a consumer with manual assignment, or from an admin client."""
     return request.generation < 0 and not request.member_id and not request.HasField("instance_id")
 
 
 class Replaced(NamedTuple):
-    """A committed offset of another topic id than the one that is to take its place."""
+    """A committed offset that a commit would replace and that has another topic id."""
 
     topic: str
     partition: int
@@ -40,11 +40,11 @@ class Replaced(NamedTuple):
 
 
 def replaced(group: Group, request: OffsetCommitRequest) -> AbstractSet[Replaced]:
-    """Committed offsets of other topic ids that a commit would replace."""
-    there = ((item, group.offsets.get((item.topic, item.partition))) for item in request.offsets)
+    """Return the committed offsets that a commit would replace and that have another topic id."""
+    present = ((item, group.offsets.get((item.topic, item.partition))) for item in request.offsets)
     return {
         Replaced(item.topic, item.partition, offset.topic_id)
-        for item, offset in there
+        for item, offset in present
         if offset is not None and offset.topic_id != item.topic_id
     }
 
@@ -58,17 +58,17 @@ def commit(turn: Turn, request: OffsetCommitRequest, ticket: int, gone: Abstract
     member = group.members.get(request.member_id)
     if member is not None:
         turn.keep_session(member)
-    room = _MetadataRoom(turn)
-    errors = [_offset_error(room, item, gone) for item in request.offsets]
-    stored = [item for item, wrong in zip(request.offsets, errors, strict=True) if wrong == E.NONE]
-    if stored and not group.has_header:
+    quota = _MetadataQuota(turn)
+    errors = [_offset_error(quota, item, gone) for item in request.offsets]
+    accepted = [item for item, code in zip(request.offsets, errors, strict=True) if code == E.NONE]
+    if accepted and not group.has_header:
         write_header(turn)
     committed_ms = turn.now.wall_ms
     expires_ms = committed_ms + request.retention_ms if request.retention_ms >= 0 else None
-    for item in stored:
+    for item in accepted:
         partition = (item.topic, item.partition)
         offset = Offset(item.offset, item.leader_epoch, item.metadata, committed_ms, expires_ms, item.topic_id)
-        if _says_the_same(turn, group.offsets.get(partition), offset):
+        if _is_unchanged(turn, group.offsets.get(partition), offset):
             continue
         group.offsets[partition] = offset
         turn.effects.commit.append(offset_record(group.keys, partition, offset))
@@ -82,23 +82,23 @@ def _commit_refusal(turn: Turn, request: OffsetCommitRequest) -> "E.Code":
     return turn.refusal(Ask.COMMIT, request.member_id, instance_id, request.generation)
 
 
-def _offset_error(room: "_MetadataRoom", item: OffsetToCommit, gone: AbstractSet[bytes]) -> "E.Code":
+def _offset_error(quota: "_MetadataQuota", item: OffsetToCommit, gone: AbstractSet[bytes]) -> "E.Code":
     if item.topic_id in gone:
         return E.UNKNOWN_TOPIC_OR_PARTITION
-    return E.NONE if room.takes(item) else E.OFFSET_METADATA_TOO_LARGE
+    return E.NONE if quota.accepts(item) else E.OFFSET_METADATA_TOO_LARGE
 
 
-class _MetadataRoom:
-    """What metadata a group may keep beside its offsets: of each one, and of all together."""
+class _MetadataQuota:
+    """The limits on offset metadata: for each offset, and for all offsets of the group together."""
 
     def __init__(self, turn: Turn) -> None:
         self._longest = turn.limits.offset_metadata_max_bytes
         self._offsets = turn.group.offsets
-        # By the items of this request, as far as they were accepted.
+        # Metadata sizes of the accepted items of this request.
         self._changed: dict[tuple[str, int], int] = {}
         self._free = turn.limits.metadata_total_bytes - self._offsets.metadata_bytes
 
-    def takes(self, item: OffsetToCommit) -> bool:
+    def accepts(self, item: OffsetToCommit) -> bool:
         # Kafka counts UTF-16 units.
         if len(item.metadata.encode("utf-16-le")) // 2 > self._longest:
             return False
@@ -112,10 +112,10 @@ class _MetadataRoom:
         return True
 
 
-def _says_the_same(turn: Turn, stored: Offset | None, offset: Offset) -> bool:
-    """Whether storing ``offset`` would change no more than when it was committed, and that by little.
+def _is_unchanged(turn: Turn, stored: Offset | None, offset: Offset) -> bool:
+    """Return whether storing ``offset`` would only change the commit time slightly.
 
-    Consumers commit all their partitions at each interval, also those without records.
+    Consumers commit all their partitions at each interval, even those without new records.
     """
     if stored is None or stored.expires_ms is not None or offset.expires_ms is not None:
         return False
@@ -127,11 +127,11 @@ def _says_the_same(turn: Turn, stored: Offset | None, offset: Offset) -> bool:
 
 
 def fetched(group: Group | None, query: GroupOffsetsQuery) -> GroupOffsets:
-    """What is committed; -1 where nothing is, also of a group that does not exist."""
+    """Return the committed offsets; -1 if there is none, also for a group that does not exist."""
     offsets = {} if group is None or group.state is State.DEAD else group.offsets
-    wanted = sorted(offsets) if query.all else [(p.topic, p.partition) for p in query.partitions]
+    requested = sorted(offsets) if query.all else [(p.topic, p.partition) for p in query.partitions]
     reply = GroupOffsets(group=query.group)
-    for topic, partition in wanted:
+    for topic, partition in requested:
         found = offsets.get((topic, partition))
         reply.offsets.append(
             FetchedOffset(topic=topic, partition=partition, offset=_NOTHING_COMMITTED, leader_epoch=-1)
@@ -171,13 +171,13 @@ def _forget(turn: Turn, partition: tuple[str, int]) -> None:
 def delete_group(turn: Turn, ticket: int) -> None:
     answer = turn.answer_to(Ask.DELETE)
     turn.reply(ticket, DeletedGroup(group=turn.group.group_id, error=answer.error))
-    if answer.act is Act.BURY:
-        bury(turn)
+    if answer.act is Act.DELETE_GROUP:
+        delete_stored(turn)
         turn.die(Cause.DELETED, E.COORDINATOR_NOT_AVAILABLE)
 
 
 def expire_offsets(turn: Turn, gone: AbstractSet[bytes]) -> None:
-    """Forget offsets of topics that are ``gone`` or whose retention is over, and an empty group that has none left."""
+    """Remove offsets of ``gone`` topics or past their retention, and then a group that is empty and has none left."""
     group = turn.group
     expired = [
         partition
@@ -185,7 +185,7 @@ def expire_offsets(turn: Turn, gone: AbstractSet[bytes]) -> None:
         if offset.topic_id in gone or _is_over(turn, partition[0], offset)
     ]
     if group.state is State.EMPTY and len(expired) == len(group.offsets) and not group.pending:
-        bury(turn)
+        delete_stored(turn)
         turn.die(Cause.EXPIRED, E.COORDINATOR_NOT_AVAILABLE)
         return
     for partition in expired:
@@ -197,7 +197,7 @@ def _is_over(turn: Turn, topic: str, offset: Offset) -> bool:
     since = offset.committed_ms
     if group.protocol_type:
         if group.state is State.EMPTY:
-            # What an administrator sets in a group that has long been empty is kept as long as any commit.
+            # Offsets that an administrator sets in a group that has long been empty get the full retention.
             since = max(since, group.changed_ms)
         elif group.state is not State.STABLE or group.topics is None or topic in group.topics:
             return False

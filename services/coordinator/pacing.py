@@ -1,12 +1,12 @@
-"""How fast one group may write: what it writes beyond that waits, and shares transactions meanwhile."""
+"""The write rate limit of each group. Writes beyond it wait, and share transactions when they are stored."""
 
 _MOST_GROUPS = 10_000
 
 
 class Pacing:
-    """Each group has ``burst_bytes`` at once, and ``bytes_per_second`` in the long run. Times are in seconds.
+    """Limits each group to bursts of ``burst_bytes`` and a sustained ``bytes_per_second``. Times are in seconds.
 
-    Of a group only the time is kept at which all that it wrote is paid for.
+    The only state of a group is the time at which the sustained rate has covered all its writes.
     """
 
     def __init__(self, bytes_per_second: int, burst_bytes: int) -> None:
@@ -20,5 +20,5 @@ class Pacing:
         self._paid[group_id] = max(self._paid.get(group_id, now), now) + size / self._bytes_per_second
 
     def wait(self, group_id: str, now: float) -> float:
-        """How long the group's next write has to wait; 0: it need not."""
+        """Return how long the group's next write has to wait, 0 if it need not."""
         return max(self._paid.get(group_id, now) - now - self._burst_seconds, 0.0)

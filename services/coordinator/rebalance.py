@@ -1,10 +1,10 @@
-"""A rebalance: how it begins, when its first phase is over, and what its timers do."""
+"""Rebalances: how they begin, when their first phase ends, and what their timers do."""
 
 from kafscale.v1.coordinator_pb2 import GroupError as E
 from kafscale.v1.coordinator_pb2 import JoinedMember, JoinGroupReply
 from services.coordinator.effects import Timer, TimerKind
 from services.coordinator.group import Group
-from services.coordinator.stored import disuse_assignments, write_header
+from services.coordinator.stored import discard_assignments, write_header
 from services.coordinator.table import EXITS, Cause, State
 from services.coordinator.turn import Turn
 
@@ -12,8 +12,8 @@ _JOIN = Timer(TimerKind.JOIN)
 _SYNC = Timer(TimerKind.SYNC)
 
 
-def begin_or_go_on(turn: Turn, cause: Cause) -> None:
-    """Something has changed for which members must join anew, or one more has joined already."""
+def begin_or_continue(turn: Turn, cause: Cause) -> None:
+    """Begin a rebalance, or complete its first phase if one is under way and all members have joined."""
     if cause in EXITS[turn.group.state]:
         begin(turn, cause)
     else:
@@ -21,7 +21,7 @@ def begin_or_go_on(turn: Turn, cause: Cause) -> None:
 
 
 def begin(turn: Turn, cause: Cause) -> None:
-    """Have all members join: those that wait for an assignment are sent to join again."""
+    """Begin a rebalance. Members that wait for an assignment are asked to join again."""
     group = turn.group
     if group.state is State.COMPLETING:
         for member_id in list(group.syncing):
@@ -43,27 +43,27 @@ def begin(turn: Turn, cause: Cause) -> None:
 
 
 def complete_when_joined(turn: Turn) -> None:
-    """End the first phase if nobody is missing, except in an initial rebalance, whose time is given to newcomers."""
+    """End the first phase if all members have joined. An initial rebalance always waits for more members instead."""
     group = turn.group
     if group.state is State.PREPARING and not group.initial and group.all_joined:
         complete(turn)
 
 
 def complete(turn: Turn) -> None:
-    """Make the next generation of those that have joined; it is persisted before they are told."""
+    """Create the next generation from the members that have joined. It is persisted before they are answered."""
     group = turn.group
     turn.cancel_timer(_JOIN)
     for member_id in [m.member_id for m in group.members.values() if m.instance_id is None]:
         if member_id not in group.joining:
             turn.drop_member(member_id)
     if group.members and not group.elect():
-        # Static members only, and none has come back: their sessions end this.
+        # Only static members are left and none has joined again. Their session timeouts end this.
         turn.set_timer(_JOIN, group.rebalance_timeout_ms)
         return
     group.initial = False
     group.generation += 1
     turn.effects.generations += 1
-    disuse_assignments(group)
+    discard_assignments(group)
     for member in group.members.values():
         member.assignment = b""
     if group.members:
@@ -75,23 +75,23 @@ def complete(turn: Turn) -> None:
     group.topics = group.known_topics()
     write_header(turn)
     if group.members:
-        _tell_generation(turn)
+        _announce_generation(turn)
 
 
-def _tell_generation(turn: Turn) -> None:
+def _announce_generation(turn: Turn) -> None:
     group = turn.group
     for member in group.members.values():
         ticket = group.joining.pop(member.member_id, None)
         if ticket is not None:
-            turn.reply(ticket, joined(group, member.member_id, tell_members=member.member_id == group.leader))
+            turn.reply(ticket, joined(group, member.member_id, with_members=member.member_id == group.leader))
         member.is_new = False
         turn.keep_session(member)
     group.unsynced.update(group.members)
     turn.set_timer(_SYNC, group.rebalance_timeout_ms)
 
 
-def joined(group: Group, member_id: str, *, tell_members: bool) -> JoinGroupReply:
-    """The present generation as a member is told of it."""
+def joined(group: Group, member_id: str, *, with_members: bool) -> JoinGroupReply:
+    """Return the current generation as a member's JoinGroup reply; ``with_members`` for the leader."""
     reply = JoinGroupReply(
         generation=group.generation,
         protocol_type=group.protocol_type,
@@ -99,7 +99,7 @@ def joined(group: Group, member_id: str, *, tell_members: bool) -> JoinGroupRepl
         leader=group.leader,
         member_id=member_id,
     )
-    if tell_members:
+    if with_members:
         reply.members.extend(
             JoinedMember(member_id=m.member_id, instance_id=m.instance_id, metadata=m.metadata(group.protocol))
             for m in group.members.values()
@@ -108,14 +108,14 @@ def joined(group: Group, member_id: str, *, tell_members: bool) -> JoinGroupRepl
 
 
 def has_synced(turn: Turn, member_id: str) -> None:
-    """A member has sent SyncGroup for this generation."""
+    """Record that a member has sent SyncGroup for this generation."""
     turn.group.unsynced.discard(member_id)
     if not turn.group.unsynced:
         turn.cancel_timer(_SYNC)
 
 
 def expire(turn: Turn, timer: Timer) -> None:
-    """A timer has gone off. One that has been moved or cancelled since does nothing."""
+    """Handle a timer that went off. Does nothing if it has been moved or cancelled since."""
     deadline = turn.group.deadlines.get(timer)
     if deadline is None or deadline > turn.now.timer_ms:
         return
@@ -152,7 +152,7 @@ def _expire_session(turn: Turn, member_id: str) -> None:
         turn.drop_pending(member_id)
         after_removal(turn, Cause.SESSION_OVER, pending=True)
         return
-    # Who waits cannot send heartbeats; a member that was never told its id may be somebody who has given up.
+    # A waiting member cannot send heartbeats. A new member does not know its id yet, so its client may have given up.
     if not group.members[member_id].is_new and (member_id in group.joining or member_id in group.syncing):
         return
     turn.drop_member(member_id)
@@ -160,7 +160,7 @@ def _expire_session(turn: Turn, member_id: str) -> None:
 
 
 def after_removal(turn: Turn, cause: Cause, *, pending: bool = False) -> None:
-    """Go on without who was removed; an id that was given and not used yet (``pending``) ends no generation."""
+    """Continue after a removal. Removing an assigned id that was not used yet (``pending``) causes no rebalance."""
     group = turn.group
     if group.state is State.PREPARING:
         if group.all_joined:

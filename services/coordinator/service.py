@@ -1,4 +1,4 @@
-"""The GroupCoordinator service: what protos/kafscale/v1/coordinator.proto says, on the shards that this run has."""
+"""The GroupCoordinator service of protos/kafscale/v1/coordinator.proto, for the shards that this run owns."""
 
 from collections.abc import Callable
 from collections.abc import Set as AbstractSet
@@ -12,14 +12,14 @@ from google.protobuf.message import Message
 from kafscale import paths
 from kafscale.metadata.membership import new_run_id
 from kafscale.metadata.outage import STORE_FAILURES
-from kafscale.service.leased import LeasedRuns
+from kafscale.process.leased import LeasedRuns
 from kafscale.v1 import coordinator_pb2 as pb
 from kafscale.v1.coordinator_pb2 import GroupError as E
 from services.coordinator.effects import Effects, Now
 from services.coordinator.groups import Groups
 from services.coordinator.joining import refused
 from services.coordinator.offsets import Replaced
-from services.coordinator.run import Parts, Run
+from services.coordinator.run import Dependencies, Run
 from services.coordinator.settings import CoordinatorSettings
 from services.coordinator.tickets import NotServed
 from services.coordinator.topics import LiveTopics
@@ -27,39 +27,39 @@ from services.coordinator.topics import LiveTopics
 log = structlog.get_logger()
 
 M = TypeVar("M", bound=Message)
-_DELAYED_PART = 8  # of the queue: one group that is slowed down may have so much
-_DAMAGED = "Unknown"  # as Java names a state that it does not know
+_DELAYED_PART = 8  # a throttled group may use this fraction (1/8) of the queue
+_DAMAGED = "Unknown"  # the Java client's name for an unknown state
 _Operation = Callable[[Groups, int, Now], Effects]
 
 
 class CoordinatorService:
-    """Answers while a run holds its lease; a lost lease ends the run, and a new one starts with nothing."""
+    """Serves requests while a run holds its lease. A lost lease ends the run; the next one starts without groups."""
 
-    def __init__(self, parts: Parts, *, make_run_id: Callable[[], str] = new_run_id) -> None:
-        self._parts = parts
-        self._topics = LiveTopics(parts.metadata, parts.namespace, seconds=parts.settings.group_topic_check_ms / 1000)
-        self._runs = LeasedRuns(lambda nursery: Run(parts, make_run_id(), nursery), self._lost)
+    def __init__(self, deps: Dependencies, *, make_run_id: Callable[[], str] = new_run_id) -> None:
+        self._deps = deps
+        self._topics = LiveTopics(deps.metadata, deps.namespace, seconds=deps.settings.group_topic_check_ms / 1000)
+        self._runs = LeasedRuns(lambda nursery: Run(deps, make_run_id(), nursery), self._lost)
 
     async def run(self, stop: trio.Event, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Serve until ``stop``, then store what is queued and give the groups back."""
+        """Serve until ``stop``, then store pending writes and release the groups."""
         await self._runs.run(stop, task_status)
 
     def _lost(self) -> None:
-        self._parts.figures.leases_lost += 1
-        log.error("lease lost: all groups are loaded anew")
+        self._deps.counters.leases_lost += 1
+        log.error("lease lost, reloading all groups")
 
     @property
     def settings(self) -> CoordinatorSettings:
-        return self._parts.settings
+        return self._deps.settings
 
     @property
     def current(self) -> Run | None:
-        """None: it is starting, or between two leases."""
+        """The current run; None during startup and between two leases."""
         return self._runs.current
 
     async def join_group(self, request: pb.JoinGroupRequest) -> pb.JoinGroupReply:
         def ask(groups: Groups, ticket: int, now: Now) -> Effects:
-            return groups.join(request, ticket, now, fresh_id=self._parts.member_suffix())
+            return groups.join(request, ticket, now, fresh_id=self._deps.member_suffix())
 
         def refusal(_: str, error: NotServed) -> pb.JoinGroupReply:
             reply = refused(request, error.code)
@@ -77,7 +77,7 @@ class CoordinatorService:
         return reply
 
     async def heartbeat(self, request: pb.HeartbeatRequest) -> pb.HeartbeatReply:
-        """Waits for nothing: members of other groups are in the same call."""
+        """Answer without waiting, because one call carries members of several groups."""
         run = self.current
         return pb.HeartbeatReply(results=[self._beat(run, beat) for beat in request.heartbeats])
 
@@ -112,8 +112,8 @@ class CoordinatorService:
         def refusal(group: str, error: NotServed) -> pb.GroupOffsets:
             return pb.GroupOffsets(group=group, error=error.code, owner=error.owner)
 
-        asked = [(query.group, ask(query)) for query in request.groups]
-        return pb.OffsetFetchReply(groups=await self._answers(asked, refusal, stores=False))
+        requests = [(query.group, ask(query)) for query in request.groups]
+        return pb.OffsetFetchReply(groups=await self._answers(requests, refusal, stores=False))
 
     async def offset_delete(self, request: pb.OffsetDeleteRequest) -> pb.OffsetDeleteReply:
         def ask(groups: Groups, ticket: int, now: Now) -> Effects:
@@ -132,11 +132,11 @@ class CoordinatorService:
         def refusal(group: str, error: NotServed) -> pb.DescribedGroup:
             return pb.DescribedGroup(group=group, error=error.code, owner=error.owner)
 
-        asked = [(group, ask(group)) for group in request.groups]
-        return pb.DescribeGroupsReply(groups=await self._answers(asked, refusal, stores=False))
+        requests = [(group, ask(group)) for group in request.groups]
+        return pb.DescribeGroupsReply(groups=await self._answers(requests, refusal, stores=False))
 
     async def list_groups(self, request: pb.ListGroupsRequest) -> pb.ListGroupsReply:
-        """Those of the shards that it names: not of one in which a group is being loaded."""
+        """List the groups of the shards named in the reply. Shards that are loading a group are omitted."""
         run = self._runs.current
         reply = pb.ListGroupsReply()
         if run is None or not run.proven:
@@ -157,8 +157,8 @@ class CoordinatorService:
         def refusal(group: str, error: NotServed) -> pb.DeletedGroup:
             return pb.DeletedGroup(group=group, error=error.code, owner=error.owner)
 
-        asked = [(group, ask(group)) for group in request.groups]
-        return pb.DeleteGroupsReply(groups=await self._answers(asked, refusal))
+        requests = [(group, ask(group)) for group in request.groups]
+        return pb.DeleteGroupsReply(groups=await self._answers(requests, refusal))
 
     def _serves(self, group: str) -> bool:
         try:
@@ -177,49 +177,49 @@ class CoordinatorService:
                 raise NotServed(E.NOT_COORDINATOR)
             return run.serving(beat.group).beat(beat)
         except NotServed as error:
-            self._parts.figures.refused[str(error)] += 1
+            self._deps.counters.refused[str(error)] += 1
             return pb.HeartbeatResult(error=error.code, owner=error.owner)
 
     async def _answers(
-        self, asked: list[tuple[str, _Operation]], refusal: Callable[[str, NotServed], M], *, stores: bool = True
+        self, requests: list[tuple[str, _Operation]], refusal: Callable[[str, NotServed], M], *, stores: bool = True
     ) -> list[M]:
-        """One answer for each; all are begun before one is waited for. ``stores``: they may have something to store."""
+        """Start all requests, then return one answer for each. ``stores``: whether they may write anything."""
         run = self._runs.current
-        begun: list[int | NotServed] = []
+        started: list[int | NotServed] = []
         try:
-            for group, operation in asked:
-                begun.append(self._begin(run, group, operation, stores=stores))
+            for group, operation in requests:
+                started.append(self._begin(run, group, operation, stores=stores))
             return [
                 await self._answer(run, each, partial(refusal, group))
-                for each, (group, _) in zip(begun, asked, strict=True)
+                for each, (group, _) in zip(started, requests, strict=True)
             ]
         finally:
-            for ticket in begun:
+            for ticket in started:
                 if run is not None and isinstance(ticket, int):
                     run.tickets.close(ticket)
 
     def _begin(self, run: Run | None, group: str, operation: _Operation, *, stores: bool) -> int | NotServed:
-        """The ticket of a request that is under way."""
+        """Start a request and return its ticket, or NotServed if it cannot be served now."""
         if run is None:
             return NotServed(E.NOT_COORDINATOR)
         try:
             shard = run.serving(group)
         except NotServed as error:
             return error
-        room = self._parts.settings.group_queue_bytes
-        full = self._parts.figures.queued_bytes >= room or shard.delayed_bytes(group) >= room // _DELAYED_PART
+        limit = self._deps.settings.group_queue_bytes
+        full = self._deps.counters.queued_bytes >= limit or shard.delayed_bytes(group) >= limit // _DELAYED_PART
         if full and (stores or shard.storing(group)):
             return NotServed(E.COORDINATOR_NOT_AVAILABLE)
         ticket = run.tickets.open()
         shard.perform(group, operation(shard.groups, ticket, run.now))
         return ticket
 
-    async def _answer(self, run: Run | None, begun: int | NotServed, refusal: Callable[[NotServed], M]) -> M:
-        answer = begun if run is None or isinstance(begun, NotServed) else await run.tickets.wait(begun)
+    async def _answer(self, run: Run | None, started: int | NotServed, refusal: Callable[[NotServed], M]) -> M:
+        answer = started if run is None or isinstance(started, NotServed) else await run.tickets.wait(started)
         if run is not None and not run.proven:
-            # Somebody else may have the group by now.
+            # Another coordinator may own the group by now.
             answer = NotServed(E.NOT_COORDINATOR)
         if isinstance(answer, NotServed):
-            self._parts.figures.refused[str(answer)] += 1
+            self._deps.counters.refused[str(answer)] += 1
             return refusal(answer)
         return cast(M, answer)

@@ -1,10 +1,10 @@
-"""What the coordinator reads from its environment."""
+"""Settings of the coordinator."""
 
 from dataclasses import dataclass
 
-from kafscale.service.groups import GroupSettings
-from kafscale.service.network import LeaseSettings
-from kafscale.service.settings import GIB, KIB, MIB, integer, setting, size, within
+from kafscale.config.group_limits import GroupSettings
+from kafscale.config.network import LeaseSettings
+from kafscale.config.settings import GIB, KIB, MIB, integer, setting, size, within
 from services.coordinator.limits import GroupLimits
 
 _MINUTE_MS = 60_000

@@ -1,9 +1,10 @@
-"""A shard that this run has: its groups, and for each of them what is stored in the order of its operations.
+"""A shard that this run owns: its groups, and a queue of pending writes for each of them.
 
-A group's requests are answered when what they and all before them have changed is stored; heartbeats at once, since a
-slow store must not end sessions, but never with what is not stored yet. A write that was refused, or
-is too large for the metadata store, ends the group here, and it is loaded anew; a write whose outcome stays unknown
-ends the shard, since only another claim makes sure that it can land no more.
+A group's writes are stored in the order of its operations. A request is answered once its own changes and all earlier
+ones are stored. Heartbeats are answered at once, so that a slow store ends no sessions, but never from state that is
+not stored yet. If a write is refused, or too large for the metadata store, the group is unloaded and loaded again. If
+the outcome of a write stays unknown, the shard is dropped, because only another claim guarantees that the write can no
+longer take effect.
 """
 
 from collections import deque
@@ -32,8 +33,8 @@ from kafscale.metadata.outage import STORE_FAILURES
 from kafscale.v1.coordinator_pb2 import GroupError as E
 from kafscale.v1.coordinator_pb2 import HeartbeatResult, MemberHeartbeat
 from services.coordinator.claims import Claim
+from services.coordinator.counters import CoordinatorCounters
 from services.coordinator.effects import Effects, Now, Reply, Timer
-from services.coordinator.figures import CoordinatorFigures
 from services.coordinator.groups import Groups
 from services.coordinator.pacing import Pacing
 from services.coordinator.table import State
@@ -44,20 +45,20 @@ from services.coordinator.writes import Entry, in_order, together, transactions,
 log = structlog.get_logger()
 
 _FINAL = (E.UNKNOWN_MEMBER_ID, E.FENCED_INSTANCE_ID, E.ILLEGAL_GENERATION)
-"""Answers with which a member gives up its place."""
+"""Errors on which a member gives up its membership."""
 _NO_TICKET = 0
 
 
 class _Refused(KafscaleError):
-    """The group's header is not what it was."""
+    """The group's header was changed by another writer."""
 
 
 class _Lost(KafscaleError):
-    """The shard was claimed by another run, or by this one anew."""
+    """The shard was claimed by another run, or claimed again by this one."""
 
 
 class Shard:
-    """``failed`` is told once when the shard cannot go on."""
+    """The groups of one shard. ``failed`` is called once, when the shard cannot be served any longer."""
 
     def __init__(
         self,
@@ -72,12 +73,12 @@ class Shard:
         timers: Timers,
         tickets: Tickets,
         now: Callable[[], Now],
-        figures: CoordinatorFigures,
+        counters: CoordinatorCounters,
         failed: Callable[["Shard", Exception], None],
     ) -> None:
         self.claimed = claimed
         self.groups = groups
-        self.giving = False
+        self.releasing = False
         self.closed = False
         self.damaged: set[str] = set()
         self._key = paths.group_shard_key(namespace, claimed.shard)
@@ -89,7 +90,7 @@ class Shard:
         self._timers = timers
         self._tickets = tickets
         self._now = now
-        self._figures = figures
+        self._counters = counters
         self._failed = failed
         self._headers: dict[str, int] = {}  # mod revisions
         self._queues: dict[str, deque[Entry]] = {}
@@ -97,7 +98,7 @@ class Shard:
         self._idle = trio.Event()
 
     async def load(self, snapshot: Snapshot) -> None:
-        """All groups, from a snapshot that was read after the claim."""
+        """Load all groups from a snapshot that was read after the claim."""
         for group_id, items in groupby(snapshot.items, lambda item: paths.parse_group_key(self._namespace, item.key)):
             if self.closed:
                 return
@@ -106,31 +107,31 @@ class Shard:
                 await trio.lowlevel.checkpoint()
 
     def check(self, group_id: str) -> None:
-        """Raises NotServed for a group that cannot be asked now."""
+        """Raise NotServed if the group cannot be served now."""
         if group_id in self._loading:
             raise NotServed(E.COORDINATOR_LOAD_IN_PROGRESS)
         if group_id in self.damaged:
-            # Clients try again and keep their positions; any final error would let them begin anew without offsets.
+            # Retriable, so that clients keep their positions. A final error would make them restart without offsets.
             raise NotServed(E.COORDINATOR_NOT_AVAILABLE)
 
     @property
     def loading(self) -> bool:
-        """Whether a group is being loaded anew."""
+        """Whether a group is being loaded again."""
         return bool(self._loading)
 
     def storing(self, group_id: str) -> bool:
         return group_id in self._queues
 
     def delayed_bytes(self, group_id: str) -> int:
-        """What waits to be stored because the group writes too much; 0 of one that does not."""
+        """Return the size of the group's pending writes if it is throttled, else 0."""
         if not self._pacing.wait(group_id, trio.current_time()):
             return 0
         return sum(entry.weight for entry in self._queues.get(group_id, ()))
 
     def perform(self, group_id: str, effects: Effects) -> None:
-        """Do an operation's effects, behind those of the group's operations before it."""
+        """Apply an operation's effects, after those of the group's earlier operations."""
         self._timers.set(self, group_id, effects.timers)
-        self._figures.generations += effects.generations
+        self._counters.generations += effects.generations
         queue = self._queues.get(group_id)
         if queue is None:
             if not (effects.writes or effects.sweep):
@@ -140,13 +141,13 @@ class Shard:
             queue = self._queues[group_id] = deque()
             self._nursery.start_soon(self._store, group_id, queue)
         entry = Entry.of(effects, paths.GroupKeys(self._namespace, group_id).header)
-        self._figures.queued_bytes += entry.weight
+        self._counters.queued_bytes += entry.weight
         queue.append(entry)
 
     def beat(self, beat: MemberHeartbeat) -> HeartbeatResult:
-        """What a heartbeat is answered. Raises NotServed where that is final and may rest on what is not stored yet.
+        """Return the answer to a heartbeat. Raises NotServed if it is final and may depend on a pending write.
 
-        Commits that are being stored change nothing about members: a busy group's lost member is told at once.
+        Pending commits do not change members, so they do not delay the answer to a removed member.
         """
         effects = self.groups.heartbeat(beat, _NO_TICKET, self._now())
         self._timers.set(self, beat.group, effects.timers)
@@ -160,7 +161,7 @@ class Shard:
         return self.groups[group_id].deadlines.get(timer) if group_id in self.groups else None
 
     def expire(self, group_id: str, timer: Timer) -> None:
-        self._figures.expired_timers += 1
+        self._counters.expired_timers += 1
         self.perform(group_id, self.groups.expire(group_id, timer, self._now()))
 
     def expire_offsets(self, group_id: str, gone: AbstractSet[bytes]) -> None:
@@ -168,12 +169,12 @@ class Shard:
             self.perform(group_id, self.groups.expire_offsets(group_id, self._now(), gone=gone))
 
     async def quiet(self) -> None:
-        """Wait until nothing is to be stored any more."""
+        """Wait until there are no pending writes."""
         while self._queues and not self.closed:
             await self._idle.wait()
 
     def close(self, why: NotServed) -> None:
-        """Nothing of it is stored or answered any more; what waits is answered with ``why``."""
+        """Stop storing and answering. Waiting requests are answered with ``why``."""
         if self.closed:
             return
         self.closed = True
@@ -189,20 +190,20 @@ class Shard:
         try:
             effects = self.groups.load(group_id, [(i.key, i.value) for i in stored], revision, self._now())
         except CorruptData as error:
-            log.error("a group is damaged: its requests are refused", group=group_id, reason=str(error))
+            log.error("group metadata damaged, refusing requests", group=group_id, reason=str(error))
             self.damaged.add(group_id)
             return
         self._headers[group_id] = next((item.mod_revision for item in stored if item.key == header), 0)
         self.perform(group_id, effects)
 
     async def _store(self, group_id: str, queue: deque[Entry]) -> None:
-        """Store what is queued until nothing is left."""
+        """Store the group's queue until it is empty."""
         sweep: list[str] = []
         try:
             while queue and not self.closed:
                 wait = self._pacing.wait(group_id, trio.current_time())
-                if wait and not self.giving:
-                    self._figures.delayed_writes += 1
+                if wait and not self.releasing:
+                    self._counters.delayed_writes += 1
                     await trio.sleep(wait)
                     continue
                 batch = together(queue)
@@ -213,7 +214,7 @@ class Shard:
                         return
                     for entry in batch:
                         queue.popleft()
-                        self._figures.queued_bytes -= entry.weight
+                        self._counters.queued_bytes -= entry.weight
                         self._answer(entry.replies)
                         sweep += entry.sweep
                     if not queue:
@@ -221,8 +222,8 @@ class Shard:
                             await self._write(group_id, part)
                         sweep = []
         except (_Refused, TooLarge) as error:
-            log.error("a group is loaded anew", group=group_id, reason=str(error))
-            await self._load_anew(group_id)
+            log.error("reloading group", group=group_id, reason=str(error))
+            await self._reload(group_id)
         except (_Lost, *STORE_FAILURES) as error:
             self._failed(self, error)
         else:
@@ -232,10 +233,14 @@ class Shard:
         if not self.closed:
             del self._queues[group_id]
             self._forget_dead(group_id)
-            self._tell_idle()
+            self._notify_idle()
 
     async def _write(self, group_id: str, operations: list[Put | Delete]) -> None:
-        """One transaction. Raises _Refused, _Lost, TooLarge: nothing was done; Unavailable, Refused: not known."""
+        """Write one transaction.
+
+        Nothing was written if this raises _Refused, _Lost or TooLarge. The outcome is unknown after Unavailable and
+        Refused.
+        """
         if self.closed:
             return
         header = paths.GroupKeys(self._namespace, group_id).header
@@ -253,19 +258,19 @@ class Shard:
             outcome = "refused"
             raise
         finally:
-            self._figures.writes[outcome] += 1
-            self._figures.write_seconds.observe(trio.current_time() - began)
+            self._counters.writes[outcome] += 1
+            self._counters.write_seconds.observe(trio.current_time() - began)
         if not result.succeeded:
             [shard] = result.reads
             if shard is None or shard.mod_revision != self.claimed.revision:
-                raise _Lost(f"shard {self.claimed.shard} was claimed anew")
-            raise _Refused("its header was changed by somebody else")
+                raise _Lost(f"shard {self.claimed.shard} was claimed again")
+            raise _Refused("the group's header was changed by another coordinator")
         self._pacing.wrote(group_id, written_bytes(operations), trio.current_time())
         for operation in operations:
             if operation.key == header:
                 self._headers[group_id] = result.revision if isinstance(operation, Put) else 0
 
-    async def _load_anew(self, group_id: str) -> None:
+    async def _reload(self, group_id: str) -> None:
         if self.closed:
             return
         why = NotServed(E.COORDINATOR_LOAD_IN_PROGRESS)
@@ -282,20 +287,20 @@ class Shard:
         if not self.closed:
             self._headers.pop(group_id, None)
             self._load(group_id, snapshot.items, snapshot.revision)
-            self._tell_idle()
+            self._notify_idle()
 
     def _drop_queue(self, group_id: str, why: NotServed) -> None:
         for entry in self._queues.pop(group_id):
-            self._figures.queued_bytes -= entry.weight
+            self._counters.queued_bytes -= entry.weight
             self._fail(entry.replies, why)
-        self._tell_idle()
+        self._notify_idle()
 
     def _forget_dead(self, group_id: str) -> None:
         if group_id in self.groups and self.groups[group_id].state is State.DEAD:
             self.groups.forget(group_id)
             self._headers.pop(group_id, None)
 
-    def _tell_idle(self) -> None:
+    def _notify_idle(self) -> None:
         self._idle.set()
         self._idle = trio.Event()
 

@@ -1,4 +1,4 @@
-"""A group as it is persisted: the records of a new header, and the group that records stand for."""
+"""The persisted form of a group: writing it as records, and reading it back."""
 
 from collections.abc import Iterable
 from typing import TypeVar
@@ -15,13 +15,13 @@ from services.coordinator.table import State
 from services.coordinator.turn import Turn
 
 CHUNK_BYTES = 512 * 1024
-"""Of assignments: two fit one request of etcd."""
+"""The maximum size of a chunk of assignments. Two chunks fit into one etcd request."""
 _FORMAT = 1
 _M = TypeVar("_M", values.Group, values.GroupMember, values.GroupAssignmentsChunk, values.GroupOffset)
 
 
 def write_header(turn: Turn) -> None:
-    """Make the group as it is now the current one: values that are new first, then the header that refers to them."""
+    """Persist the group's current state: first new member values, then the header that refers to them."""
     group, effects = turn.group, turn.effects
     for member in group.members.values():
         if not member.version:
@@ -45,7 +45,7 @@ def write_header(turn: Turn) -> None:
 
 
 def stage_assignments(turn: Turn) -> None:
-    """Write what the members are assigned; the next header makes it current."""
+    """Write the members' assignments. They become current with the next header."""
     group = turn.group
     data = values.GroupAssignments(assignments=[m.assignment for m in group.members.values()]).SerializeToString()
     parts = [data[start : start + CHUNK_BYTES] for start in range(0, len(data), CHUNK_BYTES)]
@@ -55,21 +55,21 @@ def stage_assignments(turn: Turn) -> None:
         turn.effects.stage.append(Record(key, values.GroupAssignmentsChunk(format=_FORMAT, part=part)))
 
 
-def disuse_assignments(group: Group) -> None:
-    """A generation begins without an assignment."""
+def discard_assignments(group: Group) -> None:
+    """Remove the assignments, because a generation begins without any."""
     version, chunks = group.assignments_version, group.assignments_chunks
     group.unused += [group.keys.assignments(version, chunk) for chunk in range(chunks)]
     group.assignments_version, group.assignments_chunks = "", 0
 
 
-def bury(turn: Turn) -> None:
-    """Delete all that is kept of a group: its offsets while it still has its header, so that none stays without one."""
+def delete_stored(turn: Turn) -> None:
+    """Delete everything stored for a group. Offsets go first, so that none remains without a header."""
     group, effects = turn.group, turn.effects
     effects.stage += [Record(group.keys.offset(*partition), None) for partition in group.offsets]
     group.offsets.clear()
     if group.has_header:
         effects.commit.append(Record(group.keys.header, None))
-    disuse_assignments(group)
+    discard_assignments(group)
     effects.sweep += group.unused
     group.unused.clear()
 
@@ -88,9 +88,10 @@ def offset_record(keys: GroupKeys, partition: tuple[str, int], offset: Offset) -
 
 
 def read_group(keys: GroupKeys, items: Iterable[tuple[str, bytes]], revision: int) -> tuple[Group | None, list[str]]:
-    """The group that all keys below its prefix stand for, as read at ``revision``; and those that nothing refers to.
+    """Read a group from all keys below its prefix, read at ``revision``. Returns it and the keys nothing refers to.
 
-    None without a header. Raises CorruptData where something that the header refers to is missing or damaged.
+    The group is None if there is no header. Raises CorruptData if anything that the header refers to is missing or
+    damaged.
     """
     stored = dict(items)
     raw_header = stored.pop(keys.header, None)
@@ -134,7 +135,7 @@ def _take_assignments(header: values.Group, keys: GroupKeys, stored: dict[str, b
     try:
         found = list(values.GroupAssignments.FromString(b"".join(parts)).assignments)
     except DecodeError as error:
-        raise CorruptData(f"{keys.header}: its assignments are damaged") from error
+        raise CorruptData(f"{keys.header}: the assignments cannot be decoded") from error
     if len(found) != len(header.members):
         raise CorruptData(f"{keys.header}: {len(found)} assignments for {len(header.members)} members")
     return found
@@ -144,7 +145,7 @@ def _take(stored: dict[str, bytes], key: str) -> bytes:
     try:
         return stored.pop(key)
     except KeyError:
-        raise CorruptData(f"{key} is missing, the group's header refers to it") from None
+        raise CorruptData(f"{key} is missing, but the group's header refers to it") from None
 
 
 def _read(kind: type[_M], data: bytes, key: str) -> _M:
@@ -153,5 +154,5 @@ def _read(kind: type[_M], data: bytes, key: str) -> _M:
     except DecodeError as error:
         raise CorruptData(f"{key}: {error}") from error
     if value.format != _FORMAT:
-        raise CorruptData(f"{key} has format {value.format}, known is {_FORMAT}")
+        raise CorruptData(f"{key} has format {value.format}, this release reads {_FORMAT}")
     return value

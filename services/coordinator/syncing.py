@@ -1,4 +1,4 @@
-"""SyncGroup, Heartbeat and LeaveGroup: what members ask between two rebalances."""
+"""SyncGroup, Heartbeat and LeaveGroup, the requests of members between rebalances."""
 
 from kafscale.v1.coordinator_pb2 import GroupError as E
 from kafscale.v1.coordinator_pb2 import (
@@ -33,11 +33,11 @@ def sync(turn: Turn, request: SyncGroupRequest, ticket: int) -> None:
     if turn.answer_to(Ask.SYNC).act is Act.ASSIGNMENT:
         turn.reply(ticket, _assigned(group, member))
         return
-    # The same member asking twice has given up on the first request.
+    # A member that sends a second request has given up on the first one.
     turn.end_waits(member.member_id, E.REBALANCE_IN_PROGRESS)
     group.syncing[member.member_id] = ticket
     if member.member_id == group.leader:
-        _assign(turn, {given.member_id: given.assignment for given in request.assignments})
+        _assign(turn, {each.member_id: each.assignment for each in request.assignments})
 
 
 def _other_protocol(group: Group, request: SyncGroupRequest) -> bool:
@@ -65,7 +65,7 @@ def _assigned(group: Group, member: Member) -> SyncGroupReply:
 
 
 def heartbeat(turn: Turn, beat: MemberHeartbeat, ticket: int) -> None:
-    """Keeps the session; nothing is persisted."""
+    """Extend the member's session. Nothing is persisted."""
     instance_id = beat.instance_id if beat.HasField("instance_id") else None
     error = turn.refusal(Ask.HEARTBEAT, beat.member_id, instance_id, beat.generation)
     answer = turn.answer_to(Ask.HEARTBEAT)
@@ -75,19 +75,19 @@ def heartbeat(turn: Turn, beat: MemberHeartbeat, ticket: int) -> None:
 
 
 def leave(turn: Turn, request: LeaveGroupRequest, ticket: int) -> None:
-    """One rebalance for all that leave. Static members leave by group.instance.id alone where no member id is given."""
+    """Remove members, with one rebalance for all. A static member can be named by its group.instance.id alone."""
     if turn.answer_to(Ask.LEAVE).act is not Act.REMOVE:
         turn.reply(ticket, LeaveGroupReply(error=turn.answer_to(Ask.LEAVE).error))
         return
     before = len(turn.group.members)
     reply = LeaveGroupReply()
-    left = False
+    any_left = False
     for leaving in request.members:
         error = _remove(turn, leaving)
-        left = left or error == E.NONE
+        any_left = any_left or error == E.NONE
         reply.members.append(left_member(leaving, error))
     turn.reply(ticket, reply)
-    if left and turn.group.state is State.PREPARING:
+    if any_left and turn.group.state is State.PREPARING:
         rebalance.complete_when_joined(turn)
     elif len(turn.group.members) < before:
         rebalance.begin(turn, Cause.LEFT)
@@ -105,7 +105,7 @@ def _remove(turn: Turn, leaving: LeavingMember) -> "E.Code":
         return E.NONE
     instance_id = leaving.instance_id if leaving.HasField("instance_id") else None
     member_id = leaving.member_id or group.static.get(instance_id or "", "")
-    error = group.stranger(member_id, instance_id)
+    error = group.membership_error(member_id, instance_id)
     if error == E.NONE:
         turn.drop_member(member_id)
     return error

@@ -1,6 +1,6 @@
-"""The classic group protocol as a table: for each state what each request is answered, and every way out.
+"""The classic group protocol as tables: the answer to each request in each state, and all state transitions.
 
-The machine looks its answers and transitions up here, and docs/reference/groups.md is drawn from it.
+The state machine uses these tables, and docs/reference/groups.md is generated from them.
 """
 
 from collections.abc import Mapping
@@ -11,7 +11,7 @@ from kafscale.v1.coordinator_pb2 import GroupError as E
 
 
 class State(Enum):
-    """Values are Kafka's names."""
+    """The states of a group, with Kafka's names as values."""
 
     EMPTY = "Empty"
     PREPARING = "PreparingRebalance"
@@ -21,16 +21,16 @@ class State(Enum):
 
 
 STATES: Mapping[State, str] = {
-    State.EMPTY: "No members; there while it has offsets, or until the next check when it has none.",
-    State.PREPARING: "Members join; each JoinGroup waits until all have, or until the rebalance timeout.",
-    State.COMPLETING: "The generation is made; members wait for the leader's assignment.",
-    State.STABLE: "Every member has, or can fetch, its assignment.",
-    State.DEAD: "Deleted, or given to another coordinator; nothing leads back.",
+    State.EMPTY: "The group has no members. Once it has no offsets, the next check for expired offsets deletes it.",
+    State.PREPARING: "Members join. Each JoinGroup waits until all members have joined, or for the rebalance timeout.",
+    State.COMPLETING: "A new generation exists. Members wait for the leader's assignment.",
+    State.STABLE: "Every member has its assignment or can fetch it.",
+    State.DEAD: "The group was deleted or moved to another coordinator. It does not leave this state.",
 }
 
 
 class Ask(Enum):
-    """Requests, as far as they are answered differently; values are their names in documents."""
+    """The kinds of requests that the tables distinguish. Values are their names in documents."""
 
     JOIN_NEW = "JoinGroup of a new member"
     JOIN_STATIC = "JoinGroup of a known group.instance.id without member id"
@@ -47,58 +47,66 @@ class Ask(Enum):
 
 
 class Act(Enum):
-    """What is done; values say it in documents."""
+    """What a request does. Values are the explanations in documents."""
 
-    REFUSE = "refused"
-    ADD = "added, waits for the others (from v4 on it is first given its id: MEMBER_ID_REQUIRED)"
-    AWAIT = "waits for the others"
+    REFUSE = "The request is refused."
+    ADD = (
+        "The member is added and waits for the others. From version 4 on, it first receives its id with "
+        "MEMBER_ID_REQUIRED."
+    )
+    AWAIT = "The member waits for the others."
     REPLACE = (
-        "takes the old member's place and assignment, without a rebalance where the chosen protocol and the "
-        "subscription stay; the old member is fenced"
+        "The member takes the old member's place and assignment, and the old member is fenced. There is no rebalance "
+        "if the chosen protocol and the subscription stay the same."
     )
-    REPLACE_AND_AWAIT = "takes the old member's place, waits for the others; the old member is fenced"
-    UNLESS_CHANGED = "told the present generation again; with other protocols than before: waits for a rebalance"
-    UNLESS_LEADER = "told the present generation again; the leader, or with other protocols: waits for a rebalance"
-    AWAIT_ASSIGNMENT = "waits for the leader's assignment; the leader's is stored and given to all"
-    ASSIGNMENT = "the member's assignment"
-    ALIVE = "the session goes on"
-    REMOVE = "each member named is removed"
-    STORE = "stored"
-    READ = "what is committed"
-    NOTHING = "offset -1 for each partition"
-    DELETE_ALL = "deleted"
+    REPLACE_AND_AWAIT = "The member takes the old member's place and waits for the others. The old member is fenced."
+    UNLESS_CHANGED = "The response is the current generation. If the member's protocols changed, it starts a rebalance."
+    UNLESS_LEADER = (
+        "The response is the current generation. If the member is the leader or its protocols changed, it starts a "
+        "rebalance."
+    )
+    AWAIT_ASSIGNMENT = (
+        "The member waits for the leader's assignment. The leader's request stores it and answers all that wait."
+    )
+    ASSIGNMENT = "The response is the member's assignment."
+    ALIVE = "The member's session timeout starts again."
+    REMOVE = "The members named in the request are removed."
+    STORE = "The offsets are stored."
+    READ = "The response contains the committed offsets."
+    NOTHING = "The response contains offset -1 for each partition."
+    DELETE_ALL = "The offsets are deleted."
     DELETE_UNSUBSCRIBED = (
-        "deleted for topics that nobody subscribes to, else GROUP_SUBSCRIBED_TO_TOPIC; other protocol types than "
-        "consumer: NON_EMPTY_GROUP"
+        "The offsets of topics that no member subscribes to are deleted. The other topics get "
+        "GROUP_SUBSCRIBED_TO_TOPIC. A group whose protocol type is not consumer gets NON_EMPTY_GROUP."
     )
-    DESCRIBED = "described"
-    BURY = "deleted with all its offsets"
+    DESCRIBED = "The response describes the group."
+    DELETE_GROUP = "The group is deleted with all its offsets."
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """``error`` is answered once member id, group.instance.id and generation were found to be right."""
+    """The answer to a request. ``error`` applies once member id, group.instance.id and generation are valid."""
 
     act: Act
     error: "E.Code" = E.NONE
 
 
 class Cause(Enum):
-    """Why a group leaves a state; values say it in documents."""
+    """Why a group leaves a state. Values are the explanations in documents."""
 
     NEW_MEMBER = "a member joins"
-    REJOINED = "a member joins again with other protocols, or the leader does"
-    REPLACED = "a static member comes back and the generation cannot stay"
+    REJOINED = "the leader joins again, or another member does with different protocols"
+    REPLACED = "a static member returns and the generation cannot be kept"
     LEFT = "a member leaves"
     SESSION_OVER = "a member's session times out"
     SYNC_OVER = "members have not sent SyncGroup within the rebalance timeout"
-    TOO_MANY = "more members were loaded than group.max.size allows"
-    JOINED = "all have joined, or some have and the time is over"
+    TOO_MANY = "the group was loaded with more members than group.max.size allows"
+    JOINED = "all members have joined, or the waiting time is over and some have"
     NONE_LEFT = "no member is left"
-    ASSIGNED = "the leader's assignment comes"
+    ASSIGNED = "the leader sends its assignment"
     DELETED = "DeleteGroups"
-    EXPIRED = "it has no offsets, or the last one expired"
-    UNLOADED = "another coordinator has the group"
+    EXPIRED = "the group has no offsets, or the last one expired"
+    UNLOADED = "the group is unloaded, for example because it moves to another coordinator"
 
 
 def _refuse(error: "E.Code") -> Answer:
@@ -128,7 +136,7 @@ ANSWERS: Mapping[State, Mapping[Ask, Answer]] = {
         Ask.COMMIT: _refuse(E.UNKNOWN_MEMBER_ID),
         Ask.COMMIT_SIMPLE: Answer(Act.STORE),
         Ask.DELETE_OFFSETS: Answer(Act.DELETE_ALL),
-        Ask.DELETE: Answer(Act.BURY),
+        Ask.DELETE: Answer(Act.DELETE_GROUP),
     },
     State.PREPARING: {
         **_WITH_MEMBERS,
@@ -177,7 +185,7 @@ NO_GROUP: Mapping[Ask, Answer] = {
     Ask.DESCRIBE: Answer(Act.DESCRIBED, E.GROUP_ID_NOT_FOUND),
     Ask.DELETE: _refuse(E.GROUP_ID_NOT_FOUND),
 }
-"""What is answered where there is no group of the name."""
+"""The answers for a group that does not exist."""
 
 _REBALANCE = dict.fromkeys(
     (

@@ -1,4 +1,4 @@
-"""Requests that wait for their answer: one entry of a dict each, no thread and no object besides their task."""
+"""Requests that wait for their answer. Each takes one entry of a dict, and no thread or object besides its task."""
 
 from collections.abc import Callable
 from itertools import count
@@ -11,7 +11,7 @@ from kafscale.v1.coordinator_pb2 import GroupError as E
 
 
 class NotServed(KafscaleError):
-    """This coordinator cannot answer for the group now; ``owner``: the run that may, where that is known."""
+    """This coordinator cannot serve the group now. ``owner`` is the run that may be able to, if known."""
 
     def __init__(self, code: "E.Code", owner: str = "") -> None:
         super().__init__(E.Code.Name(code))
@@ -20,11 +20,14 @@ class NotServed(KafscaleError):
 
 
 class Tickets:
-    """A ticket is open until its request has taken the answer or is gone; answers to others are dropped."""
+    """Waiting requests by ticket. A ticket is open until its request has its answer or is cancelled.
+
+    Answers to closed tickets are dropped.
+    """
 
     def __init__(self) -> None:
         self._numbers = count(1)
-        # What each has got: nothing, its task that waits, or its answer.
+        # The state of each ticket: None, its waiting task, or its answer.
         self._open: dict[int, trio.lowlevel.Task | Message | NotServed | None] = {}
 
     def __len__(self) -> int:
@@ -39,7 +42,7 @@ class Tickets:
         self._open.pop(ticket, None)
 
     def settle(self, ticket: int, answer: Message | NotServed) -> None:
-        """The first answer counts."""
+        """Answer a ticket. Only the first answer counts."""
         if ticket not in self._open:
             return
         found = self._open[ticket]
@@ -49,12 +52,12 @@ class Tickets:
                 trio.lowlevel.reschedule(found)
 
     async def wait(self, ticket: int) -> Message | NotServed:
-        """The answer; the ticket is closed then."""
+        """Wait for the answer, return it and close the ticket."""
         try:
             if self._open[ticket] is None:
 
                 def abort(_: Callable[[], object]) -> trio.lowlevel.Abort:
-                    # The task wakes by this; an answer in the same turn of the event loop must not wake it again.
+                    # Cancellation wakes the task. An answer in the same event loop turn must not wake it again.
                     self.close(ticket)
                     return trio.lowlevel.Abort.SUCCEEDED
 

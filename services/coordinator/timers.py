@@ -1,7 +1,7 @@
-"""When sessions and rebalances are over: one heap for all groups of a process.
+"""The timers of sessions and rebalances, in one heap for all groups of a process.
 
-A timer that is moved to a later time, as a session's is by every heartbeat, stays in the heap where it is: what it
-really waits for is looked up when it comes up.
+A timer that is moved to a later time, as every heartbeat does with a session timer, keeps its place in the heap. Its
+current deadline is looked up when its entry becomes due.
 """
 
 import heapq
@@ -13,19 +13,19 @@ import trio
 
 from services.coordinator.effects import Timer
 
-_PAUSE = 0.1  # seconds, until what is due and not allowed is looked at again
+_PAUSE = 0.1  # seconds between checks while timers are due and not allowed to go off
 
 
 def timer_ms() -> int:
-    """Trio's clock in whole milliseconds; one that was slept until has come."""
+    """Return Trio's clock in whole milliseconds. After a sleep until a deadline it is at least that deadline."""
     return int(trio.current_time() * 1000 + 0.001)
 
 
 class Timed(Protocol):
-    """Whose timers they are."""
+    """The owner of timers."""
 
     def deadline(self, group_id: str, timer: Timer) -> int | None:
-        """What the timer is set to now; None: it is not."""
+        """Return the timer's current deadline, or None if it is not set."""
         ...
 
     def expire(self, group_id: str, timer: Timer) -> None: ...
@@ -35,7 +35,7 @@ _Key = tuple[Timed, str, Timer]
 
 
 class Timers:
-    """``allowed`` is asked before anything goes off. `run` must be running."""
+    """All timers of a process. They go off only while ``allowed`` returns True. `run` must be running."""
 
     def __init__(self, allowed: Callable[[], bool]) -> None:
         self._allowed = allowed
@@ -47,22 +47,22 @@ class Timers:
     def __len__(self) -> int:
         return len(self._heap)
 
-    def set(self, whose: Timed, group_id: str, timers: Mapping[Timer, int | None]) -> None:
-        """Take over what an operation has set; one that was cancelled is found to be so when it comes up."""
+    def set(self, owner: Timed, group_id: str, timers: Mapping[Timer, int | None]) -> None:
+        """Schedule the timers that an operation has set. Cancelled ones are detected when they become due."""
         for timer, deadline in timers.items():
             if deadline is not None:
-                key = (whose, group_id, timer)
+                key = (owner, group_id, timer)
                 if self._armed.get(key, deadline + 1) > deadline:
                     self._push(key, deadline)
 
-    def forget(self, whose: Timed) -> None:
-        """Nothing of it goes off any more."""
-        self._heap = [entry for entry in self._heap if entry[2][0] is not whose]
+    def forget(self, owner: Timed) -> None:
+        """Remove all timers of ``owner``."""
+        self._heap = [entry for entry in self._heap if entry[2][0] is not owner]
         heapq.heapify(self._heap)
-        self._armed = {key: deadline for key, deadline in self._armed.items() if key[0] is not whose}
+        self._armed = {key: deadline for key, deadline in self._armed.items() if key[0] is not owner}
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Let timers go off until cancelled."""
         while True:
             with trio.move_on_at(self._heap[0][0] / 1000 if self._heap else math.inf):
                 await self._wake.wait()
@@ -82,14 +82,14 @@ class Timers:
         if self._armed.get(key) != deadline:
             return
         del self._armed[key]
-        whose, group_id, timer = key
-        really = whose.deadline(group_id, timer)
-        if really is None:
+        owner, group_id, timer = key
+        current = owner.deadline(group_id, timer)
+        if current is None:
             return
-        if really > now:
-            self._push(key, really)
+        if current > now:
+            self._push(key, current)
         else:
-            whose.expire(group_id, timer)
+            owner.expire(group_id, timer)
 
     def _push(self, key: _Key, deadline: int) -> None:
         self._numbers += 1

@@ -1,8 +1,9 @@
-"""Whether the topics that offsets are committed for are still there.
+"""Checks that topics still exist when offsets are committed for them.
 
-Gateways translate names into topic ids by a view that may be old. So the coordinator asks the metadata store itself: at
-most once in ``seconds`` for a topic whose offsets have its id already, and again before an offset of another id is
-replaced. So an offset of a deleted topic never replaces one of the topic that has its name now.
+Gateways translate names into topic ids by a view that may be out of date, so the coordinator reads the topics from the
+metadata store. It does so at most once in ``seconds`` for a topic whose id its offsets already have, and always before
+an offset with another topic id is replaced. An offset of a deleted topic therefore never replaces one of the new topic
+of the same name.
 """
 
 from collections.abc import Callable
@@ -22,23 +23,23 @@ _READS_PER_TXN = 128
 
 
 class LiveTopics:
-    """What was seen is kept for the ``_MOST_TOPICS`` topics that were looked up last."""
+    """Looks up topics, and caches the ``_MOST_TOPICS`` live topics that were looked up last."""
 
     def __init__(self, store: MetadataStore, namespace: str, *, seconds: float) -> None:
         self._store = store
         self._namespace = namespace
         self._seconds = seconds
         self._seen: dict[bytes, float] = {}
-        # Of groups with commits that look topics up, or wait for those before them.
+        # Locks of the groups with commits that look topics up, or wait for earlier ones.
         self._looking_up: dict[str, trio.Lock] = {}
 
     async def gone(
         self, request: OffsetCommitRequest, replaced: Callable[[], AbstractSet[Replaced]]
     ) -> AbstractSet[bytes]:
-        """Topic ids of a commit that are not live; ``replaced`` says what it would replace at present.
+        """Return a commit's topic ids that are not live. ``replaced`` returns the offsets it would replace now.
 
-        Commits of one group return in the order in which they came, so a slow look-up does not let a later commit take
-        effect first. Raises Unavailable, Refused.
+        Commits of one group return in the order of their arrival, so that a later commit cannot overtake one with a
+        slow look-up. Raises Unavailable, Refused.
         """
         group = request.group
         if group not in self._looking_up and not self._unknown(request, replaced()):
@@ -46,9 +47,9 @@ class LiveTopics:
         turn = self._looking_up.setdefault(group, trio.Lock())
         try:
             async with turn:
-                looked_at = replaced()
-                gone = await self._look_up(self._unknown(request, looked_at), trio.current_time())
-                if not replaced() <= looked_at:
+                before = replaced()
+                gone = await self._look_up(self._unknown(request, before), trio.current_time())
+                if not replaced() <= before:
                     raise Unavailable(f"group {group} was loaded again while topics were looked up")
                 return gone
         finally:
@@ -56,7 +57,7 @@ class LiveTopics:
                 self._looking_up.pop(group, None)
 
     def _unknown(self, request: OffsetCommitRequest, replaced: AbstractSet[Replaced]) -> dict[bytes, str]:
-        """The names of the topics to look up, by their ids."""
+        """Return the names of the topics to look up, by topic id."""
         names = {each.topic_id: each.topic for each in request.offsets if each.topic_id}
         places = {(each.topic, each.partition) for each in replaced}
         replacing = {each.topic_id for each in request.offsets if (each.topic, each.partition) in places}
@@ -68,22 +69,22 @@ class LiveTopics:
         }
 
     async def _look_up(self, names: dict[bytes, str], now: float) -> set[bytes]:
-        """``now``: when it began; a topic may be deleted while it is looked up."""
+        """Return the ids of ``names`` that are not live. ``now`` is the start: topics may be deleted during it."""
         gone: set[bytes] = set()
         items = list(names.items())
         for first in range(0, len(items), _READS_PER_TXN):
-            some = items[first : first + _READS_PER_TXN]
-            reads = [Get(paths.topic_key(self._namespace, name)) for _, name in some]
+            chunk = items[first : first + _READS_PER_TXN]
+            reads = [Get(paths.topic_key(self._namespace, name)) for _, name in chunk]
             result = await self._store.txn((), reads)
-            for (topic_id, _), item in zip(some, result.reads, strict=True):
+            for (topic_id, _), item in zip(chunk, result.reads, strict=True):
                 if _is_live(item, topic_id):
-                    self._note(topic_id, now)
+                    self._remember(topic_id, now)
                 else:
                     self._seen.pop(topic_id, None)
                     gone.add(topic_id)
         return gone
 
-    def _note(self, topic_id: bytes, now: float) -> None:
+    def _remember(self, topic_id: bytes, now: float) -> None:
         self._seen.pop(topic_id, None)
         self._seen[topic_id] = now
         if len(self._seen) > _MOST_TOPICS:
@@ -96,6 +97,6 @@ def _is_live(item: KeyValue | None, topic_id: bytes) -> bool:
     try:
         topic = TopicInfo.read(item)
     except CorruptData:
-        # Whoever uses the topic says so; the offset is worth keeping until then.
+        # Users of the topic report the damage. Keep the offset.
         return True
     return topic.live and topic.id == topic_id

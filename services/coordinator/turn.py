@@ -1,4 +1,4 @@
-"""One operation on one group: the group, the moment, what is to be done, and the steps that most operations share."""
+"""The context of one operation on one group, and the steps that operations share."""
 
 from dataclasses import dataclass
 
@@ -21,17 +21,17 @@ class Turn:
     effects: Effects
 
     def answer_to(self, ask: Ask) -> Answer:
-        """What the table says."""
+        """Return the table's answer to this request in the group's state."""
         return ANSWERS[self.group.state][ask]
 
     def refusal(self, ask: Ask, member_id: str, instance_id: str | None, generation: int) -> "E.Code":
-        """Why a member's request is answered with an error; NONE when it is not."""
+        """Return the error with which a member's request is answered, or NONE."""
         answer = self.answer_to(ask)
         if self.group.state is State.DEAD:
             return answer.error
-        stranger = self.group.stranger(member_id, instance_id)
-        if stranger != E.NONE:
-            return stranger
+        error = self.group.membership_error(member_id, instance_id)
+        if error != E.NONE:
+            return error
         return E.ILLEGAL_GENERATION if generation != self.group.generation else answer.error
 
     def reply(self, ticket: int, message: Message) -> None:
@@ -48,25 +48,25 @@ class Turn:
             self.effects.timers[timer] = None
 
     def keep_session(self, member: Member) -> None:
-        """A member has shown that it is alive."""
+        """Restart a member's session timeout."""
         self.set_timer(Timer(TimerKind.SESSION, member.member_id), member.session_timeout_ms)
 
     def drop_pending(self, member_id: str) -> None:
-        """Forget an id that was given."""
+        """Remove an assigned id that no member has used yet."""
         self.group.forget_id(member_id)
         self.cancel_timer(Timer(TimerKind.SESSION, member_id))
 
     def drop_member(self, member_id: str, error: "E.Code" = E.UNKNOWN_MEMBER_ID) -> None:
-        """Forget a member; what it waits for is answered."""
+        """Remove a member and answer its waiting requests with ``error``."""
         self.end_waits(member_id, error)
         self.cancel_timer(Timer(TimerKind.SESSION, member_id))
         self.group.remove(member_id)
 
     def end_waits(self, member_id: str, error: "E.Code") -> None:
-        """Answer what a member waits for with an error."""
+        """Answer a member's waiting requests with ``error``."""
         join = self.group.joining.pop(member_id, None)
         if join is not None:
-            # A member that is told so begins anew, without its id.
+            # After UNKNOWN_MEMBER_ID a client joins again without an id.
             known = "" if error == E.UNKNOWN_MEMBER_ID else member_id
             self.reply(join, JoinGroupReply(error=error, generation=-1, member_id=known))
         sync = self.group.syncing.pop(member_id, None)
@@ -74,7 +74,7 @@ class Turn:
             self.reply(sync, SyncGroupReply(error=error))
 
     def die(self, cause: Cause, error: "E.Code") -> None:
-        """To Dead: everything that waits is answered, no timer is left."""
+        """Change to Dead: answer all waiting requests with ``error`` and cancel all timers."""
         for member_id in [*self.group.joining, *self.group.syncing]:
             self.end_waits(member_id, error)
         for timer in list(self.group.deadlines):

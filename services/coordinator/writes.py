@@ -1,4 +1,4 @@
-"""What one group has to store, in order: operations that wait, and how several of them share transactions."""
+"""The pending writes of one group, in order, and how they are combined into transactions."""
 
 from collections import deque
 from collections.abc import Iterable, Iterator
@@ -8,17 +8,17 @@ from itertools import islice
 from kafscale.metadata.interface import MAX_OPERATIONS, MAX_REQUEST_BYTES, Delete, Put
 from services.coordinator.effects import Effects, Record, Reply
 
-# Of a transaction's bytes, what its compares and the framing of its operations may take.
+# Reserved in a transaction for its compares and the framing of its operations.
 _OVERHEAD_BYTES = 200_000
 _FRAME_BYTES = 32
-_ENTRY_BYTES = 1_000  # what an operation takes that has nothing to store
+_ENTRY_BYTES = 1_000  # the weight of an operation without writes
 
 Write = Put | Delete
 
 
 @dataclass(slots=True)
 class Entry:
-    """One operation's effects. ``alone``: it writes a header, before which nothing of later ones may be written."""
+    """One operation's effects. ``alone``: it writes a header, and later operations must not be written before it."""
 
     stage: list[Write]
     commit: list[Write]
@@ -38,13 +38,13 @@ class Entry:
 
 
 def together(queue: deque[Entry]) -> list[Entry]:
-    """The first operation, and those behind it whose offsets fit into the same transaction."""
+    """Return the first operation and the following ones whose offsets fit into the same transaction."""
     first = queue[0]
     found, sizes = [first], {write.key: _size(write) for write in first.commit}
     size = sum(sizes.values())
     for entry in islice(queue, 1, None):
         for write in entry.commit:
-            # Of writes to one key the last one is stored.
+            # Only the last write to each key is stored.
             size += _size(write) - sizes.get(write.key, 0)
             sizes[write.key] = _size(write)
         if entry.alone or len(sizes) > MAX_OPERATIONS or size > MAX_REQUEST_BYTES - _OVERHEAD_BYTES:
@@ -54,7 +54,7 @@ def together(queue: deque[Entry]) -> list[Entry]:
 
 
 def in_order(batch: list[Entry]) -> Iterator[list[Write]]:
-    """The transactions that store a batch: one, where it fits; else what is staged before what refers to it."""
+    """Yield the transactions that store a batch: one if it fits, else staged values before what refers to them."""
     stage = [write for entry in batch for write in entry.stage]
     commit = [write for entry in batch for write in entry.commit]
     whole = list(transactions([*stage, *commit]))
@@ -62,7 +62,7 @@ def in_order(batch: list[Entry]) -> Iterator[list[Write]]:
 
 
 def transactions(writes: Iterable[Write]) -> Iterator[list[Write]]:
-    """In order, as many in each as the metadata store takes; of writes to one key the last one counts."""
+    """Split writes, in order, into transactions of the largest size allowed. Only the last write to each key counts."""
     last = {write.key: write for write in writes}
     part: list[Write] = []
     size = 0

@@ -1,16 +1,18 @@
-"""``python -m services.gateway``: a gateway in a process of its own."""
+"""``python -m services.gateway`` runs a gateway in its own process."""
 
 import sys
 
 import trio
 
+from kafscale.config.calls import RpcSettings
+from kafscale.config.network import LeaseSettings
+from kafscale.config.stores import NamespaceSettings
 from kafscale.metadata.members import Members
 from kafscale.metadata.ownership import OwnershipMap
 from kafscale.metadata.topics import TopicCatalog
-from kafscale.rpc.admin import bind_admin
-from kafscale.rpc.peer_health import PeerHealth
-from kafscale.rpc.typed import GrpcCoordinator, GrpcStorage
-from kafscale.service.cluster import (
+from kafscale.process.logging import LogSettings
+from kafscale.process.process import Loaded, run_process
+from kafscale.process.startup import (
     EVERY_SERVICE,
     Endpoint,
     check_shared,
@@ -20,22 +22,20 @@ from kafscale.service.cluster import (
     running,
     start_in_time,
 )
-from kafscale.service.logging import LogSettings
-from kafscale.service.network import LeaseSettings
-from kafscale.service.process import Loaded, run_process
-from kafscale.service.rpc import RpcSettings
-from kafscale.service.stores import NamespaceSettings
+from kafscale.rpc.admin import bind_admin
+from kafscale.rpc.generated import GroupCoordinatorClient, SegmentStorageClient
+from kafscale.rpc.peer_health import PeerHealth
 from services.gateway.admin.cluster import ClusterReport
 from services.gateway.admin.service import AdminService
 from services.gateway.monitoring import show
-from services.gateway.service import Gateway, GatewayParts
+from services.gateway.service import Gateway, GatewayDependencies
 from services.gateway.settings import GatewaySettings
 
 SETTINGS = (GatewaySettings, *EVERY_SERVICE)
 
 
 async def serve(settings: Loaded, stopping: trio.Event) -> None:
-    """What is watched, listeners, registration; when it stops, clients leave first."""
+    """Start the watches, the listeners and the registration, and run until stopped. Clients are drained first."""
     namespace = settings[NamespaceSettings].namespace
     async with (
         open_operations(settings, "gateway", stopping) as operations,
@@ -46,7 +46,7 @@ async def serve(settings: Loaded, stopping: trio.Event) -> None:
         storages, gateways, coordinators, indexers = (
             Members(metadata, namespace, service) for service in ("storage", "gateway", "coordinator", "indexer")
         )
-        parts = GatewayParts(
+        parts = GatewayDependencies(
             settings=settings[GatewaySettings],
             namespace=namespace,
             metadata=metadata,
@@ -55,8 +55,8 @@ async def serve(settings: Loaded, stopping: trio.Event) -> None:
             gateways=gateways,
             coordinators=coordinators,
             ownership=ownership,
-            connect=connector(settings, operations, GrpcStorage),
-            connect_coordinator=connector(settings, operations, GrpcCoordinator),
+            connect=connector(settings, operations, SegmentStorageClient),
+            connect_coordinator=connector(settings, operations, GroupCoordinatorClient),
             lease_ttl_seconds=settings[LeaseSettings].lease_ttl_seconds,
             address=endpoint.address,
             tracer=operations.tracer,
@@ -71,8 +71,8 @@ async def serve(settings: Loaded, stopping: trio.Event) -> None:
             endpoint.serving(admin),
             trio.open_nursery() as nursery,
         ):
-            show(gateway, parts.figures, operations)
-            # Without a proven lease it serves on: it knows whom to ask.
+            show(gateway, parts.counters, operations)
+            # Without a confirmed lease the gateway continues to serve, because it knows the owners.
             operations.watch_lease(lambda: gateway.membership, unready_from=None)
             operations.watch_address(lambda: gateway.membership, gateways)
             await start_in_time(nursery, settings, gateway.run, stopping)

@@ -1,4 +1,4 @@
-"""What a Kafka API is to the gateway, and what its handler gets: the border between ``apis/`` and the rest."""
+"""The interface between the Kafka APIs in ``apis/`` and the rest of the gateway."""
 
 from collections import defaultdict
 from collections.abc import Callable, Coroutine, Iterator
@@ -11,6 +11,7 @@ import trio
 from kio.schema.errors import ErrorCode
 
 from kafscale.clock import wall_clock_ms
+from kafscale.config.listeners import Listener
 from kafscale.errors import Refused
 from kafscale.kafka import codec
 from kafscale.kafka.connection import Request
@@ -19,30 +20,29 @@ from kafscale.metadata.outage import Refusal
 from kafscale.metadata.ownership import OwnershipMap
 from kafscale.metadata.producer_ids import ProducerIds
 from kafscale.metadata.topics import TopicCatalog
-from kafscale.service.listeners import Listener
 from kafscale.tracing import Tracer
 from services.gateway.brokers import Brokers
-from services.gateway.coordinators import Coordinators
+from services.gateway.coordinators.links import Coordinators
+from services.gateway.counters import GatewayCounters, error_codes
 from services.gateway.fetch_sessions import FetchSessions
-from services.gateway.figures import GatewayFigures, error_codes
 from services.gateway.intake import Intake
-from services.gateway.memory import ReplyMemory
+from services.gateway.owners.routing import Router
+from services.gateway.owners.traced import TracedBatches
 from services.gateway.pauses import Pauses
-from services.gateway.routing import Router
+from services.gateway.reply_memory import ReplyMemory
 from services.gateway.settings import GatewaySettings
-from services.gateway.topics import TopicCache
-from services.gateway.traced import TracedBatches
+from services.gateway.topic_cache import TopicCache
 
 Work = Coroutine[Any, Any, None]
 
 
 def _refusals() -> defaultdict[str, Refusal]:
-    return defaultdict(lambda: Refusal("the metadata store refuses what clients ask for"))
+    return defaultdict(lambda: Refusal("metadata store refused a client request"))
 
 
 @dataclass(slots=True)
 class Environment:
-    """The parts of the process that handlers use; one for all connections."""
+    """The components that handlers use, shared by all connections."""
 
     settings: GatewaySettings
     catalog: TopicCatalog
@@ -55,54 +55,54 @@ class Environment:
     listeners: tuple[Listener, ...]
     topics: TopicCache
     producer_ids: ProducerIds
-    # For frames that are read bit by bit. A client that stops in the middle of one must be closed.
+    # For partially received requests. A client that stops in the middle of one must be disconnected.
     request_memory: Intake
     reply_memory: ReplyMemory
     fetch_sessions: FetchSessions
     conversions: trio.CapacityLimiter
     pauses: Pauses
     log_requests: bool = False
-    figures: GatewayFigures = field(default_factory=GatewayFigures)
+    counters: GatewayCounters = field(default_factory=GatewayCounters)
     now_ms: Callable[[], int] = field(default=wall_clock_ms)
     stopping: bool = False
-    # None: nothing is traced.
+    # None if tracing is off.
     tracer: Tracer | None = None
     traced: TracedBatches = field(default_factory=TracedBatches)
     refusals: defaultdict[str, Refusal] = field(default_factory=_refusals)
 
     @contextmanager
-    def asking_the_store(self, api: str) -> Iterator[None]:
-        """Around what an API asks of the metadata store: says what that refuses, and lets it be raised."""
+    def logging_refusals(self, api: str) -> Iterator[None]:
+        """A context for an API's calls to the metadata store. It logs refused requests and reraises the error."""
         refusal = self.refusals[api]
         try:
             yield
         except Refused as error:
-            refusal.tell(error, api=api)
+            refusal.report(error, api=api)
             raise
         refusal.over()
 
 
 class Client(Protocol):
-    """The connection that a request came in by."""
+    """The connection on which a request arrived."""
 
     @property
     def listener(self) -> Listener:
-        """The listener that it came in by."""
+        """The listener that accepted the connection."""
         ...
 
     @property
     def host(self) -> str:
-        """Where it came from, as Kafka writes addresses: a slash before it."""
+        """The client's address in Kafka's notation, with a leading slash."""
         ...
 
     def close(self, reason: str) -> None:
-        """Close it; what is not answered stays so."""
+        """Close the connection without answering pending requests."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One request on its way through a handler."""
+    """One request and what its handler needs to answer it."""
 
     request: Request
     client: Client
@@ -113,25 +113,25 @@ class Call:
         return self.request.api_version
 
     def answer(self, reply: object, *, version: int | None = None) -> None:
-        """`reply` with the body that `kafscale.kafka.codec` makes of ``reply`` for the request's version."""
+        """Encode ``reply`` for ``version``, by default the request's version, count its errors, and send it."""
         self.count_errors(reply)
         self.reply(codec.encode_response(self.request.api_key, self.version if version is None else version, reply))
 
     def count_errors(self, *replies: object) -> None:
-        """Of a reply, or of what it lists."""
+        """Count the error codes in ``replies``, including those of nested items."""
         for reply in replies:
-            self.environment.figures.answered(self.request.api_key, error_codes(reply))
+            self.environment.counters.answered(self.request.api_key, error_codes(reply))
 
     def reply(self, *body: Buffer) -> None:
-        """Answer, once; a call whose connection is gone may be answered like any other."""
+        """Send the response body. To be called once per request, also if the connection has been closed."""
         self.request.slot.reply(body)
 
 
 class Order(Enum):
-    """Which requests of the same connection a request may overlap with; it waits for the answers to the others.
+    """Which earlier requests of its connection a request may overlap with. It waits for the answers to all others.
 
-    Kafka works on one request of a connection at a time. So whatever changes something has to be done before later
-    requests begin. Requests that only read cannot tell whether others do so at the same time.
+    Kafka processes one request of a connection at a time, so a request that changes something must be complete before
+    later ones begin. Requests that only read cannot observe whether others run at the same time.
     """
 
     ALONE = "none"
@@ -141,13 +141,14 @@ class Order(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Api:
-    """One Kafka API in the versions that are implemented in full.
+    """One Kafka API and the versions that are fully implemented.
 
-    ``handle`` decodes the request (CorruptData closes the connection), does what needs no waiting, and gives back the
-    rest as a coroutine, or None when it has answered or an event elsewhere will. ``fail`` answers a
-    request whose handler broke.
-    ``largest``: the bytes that a request may have; None: only the connection's own limit holds.
-    ``changes``: of an API that reads: whether this request would change something if it began now; it is then alone.
+    ``handle`` decodes the request (CorruptData closes the connection) and does the work that need not wait. It returns
+    the rest as a coroutine, or None if the request is answered or will be answered by a later event. ``fail`` answers a
+    request whose handler raised an exception.
+    ``largest`` returns the maximum size of a request in bytes, or None if only the connection's limit applies.
+    ``changes`` says whether a request of an API that normally reads would change something now. Such a request runs
+    alone.
     """
 
     key: int

@@ -1,15 +1,15 @@
-"""The live gateways as clients see them: Kafka's brokers, spread over which are the partitions' leaders.
+"""The live gateways as Kafka brokers, and which of them leads each partition.
 
-Any gateway serves any partition and any consumer group, so leadership only says to whom clients turn. It is spread by
-rendezvous of node ids: a gateway that comes or goes moves no more than it gets or had.
+Every gateway serves every partition and consumer group, so leadership only determines where clients connect. It is
+assigned by rendezvous hashing of node ids: when a gateway joins or leaves, only its own share moves.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
 
+from kafscale.config.listeners import Listener
 from kafscale.metadata.members import PLACES_REMEMBERED, Members, MembersView, place_of, weight
-from kafscale.service.listeners import Listener
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +22,7 @@ class Broker:
 
 @dataclass(frozen=True, slots=True)
 class BrokerList:
-    """The brokers that clients of one listener are told, in order of their ids; at least one."""
+    """The brokers that are reported to clients of one listener, ordered by id. There is at least one."""
 
     brokers: tuple[Broker, ...]
     _leader: Callable[[tuple[bytes, int]], int] = field(init=False, repr=False)
@@ -60,7 +60,7 @@ def _heaviest(brokers: tuple[Broker, ...], place: bytes) -> Broker:
 
 
 class Brokers:
-    """``own_id``: what this gateway's id is now; it is told to its clients whether it is registered or not."""
+    """``own_id`` returns this gateway's current id. Its own clients see it even if it is not registered."""
 
     def __init__(self, gateways: Members, own_id: Callable[[], int]) -> None:
         self._gateways = gateways
@@ -74,7 +74,7 @@ class Brokers:
         return self._own_id()
 
     def at(self, listener: Listener) -> BrokerList:
-        """For clients that came in by ``listener``: the gateways that have one of that name, and its addresses."""
+        """The brokers for clients of ``listener``: the gateways with a listener of that name, at its addresses."""
         own = Broker(self._own_id(), listener.advertised_host, listener.advertised_port)
         if self._gateways.view is not self._view:
             self._view = self._gateways.view
@@ -86,13 +86,13 @@ class Brokers:
 
     @staticmethod
     def _listed(name: str, own: Broker, view: MembersView) -> tuple[Broker, ...]:
-        # In order of registration: of two with one id the older is a process that has gone.
+        # In order of registration, because the older of two gateways with the same id is a dead process.
         by_id: dict[int, Broker] = {}
         for live in sorted(view, key=lambda live: live.since):
             member = live.member
-            shown = next((each for each in member.listeners if each.name == name), None)
+            found = next((each for each in member.listeners if each.name == name), None)
             by_id.pop(member.node_id, None)
-            if shown is not None and not member.leaving:
-                by_id[member.node_id] = Broker(member.node_id, shown.host, shown.port)
+            if found is not None and not member.leaving:
+                by_id[member.node_id] = Broker(member.node_id, found.host, found.port)
         by_id[own.node_id] = own
         return tuple(by_id[node_id] for node_id in sorted(by_id))

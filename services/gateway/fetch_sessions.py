@@ -1,14 +1,16 @@
-"""Fetch sessions (KIP-227): what a reader asks for is kept, so that both sides send only what has changed since.
+"""Fetch sessions (KIP-227): the gateway keeps a client's partitions, so both sides send only changes.
 
-A session begins with a full request of epoch 0, in which the client names all its partitions. Each later request has
-the session's id and the next epoch, and names the partitions that are new, asked for from another offset, or forgotten;
-it is answered about those that have records, an error, or another high watermark or log start than told before. Those
-with records go to the end of the order in which the session is read, so that the first ones cannot starve the others.
+A session begins with a full request of epoch 0, which contains all partitions of the client. Each later request has the
+session's id and the next epoch. It contains the partitions that are new, have another offset, or are forgotten. The
+response contains the partitions that have records, an error, or another high watermark or log start offset than
+reported before. Partitions with records move to the end of the order in which the session is read, so that they do not
+starve others.
 
-Sessions are soft state of one gateway. One that is gone, or whose epoch is not the expected one, is told, and the
-client begins anew. One that nobody used for two minutes makes room for another; where there is no room, or a name is
-longer than any topic's, a full request is answered with session id 0, and the next one is full again.
-Source of the rules: KIP-227 and the comments of Kafka's FetchRequest.json and FetchResponse.json.
+Sessions are soft state of one gateway. If a session is gone or a request has an unexpected epoch, the response is an
+error and the client begins a new session. A session that was unused for two minutes can be evicted for another one. If
+there is no space, or a topic name is longer than valid names, the response to a full request has session id 0, and the
+next request is full again.
+Source of the rules: KIP-227 and the comments in Kafka's FetchRequest.json and FetchResponse.json.
 """
 
 from collections.abc import Iterable
@@ -29,27 +31,27 @@ _STALE_SECONDS = 120.0
 """As in Kafka (min.incremental.fetch.session.eviction.ms)."""
 
 _LONGEST_NAME = 249
-"""Of topics: what is longer is not worth keeping, and would make the bound on partitions one on nothing."""
+"""The maximum length of a topic name. Longer names are not kept, because only the number of partitions is limited."""
 
 _Key = tuple[str, bytes, int]
 
 
 class Visit(Protocol):
-    """One request's place in a session, or outside of all. ``topics``: what it reads, in this order."""
+    """One request, with or without a session. ``topics`` are the topics that it reads, in this order."""
 
     topics: list[FetchTopic]
 
     def answer(self, results: list[Results]) -> tuple[int, list[Results]] | ErrorCode:
-        """The session id to tell, and those of ``results`` that are told; or the error of the whole request."""
+        """Return the session id and the results for the response, or the error of the whole request."""
 
 
 class FetchSessions:
-    """Those of one gateway: ``most`` sessions with ``most_partitions`` in all of them together."""
+    """The sessions of one gateway: at most ``limit`` sessions, with at most ``partition_limit`` partitions in total."""
 
-    def __init__(self, most: int, most_partitions: int) -> None:
-        self._most = most
-        self._most_partitions = most_partitions
-        # By id, the one first that was not used for the longest time.
+    def __init__(self, limit: int, partition_limit: int) -> None:
+        self._limit = limit
+        self._partition_limit = partition_limit
+        # By id, the least recently used first.
         self._sessions: dict[int, _Session] = {}
         self.partitions = 0
         self.evicted = 0
@@ -58,7 +60,7 @@ class FetchSessions:
         return len(self._sessions)
 
     def visit(self, request: FetchRequest, version: int) -> Visit | ErrorCode:
-        """What ``request`` reads; or why its session cannot go on. The session's epoch goes on at once."""
+        """Return what ``request`` reads, or an error if its session cannot continue. Advances the session's epoch."""
         nameable = all(len(topic.name) <= _LONGEST_NAME for topic in request.topics)
         if request.session_epoch in (_OPENS, _CLOSES) or not nameable:
             self._remove(request.session_id)
@@ -88,7 +90,7 @@ class FetchSessions:
         return _Continuing(session)
 
     def open(self, partitions: "dict[_Key, _Kept]", *, by_id: bool) -> int:
-        """The id of a new session that has these; 0 when there is no room for it."""
+        """Return the id of a new session with these partitions, or 0 if there is no space."""
         if not self._room_for(len(partitions), sessions=1):
             return _NO_SESSION
         session_id = _random_id()
@@ -99,9 +101,9 @@ class FetchSessions:
         return session_id
 
     def _room_for(self, partitions: int, sessions: int = 0) -> bool:
-        """Whether so many more fit, once stale sessions are gone."""
+        """Evict stale sessions as needed, and return whether this many more partitions and sessions fit."""
         stale = trio.current_time() - _STALE_SECONDS
-        while len(self) + sessions > self._most or self.partitions + partitions > self._most_partitions:
+        while len(self) + sessions > self._limit or self.partitions + partitions > self._partition_limit:
             oldest = next(iter(self._sessions.values()), None)
             if oldest is None or oldest.used > stale:
                 return False
@@ -121,26 +123,26 @@ class FetchSessions:
 
 
 class _Kept:
-    """One partition of a session: what is asked of it, and what was told of it last."""
+    """One partition of a session: what the client requested, and what was reported last."""
 
-    __slots__ = ("asked", "high_watermark", "log_start_offset")
+    __slots__ = ("high_watermark", "log_start_offset", "requested")
 
-    def __init__(self, asked: FetchPartition) -> None:
-        self.asked = asked
+    def __init__(self, requested: FetchPartition) -> None:
+        self.requested = requested
         self.high_watermark = self.log_start_offset = -1
 
     def is_news(self, result: FetchResult) -> bool:
-        """Whether the reader has to be told; what it is told is kept."""
-        told = (self.high_watermark, self.log_start_offset)
-        # After an error all is told again, also what it was before.
+        """Return whether ``result`` must be reported, and remember it as reported."""
+        reported = (self.high_watermark, self.log_start_offset)
+        # After an error, the next result is always reported.
         self.high_watermark = -1 if result.error_code else result.high_watermark
         self.log_start_offset = result.log_start_offset
-        news = (result.high_watermark, result.log_start_offset) != told
-        return news or bool(result.records) or bool(result.error_code)
+        changed = (result.high_watermark, result.log_start_offset) != reported
+        return changed or bool(result.records) or bool(result.error_code)
 
 
 class _Session:
-    """``epoch``: that of the next request. ``used``: when it was continued or answered last, in Trio's time."""
+    """``epoch`` is that of the next request. ``used`` is when the session was last used, in Trio's time."""
 
     __slots__ = ("by_id", "epoch", "id", "partitions", "used")
 
@@ -159,7 +161,7 @@ class _Session:
                 if kept is None:
                     self.partitions[key] = _Kept(partition)
                 else:
-                    kept.asked = partition
+                    kept.requested = partition
         for key in request.forgotten:
             self.partitions.pop(key, None)
 
@@ -180,9 +182,9 @@ class _Opening:
 
     def answer(self, results: list[Results]) -> tuple[int, list[Results]]:
         partitions = {
-            (topic.name, topic.topic_id, asked.index): _Kept(asked)
+            (topic.name, topic.topic_id, requested.index): _Kept(requested)
             for topic in self.topics
-            for asked in topic.partitions
+            for requested in topic.partitions
         }
         for key, result in _flat(results):
             partitions[key].is_news(result)
@@ -193,27 +195,27 @@ class _Continuing:
     def __init__(self, session: _Session) -> None:
         self._session = session
         self._epoch = session.epoch
-        kept = ((key, each.asked) for key, each in session.partitions.items())
+        kept = ((key, each.requested) for key, each in session.partitions.items())
         self.topics = [
-            FetchTopic(name, topic_id, [asked for _, asked in asked_of])
-            for (name, topic_id), asked_of in groupby(kept, key=lambda one: one[0][:2])
+            FetchTopic(name, topic_id, [requested for _, requested in group])
+            for (name, topic_id), group in groupby(kept, key=lambda one: one[0][:2])
         ]
 
     def answer(self, results: list[Results]) -> tuple[int, list[Results]] | ErrorCode:
         session = self._session
         if session.epoch != self._epoch:
-            # The next request came before this one's answer: the client cannot have meant both.
+            # The next request arrived before this one was answered, so the client's requests are out of step.
             return ErrorCode.invalid_fetch_session_epoch
         session.used = trio.current_time()
-        told = []
+        reported = []
         for key, result in _flat(results):
             if session.partitions[key].is_news(result):
-                told.append((key, result))
+                reported.append((key, result))
                 if result.records:
                     session.partitions[key] = session.partitions.pop(key)
         return session.id, [
             Results(name, topic_id, [result for _, result in of_topic])
-            for (name, topic_id), of_topic in groupby(told, key=lambda one: one[0][:2])
+            for (name, topic_id), of_topic in groupby(reported, key=lambda one: one[0][:2])
         ]
 
 
@@ -226,5 +228,5 @@ def _following(epoch: int) -> int:
 
 
 def _random_id() -> int:
-    """Nobody comes upon the session of a client that was there before a restart, or of another gateway's client."""
+    """A random id, so that ids from before a restart, or from another gateway, do not match a session."""
     return 1 + randbelow(_LARGEST_INT32)

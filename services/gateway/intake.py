@@ -1,8 +1,8 @@
-"""A bound on the bytes of large requests that have arrived in part, over all connections.
+"""Limits the memory for partially received large requests, over all connections.
 
-A request is charged for what has come of it, not for what it announces, so a client that announces much and sends
-little keeps nobody out. Requests that stop half-way may fill the room all the same. Then one request at a time may
-exceed the limit and be read to its end, in the order in which they began to wait.
+A request is charged for the bytes that have arrived, not for its announced size, so a client that announces much and
+sends little does not block others. Stalled requests can still fill the memory. In that case one request at a time may
+exceed the limit until it is complete, in the order in which they began to wait.
 """
 
 import math
@@ -11,11 +11,11 @@ from collections import deque
 import trio
 
 _PATIENCE_SECONDS = 1.0
-"""How long nothing must have come into or gone out of a full room before a request may exceed the limit."""
+"""How long the memory must be full without a change before a request may exceed the limit."""
 
 
 class Intake:
-    """At most ``limit`` bytes, and what one request has beyond."""
+    """At most ``limit`` bytes, plus those of one request that exceeds the limit."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
@@ -30,16 +30,16 @@ class Intake:
 
     @property
     def awaited(self) -> bool:
-        """Whether any request waits for room."""
+        """Whether a request waits for memory."""
         return bool(self._queue)
 
     def is_beyond(self, share: "Share") -> bool:
-        """Whether it is the one that may exceed the limit."""
+        """Whether ``share`` is the one that may exceed the limit."""
         return share is self._beyond
 
     async def wait(self, share: "Share", size: int) -> None:
-        """Let ``share`` hold ``size`` bytes, which is more than before, as soon as that is possible."""
-        share.wanted = size
+        """Wait until ``share``, which must hold fewer bytes, can hold ``size`` bytes."""
+        share.requested = size
         if share is self._beyond or (not self._queue and self._fits(share)):
             self._grant(share)
             return
@@ -55,7 +55,7 @@ class Intake:
                 self._admit()
 
     def release(self, share: "Share") -> None:
-        """It holds nothing any more."""
+        """Release all bytes of ``share``."""
         self._used -= share.held
         share.held = 0
         if share is self._beyond:
@@ -65,11 +65,11 @@ class Intake:
         self._admit()
 
     def _fits(self, share: "Share") -> bool:
-        return self._used == 0 or self._used - share.held + share.wanted <= self._limit
+        return self._used == 0 or self._used - share.held + share.requested <= self._limit
 
     def _grant(self, share: "Share") -> None:
-        self._used += share.wanted - share.held
-        share.held = share.wanted
+        self._used += share.requested - share.held
+        share.held = share.requested
         if share is not self._beyond:
             self._moved_at = trio.current_time()
         share.granted.set()
@@ -87,24 +87,24 @@ class Intake:
 
 
 class Share:
-    """What one connection holds of the room."""
+    """The part of the memory that one connection holds."""
 
-    __slots__ = ("_intake", "beyond_since", "granted", "held", "wanted")
+    __slots__ = ("_intake", "beyond_since", "granted", "held", "requested")
 
     def __init__(self, intake: Intake) -> None:
         self._intake = intake
         self.held = 0
-        self.wanted = 0
+        self.requested = 0
         self.granted = trio.Event()
         self.beyond_since = 0.0
 
     @property
     def keeps_others_waiting(self) -> bool:
-        """Whether it is the one that exceeds the limit, and another one waits for that to end."""
+        """Whether this share exceeds the limit while another one waits."""
         return self._intake.is_beyond(self) and self._intake.awaited
 
     async def hold(self, size: int) -> None:
-        """Hold ``size`` bytes in all."""
+        """Hold ``size`` bytes in total. Waits if memory is short."""
         if size > self.held:
             await self._intake.wait(self, size)
         elif size < self.held:

@@ -1,24 +1,24 @@
-"""What a gateway shows of itself: its checks and its metrics."""
+"""The health checks and metrics of a gateway."""
 
 from collections.abc import Callable
 
 from kio.schema.errors import ErrorCode
 
 from kafscale.metadata.members import Members
-from kafscale.service.operations import Operations
-from kafscale.vitals import HEALTHY, Family, Finding, State, Values, by_label, counter, gauge
-from services.gateway.coordinators import Coordinators
-from services.gateway.figures import UNSPOKEN, GatewayFigures
-from services.gateway.registry import APIS
+from kafscale.process.operations import Operations
+from kafscale.telemetry import HEALTHY, Family, Finding, State, Values, by_label, counter, gauge
+from services.gateway.clients.registry import APIS
+from services.gateway.coordinators.links import Coordinators
+from services.gateway.counters import UNSPOKEN, GatewayCounters
 from services.gateway.service import Gateway
 
 
-def show(gateway: Gateway, figures: GatewayFigures, operations: Operations) -> None:
-    """Add them to those of the process. ``figures`` are those that ``gateway`` was made with."""
+def show(gateway: Gateway, counters: GatewayCounters, operations: Operations) -> None:
+    """Add the gateway's checks and metrics to the process. ``counters`` are those of ``gateway``."""
     operations.health.add("storages", lambda: _storages(gateway), unready_from=State.UNAVAILABLE)
-    # Records are produced and fetched without them.
+    # The gateway stays ready without coordinators, because Produce and Fetch do not need them.
     operations.health.add("coordinators", lambda: _coordinators(gateway.coordinators))
-    operations.metrics.add(families(figures, lambda: gateway))
+    operations.metrics.add(families(counters, lambda: gateway))
 
 
 def _storages(gateway: Gateway) -> Finding:
@@ -38,54 +38,54 @@ def _coordinators(coordinators: Coordinators | None) -> Finding:
     links = list(coordinators.links()) if coordinators else []
     silent = sum(not link.answers for link in links)
     if not links:
-        return Finding(State.UNAVAILABLE, "no coordinator is registered: consumer groups stand still")
+        return Finding(State.UNAVAILABLE, "no coordinator is registered, so consumer groups make no progress")
     if not silent:
         return HEALTHY
     state = State.UNAVAILABLE if silent == len(links) else State.DEGRADED
-    return Finding(state, f"{silent} of {len(links)} coordinators did not answer when last asked")
+    return Finding(state, f"{silent} of {len(links)} coordinators did not answer the last call")
 
 
-def families(figures: GatewayFigures, gateway: Callable[[], Gateway]) -> list[Family]:
-    """``gateway`` is asked when somebody reads."""
+def families(counters: GatewayCounters, gateway: Callable[[], Gateway]) -> list[Family]:
+    """Return all metrics. ``gateway`` is called when a metric is read."""
     return [
-        *_connection_families(figures),
-        *_request_families(figures, gateway),
+        *_connection_families(counters),
+        *_request_families(counters, gateway),
         *_storage_families(gateway),
         *_coordinator_families(gateway),
     ]
 
 
-def _connection_families(figures: GatewayFigures) -> list[Family]:
+def _connection_families(counters: GatewayCounters) -> list[Family]:
     return [
-        gauge("kafscale_gateway_connections", "The number of open client connections.", lambda: figures.connections),
+        gauge("kafscale_gateway_connections", "The number of open client connections.", lambda: counters.connections),
         gauge(
             "kafscale_gateway_connections_limit",
             "The maximum number of client connections: KAFSCALE_MAX_CONNECTIONS, or less if the limit of open files is "
             "too low.",
-            lambda: figures.most_connections,
+            lambda: counters.most_connections,
         ),
         counter(
             "kafscale_gateway_connections_total",
             "The number of client connections that were accepted.",
-            lambda: figures.accepted,
+            lambda: counters.accepted,
         ),
         counter(
             "kafscale_gateway_connections_refused_total",
             "The number of client connections that were closed immediately because the limit was reached.",
-            lambda: figures.turned_away,
+            lambda: counters.turned_away,
         ),
         counter(
             "kafscale_gateway_received_bytes_total",
             "The number of bytes received from clients.",
-            lambda: figures.received_bytes,
+            lambda: counters.received_bytes,
         ),
         counter(
-            "kafscale_gateway_sent_bytes_total", "The number of bytes sent to clients.", lambda: figures.sent_bytes
+            "kafscale_gateway_sent_bytes_total", "The number of bytes sent to clients.", lambda: counters.sent_bytes
         ),
     ]
 
 
-def _request_families(figures: GatewayFigures, gateway: Callable[[], Gateway]) -> list[Family]:
+def _request_families(counters: GatewayCounters, gateway: Callable[[], Gateway]) -> list[Family]:
     apis = sorted(api.name for api in APIS.values())
     return [
         Family(
@@ -93,7 +93,7 @@ def _request_families(figures: GatewayFigures, gateway: Callable[[], Gateway]) -
             "counter",
             "The number of requests, by Kafka API and version. The version is `other` if this gateway does not support "
             "it.",
-            lambda: _by_version(figures),
+            lambda: _by_version(counters),
             ("api", "version"),
         ),
         Family(
@@ -101,14 +101,14 @@ def _request_families(figures: GatewayFigures, gateway: Callable[[], Gateway]) -
             "histogram",
             "The time from a request's last byte until its response was ready. Fetch, JoinGroup and SyncGroup wait by "
             "design.",
-            lambda: {(APIS[key].name,): histogram for key, histogram in figures.seconds.items()},
+            lambda: {(APIS[key].name,): histogram for key, histogram in counters.seconds.items()},
             ("api",),
         ),
         Family(
             "kafscale_gateway_broken_requests_total",
             "counter",
             "The number of requests that failed because of a bug in the gateway. Each one is logged.",
-            lambda: by_label({APIS[key].name: count for key, count in figures.broken.items()}, apis),
+            lambda: by_label({APIS[key].name: count for key, count in counters.broken.items()}, apis),
             ("api",),
         ),
         Family(
@@ -117,7 +117,7 @@ def _request_families(figures: GatewayFigures, gateway: Callable[[], Gateway]) -
             "The number of errors in responses, by Kafka's error name. Each partition, group or topic that failed is "
             "counted.",
             lambda: {
-                (APIS[key].name, ErrorCode(code).name.upper()): count for (key, code), count in figures.errors.items()
+                (APIS[key].name, ErrorCode(code).name.upper()): count for (key, code), count in counters.errors.items()
             },
             ("api", "error"),
         ),
@@ -159,10 +159,10 @@ def _request_families(figures: GatewayFigures, gateway: Callable[[], Gateway]) -
     ]
 
 
-def _by_version(figures: GatewayFigures) -> Values:
+def _by_version(counters: GatewayCounters) -> Values:
     return {
         (APIS[key].name, "other" if version == UNSPOKEN else str(version)): count
-        for (key, version), count in figures.requests.items()
+        for (key, version), count in counters.requests.items()
     }
 
 

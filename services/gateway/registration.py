@@ -1,4 +1,4 @@
-"""This gateway among the others: its node id, and its registration under a lease."""
+"""Registers this gateway under a lease and obtains its node id."""
 
 import random
 from collections.abc import Callable
@@ -6,27 +6,27 @@ from collections.abc import Callable
 import structlog
 import trio
 
+from kafscale.config.listeners import Listener
 from kafscale.errors import ConfigError
 from kafscale.metadata.interface import LeaseNotFound, MetadataStore
 from kafscale.metadata.membership import Membership, new_run_id, stay_registered
 from kafscale.metadata.node_ids import Claim, NodeIds, instance_of
 from kafscale.metadata.outage import STORE_FAILURES
-from kafscale.service.listeners import Listener
-from kafscale.service.version import kafscale_version
+from kafscale.process.version import kafscale_version
 from kafscale.v1.metadata_pb2 import Member
 
 _LEAVING_SECONDS = 1.0
 _CLAIM_AGAIN_SECONDS = 0.05
 _TAKEN_SECONDS = 1.0
-"""Between two looks at an id that another gateway has."""
+"""How long to wait before the next attempt to claim an id that another gateway has."""
 _EXPIRY_SECONDS = 2.0
-"""What a store may take to end a lease beyond its time."""
+"""How long after its expiry the store may take to end a lease."""
 
 _log = structlog.get_logger(__name__)
 
 
 class Registration:
-    """``listeners``: as bound. ``wanted``: the node id that the operator set, None: one is taken."""
+    """``listeners`` have their bound ports. If ``configured_id`` is None, the lowest free node id is claimed."""
 
     def __init__(
         self,
@@ -35,7 +35,7 @@ class Registration:
         *,
         listeners: tuple[Listener, ...],
         address: str,
-        wanted: int | None,
+        configured_id: int | None,
         lease_ttl_seconds: int,
         now_ms: Callable[[], int],
         clock: Callable[[], float],
@@ -55,35 +55,35 @@ class Registration:
                 for each in listeners
             ],
         )
-        self._ids = NodeIds(store, namespace, instance=instance_of(self._member), wanted=wanted)
+        self._ids = NodeIds(store, namespace, instance=instance_of(self._member), configured_id=configured_id)
         self._membership: Membership | None = None
 
     @property
     def node_id(self) -> int:
-        """Valid once `run` has started. It may become another one after a lease was lost."""
+        """The node id. Valid after `run` has started. It can change after a lease was lost."""
         return self._member.node_id
 
     @property
     def membership(self) -> Membership | None:
-        """The present one; None: there was none yet."""
+        """The current membership, or None before the first registration."""
         return self._membership
 
     async def run(self, task_status: trio.TaskStatus[Membership] = trio.TASK_STATUS_IGNORED) -> None:
-        """Stay registered until cancelled, then leave. Raises ConfigError when the wanted id stays another's."""
+        """Stay registered until cancelled, then leave. Raises ConfigError if another gateway has the configured id."""
         await stay_registered(self._join, task_status)
 
-    async def tell_leaving(self) -> None:
-        """Let the other gateways send no more clients here; as far as that is possible within a second."""
+    async def announce_leaving(self) -> None:
+        """Announce that this gateway is leaving, so that no more clients are sent to it. Gives up after a second."""
         if self._membership is None:
             return
         with trio.move_on_after(_LEAVING_SECONDS):
             try:
                 await self._membership.tell_leaving()
             except (*STORE_FAILURES, LeaseNotFound) as error:
-                _log.warning("others are not told that this gateway leaves", reason=str(error))
+                _log.warning("cannot announce that this gateway is leaving", reason=str(error))
 
     async def _claim(self) -> Claim:
-        """The wanted id may be this gateway's former run's, at another address: its lease is waited for once."""
+        """Claim an id. If the configured id is in use, wait for one lease to expire: it may be of a previous run."""
         until = trio.current_time() + self._ttl + _EXPIRY_SECONDS
         while True:
             try:
@@ -91,7 +91,7 @@ class Registration:
             except ConfigError as error:
                 if trio.current_time() >= until:
                     raise
-                _log.warning("waiting for the end of a lease", reason=str(error))
+                _log.warning("node id in use, waiting for its lease to expire", reason=str(error))
                 await trio.sleep(_TAKEN_SECONDS)
 
     async def _join(self) -> Membership:

@@ -1,4 +1,4 @@
-"""The gateway as one object: listeners in front, links to storage and coordinators behind, Kafka's APIs between."""
+"""The gateway: its listeners, the Kafka APIs, and the links to storage and coordinators."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
@@ -6,41 +6,41 @@ from dataclasses import dataclass, field
 import trio
 
 from kafscale.clock import wall_clock_ms
+from kafscale.config.listeners import Listener
 from kafscale.metadata.interface import MetadataStore
 from kafscale.metadata.members import Members
 from kafscale.metadata.membership import Membership, boot_clock, suspension_clock
 from kafscale.metadata.ownership import OwnershipMap
 from kafscale.metadata.producer_ids import ProducerIds
 from kafscale.metadata.topics import TopicCatalog
-from kafscale.service.listeners import Listener
 from kafscale.topics.configs import default_values
 from kafscale.tracing import Tracer
 from services.gateway.api import Environment
 from services.gateway.brokers import Brokers
-from services.gateway.coordinators import ConnectCoordinator, Coordinators
+from services.gateway.clients.listener import Acceptor
+from services.gateway.coordinators.links import ConnectCoordinator, Coordinators
+from services.gateway.counters import GatewayCounters
 from services.gateway.fetch_sessions import FetchSessions
-from services.gateway.figures import GatewayFigures
 from services.gateway.intake import Intake
-from services.gateway.listener import Acceptor
-from services.gateway.memory import ReplyMemory
+from services.gateway.owners.link import StorageLink
+from services.gateway.owners.routing import Connect, Router
 from services.gateway.pauses import Pauses
 from services.gateway.registration import Registration
-from services.gateway.routing import Connect, Router
+from services.gateway.reply_memory import ReplyMemory
 from services.gateway.settings import GatewaySettings
-from services.gateway.storage_link import StorageLink
-from services.gateway.topics import TopicCache
+from services.gateway.topic_cache import TopicCache
 
 _CONVERSIONS = 2
-"""Of old message sets, at a time: they decompress, and run in threads that compete with everything else."""
+"""The maximum number of concurrent threads that convert or check records, because they compete for the CPU."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GatewayParts:
-    """What a gateway is made of and does not make itself.
+class GatewayDependencies:
+    """The dependencies of a gateway.
 
-    ``catalog``, ``storages`` (the members of that service), ``gateways`` and ``coordinators`` (likewise) and
-    ``ownership`` must be running before `Gateway.run` is. ``address``: where other services reach this one; empty: they
-    are in its process.
+    ``catalog``, ``ownership``, and the members of each service, ``storages``, ``gateways`` and ``coordinators``, must
+    be running before `Gateway.run` is called. ``address`` is where other services reach this gateway, or empty if they
+    are in the same process.
     """
 
     settings: GatewaySettings
@@ -58,17 +58,17 @@ class GatewayParts:
     tracer: Tracer | None = None
     now_ms: Callable[[], int] = wall_clock_ms
     lease_clock: Callable[[], float] = suspension_clock
-    # Unlike the lease clock, it does not count steps of the wall clock.
+    # Unlike the lease clock, this clock ignores steps of the wall clock.
     boot_clock: Callable[[], float] = boot_clock
-    # Each request and reply is a line in the log, at level debug.
+    # Whether to log each request and response at level debug.
     log_requests: bool = False
-    figures: GatewayFigures = field(default_factory=GatewayFigures)
+    counters: GatewayCounters = field(default_factory=GatewayCounters)
 
 
 class Gateway:
-    """Storage should stop after it."""
+    """A gateway. Stop storage after it."""
 
-    def __init__(self, parts: GatewayParts) -> None:
+    def __init__(self, parts: GatewayDependencies) -> None:
         self.parts = parts
         settings = parts.settings
         self.settings = settings
@@ -80,25 +80,25 @@ class Gateway:
         self._registration: Registration | None = None
         self._environment: Environment | None = None
         self.stopping = trio.Event()
-        """Set when the gateway is to end: answers that may take long end then."""
+        """Set when the gateway begins to stop, so that long-running responses end."""
 
     @property
     def membership(self) -> Membership | None:
-        """None: not registered yet."""
+        """The current membership, or None before the registration."""
         return self._registration.membership if self._registration else None
 
     def links(self) -> Iterable[StorageLink]:
-        """One for each storage instance that is registered."""
+        """The links to the registered storage instances."""
         return self._router.links() if self._router else ()
 
     @property
     def coordinators(self) -> Coordinators | None:
-        """None: not started yet."""
+        """The coordinators, or None before the start."""
         return self._coordinators
 
     @property
     def environment(self) -> Environment | None:
-        """What handlers use; None: not started yet."""
+        """The environment of handlers, or None before the start."""
         return self._environment
 
     async def run(
@@ -106,9 +106,9 @@ class Gateway:
         stop: trio.Event,
         task_status: trio.TaskStatus[tuple[Listener, ...]] = trio.TASK_STATUS_IGNORED,
     ) -> None:
-        """Serve clients until ``stop``, then let them leave. Reports the listeners with the ports that were bound.
+        """Serve clients until ``stop``, then drain them. Reports the listeners with their bound ports as started.
 
-        Raises ConfigError when a listener is wrong or cannot be bound, or the node id is another gateway's.
+        Raises ConfigError if a listener is invalid or cannot be bound, or if another gateway has the node id.
         """
         acceptor = Acceptor(self.parts.settings.resolve(), self.parts.settings)
         try:
@@ -127,7 +127,7 @@ class Gateway:
             parts.namespace,
             listeners=bound,
             address=parts.address,
-            wanted=settings.broker_id,
+            configured_id=settings.broker_id,
             lease_ttl_seconds=parts.lease_ttl_seconds,
             now_ms=parts.now_ms,
             clock=parts.lease_clock,
@@ -155,7 +155,7 @@ class Gateway:
             conversions=trio.CapacityLimiter(_CONVERSIONS),
             pauses=pauses,
             log_requests=parts.log_requests,
-            figures=parts.figures,
+            counters=parts.counters,
             now_ms=parts.now_ms,
             tracer=parts.tracer,
         )
@@ -163,7 +163,7 @@ class Gateway:
         async def leave() -> None:
             await stop.wait()
             self.stopping.set()
-            await registration.tell_leaving()
+            await registration.announce_leaving()
 
         async with trio.open_nursery() as nursery:
             nursery.start_soon(pauses.run)

@@ -1,18 +1,18 @@
-"""What the gateway reads from its environment."""
+"""The settings of the gateway."""
 
 from dataclasses import dataclass
 
+from kafscale.config.admin_access import AdminTokenSettings
+from kafscale.config.group_limits import GroupSettings
+from kafscale.config.listeners import ListenerSettings
+from kafscale.config.settings import KIB, MIB, boolean, choice, integer, optional, setting, size, within
 from kafscale.rpc.limits import LARGEST_PAYLOAD
-from kafscale.service.admin import AdminTokenSettings
-from kafscale.service.groups import GroupSettings
-from kafscale.service.listeners import ListenerSettings
-from kafscale.service.settings import KIB, MIB, boolean, choice, integer, optional, setting, size, within
 from kafscale.topics.definitions import CLEANUP_POLICIES, COMPRESSION_TYPES, DELETE, LONGEST_FLUSH_MS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GatewaySettings(ListenerSettings, GroupSettings, AdminTokenSettings):
-    """Sizes in bytes, times in milliseconds."""
+    """Sizes are in bytes, times in milliseconds."""
 
     broker_id: int | None = setting(
         "KAFSCALE_BROKER_ID",

@@ -1,5 +1,6 @@
-"""What the gateway checks of produced records before storage gets them: Kafka's rules, from batch headers alone but for
-the keys that compacted topics ask for.
+"""Validates produced records by Kafka's rules before they are sent to storage.
+
+Only batch headers are read, except for compacted topics, whose records must have keys.
 """
 
 from collections.abc import Sequence
@@ -24,17 +25,17 @@ B = TypeVar("B", bytes, memoryview)
 
 
 class RefusedRecords(KafscaleError):
-    """The records of one partition are refused with Kafka's ``code``; those of others are not touched."""
+    """The records of one partition are refused with Kafka's ``code``. Other partitions are not affected."""
 
     def __init__(self, code: ErrorCode, message: str, records: Sequence[tuple[int, str]] = ()) -> None:
-        """``records``: the places in the batch of those that are to blame, each with a message."""
+        """``records`` holds the indexes of the invalid records in the batch, each with a message."""
         super().__init__(message)
         self.code = code
         self.records = records
 
 
 def is_legacy(records: memoryview | None, version: int) -> bool:
-    """Whether these are messages of magic 0 or 1, which Produce before version 3 may carry."""
+    """Whether these are messages of magic 0 or 1, which Produce requests before version 3 may contain."""
     if records is None or version >= _ONLY_MAGIC_2_FROM:
         return False
     try:
@@ -44,9 +45,9 @@ def is_legacy(records: memoryview | None, version: int) -> bool:
 
 
 def check_records(records: memoryview | None, config: TopicConfig, *, version: int, now_ms: int) -> memoryview:
-    """The ``records`` where they are one or more whole batches of magic 2, each within the topic's limits.
+    """Return ``records`` if they are one or more complete batches of magic 2 within the topic's limits.
 
-    Raises RefusedRecords.
+    Raises RefusedRecords otherwise.
     """
     if not records:
         raise RefusedRecords(ErrorCode.invalid_record, "a partition without record batches")
@@ -60,7 +61,8 @@ def check_records(records: memoryview | None, config: TopicConfig, *, version: i
             check_produced(header)
             if header.codec is Codec.ZSTD and version < _ZSTD_FROM:
                 raise RefusedRecords(
-                    ErrorCode.unsupported_compression_type, f"Produce v{version} does not take zstd, v{_ZSTD_FROM} does"
+                    ErrorCode.unsupported_compression_type,
+                    f"Produce v{version} does not support zstd; v{_ZSTD_FROM} and later do",
                 )
             config.check_timestamps(header, now_ms)
             if header.size != len(records) and header.producer_id >= 0:
@@ -75,7 +77,7 @@ def check_records(records: memoryview | None, config: TopicConfig, *, version: i
 
 
 def is_cheap(records: memoryview) -> bool:
-    """Whether `with_keys` takes so little time that it may be done here and now."""
+    """Whether `with_keys` is fast enough to run on the event loop."""
     count = 0
     for _, header in walk(records):
         count += header.record_count
@@ -85,28 +87,28 @@ def is_cheap(records: memoryview) -> bool:
 
 
 def with_keys(records: B, partition: str, *, max_bytes: int) -> B:
-    """The ``records``, which passed `check_records`, where each has a key as compacted topics ask for.
+    """Return ``records``, which passed `check_records`, if each has a key. Raises RefusedRecords otherwise.
 
-    ``max_bytes`` is what a batch may decompress to. For a worker thread unless it `is_cheap`. Raises RefusedRecords.
+    ``max_bytes`` is the maximum decompressed size of a batch. Run this in a worker thread unless `is_cheap`.
     """
     for position, header in walk(records):
         try:
             keyless = records_without_key(memoryview(records)[position : position + header.size], max_bytes=max_bytes)
         except CorruptBatch as error:
-            # Its CRC is right, so the producer sent it like this: a retry would not help.
+            # The CRC is valid, so the producer sent the batch like this and a retry would not help.
             raise RefusedRecords(ErrorCode.invalid_record, str(error)) from error
         if keyless:
-            told = f"Compacted topic cannot accept message without key in topic partition {partition}"
+            reason = f"Compacted topic cannot accept message without key in topic partition {partition}"
             places = ", ".join(map(str, keyless[:_SHOWN])) + (", ..." if len(keyless) > _SHOWN else "")
-            message = f"{told}: {len(keyless)} of {header.record_count} records have none ({places})"
-            raise RefusedRecords(ErrorCode.invalid_record, message, [(place, told) for place in keyless])
+            message = f"{reason}: {len(keyless)} of {header.record_count} records have none ({places})"
+            raise RefusedRecords(ErrorCode.invalid_record, message, [(place, reason) for place in keyless])
     return records
 
 
 def convert_legacy(records: memoryview, config: TopicConfig, partition: str, *, now_ms: int, max_bytes: int) -> bytes:
-    """Old messages as one magic-2 batch; ``max_bytes`` is what they may decompress to.
+    """Convert old messages to one batch of magic 2. ``max_bytes`` is their maximum decompressed size.
 
-    Takes its time: for a worker thread. Raises RefusedRecords.
+    This is slow, so run it in a worker thread. Raises RefusedRecords.
     """
     try:
         batch = upconvert(records, now_ms=now_ms, max_bytes=max_bytes)
@@ -126,5 +128,5 @@ def convert_legacy(records: memoryview, config: TopicConfig, partition: str, *, 
 def _refuse_size(size: int, config: TopicConfig) -> None:
     raise RefusedRecords(
         ErrorCode.message_too_large,
-        f"a batch of {size} bytes, the topic's max.message.bytes is {config.max_message_bytes}",
+        f"a batch of {size} bytes exceeds the topic's max.message.bytes of {config.max_message_bytes}",
     )

@@ -1,11 +1,13 @@
-"""``python -m services.indexer``: an indexer in a process of its own."""
+"""``python -m services.indexer``: an indexer in a separate process."""
 
 import sys
 
 import trio
 
-from kafscale.rpc.typed import bind_indexer
-from kafscale.service.cluster import (
+from kafscale.config.calls import RpcSettings
+from kafscale.config.stores import NamespaceSettings
+from kafscale.process.process import Loaded, run_process
+from kafscale.process.startup import (
     EVERY_SERVICE,
     WITH_OBJECTS,
     Endpoint,
@@ -15,9 +17,7 @@ from kafscale.service.cluster import (
     open_operations,
     registered,
 )
-from kafscale.service.process import Loaded, run_process
-from kafscale.service.rpc import RpcSettings
-from kafscale.service.stores import NamespaceSettings
+from kafscale.rpc.services import bind_indexer
 from services.indexer.monitoring import families
 from services.indexer.service import IndexerService
 from services.indexer.settings import IndexerSettings
@@ -26,7 +26,7 @@ SETTINGS = (IndexerSettings, *WITH_OBJECTS, *EVERY_SERVICE)
 
 
 async def serve(settings: Loaded, stopping: trio.Event) -> None:
-    """Stores, listener, registration; when it stops, nobody is sent here any more and calls in hand finish."""
+    """Open the stores, serve calls and register. To stop, deregister first, then let calls in flight finish."""
     async with (
         open_operations(settings, "indexer", stopping) as operations,
         open_metadata(settings, operations) as metadata,
@@ -34,7 +34,7 @@ async def serve(settings: Loaded, stopping: trio.Event) -> None:
     ):
         endpoint = await Endpoint.bind("indexer", settings, operations)
         indexer = IndexerService(objects, settings[NamespaceSettings].namespace, settings[IndexerSettings])
-        operations.metrics.add(families(indexer.figures))
+        operations.metrics.add(families(indexer.counters))
         async with endpoint.serving(bind_indexer(indexer)), registered(endpoint, metadata, settings, operations):
             endpoint.ready(operations)
             await stopping.wait()

@@ -1,47 +1,42 @@
-"""What an indexer shows of itself: its metrics. Its checks are those of its stores and its lease."""
+"""The metrics of an indexer. Its health checks are those of its stores and its lease."""
 
-from kafscale.vitals import Family, by_label, counter, gauge
-from services.indexer.figures import IndexerFigures
+from kafscale.telemetry import Family, by_label, counter, gauge
+from services.indexer.counters import IndexerCounters
 
 
-def families(figures: IndexerFigures) -> list[Family]:
+def families(counters: IndexerCounters) -> list[Family]:
     return [
         Family(
             "kafscale_indexer_indexes_total",
             "counter",
             "The number of indexes, by outcome: built for a flush, found intact by a check, or rebuilt from their "
             "segments.",
-            lambda: by_label(figures.indexes, ("built", "intact", "rebuilt")),
+            lambda: by_label(counters.indexes, ("built", "intact", "rebuilt")),
             ("outcome",),
-        ),
-        counter(
-            "kafscale_indexer_indexes_damaged_total",
-            "The number of lookups that read a whole segment because its index was unusable. Each one is logged.",
-            lambda: figures.damaged,
         ),
         counter(
             "kafscale_indexer_catalog_pages_total",
             "The number of catalog pages that were stored.",
-            lambda: figures.pages,
+            lambda: counters.pages,
         ),
         counter(
             "kafscale_indexer_segments_read_total",
             "The number of segments that were read completely.",
-            lambda: figures.segments_read,
+            lambda: counters.segments_read,
         ),
         counter(
             "kafscale_indexer_segments_read_bytes_total",
             "The number of bytes of these segments.",
-            lambda: figures.read_bytes,
+            lambda: counters.read_bytes,
         ),
         gauge(
             "kafscale_indexer_reads",
             "The number of complete segments that are held in memory.",
-            lambda: figures.reading,
+            lambda: counters.reading,
         ),
         gauge(
             "kafscale_indexer_reads_waiting",
             "The number of reads that wait because KAFSCALE_INDEXER_READS segments are already held.",
-            lambda: figures.waiting,
+            lambda: counters.waiting,
         ),
     ]

@@ -1,4 +1,4 @@
-"""The indexer's service object: the methods of protos/kafscale/v1/indexer.proto. It owns no state."""
+"""The service object of the indexer, with the methods of protos/kafscale/v1/indexer.proto. It is stateless."""
 
 from array import array
 from functools import partial
@@ -7,15 +7,14 @@ import structlog
 
 from kafscale.errors import CorruptData, KafscaleError, Refused, Unavailable
 from kafscale.objects.interface import Object, ObjectNotFound, ObjectStore
-from kafscale.segment.index import IndexEntry, build_index, parse_index
-from kafscale.segment.reader import ParsedSegment, scan_batches
+from kafscale.segment.index import build_index, parse_index
+from kafscale.segment.reader import ParsedSegment
 from kafscale.segment.verify import verify_index
 from kafscale.threads import RunSync, run_in_thread
 from kafscale.v1.common_pb2 import Status
 from kafscale.v1.indexer_pb2 import (
     BuildReply,
     BuildRequest,
-    LocateOffsetRequest,
     LocateReply,
     LocateTimestampRequest,
     RebuildReply,
@@ -24,42 +23,41 @@ from kafscale.v1.indexer_pb2 import (
     WriteCatalogPageReply,
     WriteCatalogPageRequest,
 )
-from services.indexer.figures import IndexerFigures
+from services.indexer.counters import IndexerCounters
 from services.indexer.settings import IndexerSettings
 from services.indexer.stored import StoredSegments
 from services.indexer.times import TimeSearch
 
 _ATTEMPTS = 4
-_FIRST_PIECE = 64 * 1024
 _log = structlog.get_logger(__name__)
 
 
 class IndexerService:
-    """Builds, verifies, rebuilds and uses the indexes of one namespace's segments, and stores pages of its catalogs.
+    """Builds, verifies, rebuilds and uses the indexes of a namespace's segments, and stores catalog pages.
 
-    ``run_sync`` runs the reading of whole segments and the decoding of records; a simulation's runs them inline.
+    ``run_sync`` runs the parsing of whole segments and the decoding of records; simulations run them inline.
     """
 
     def __init__(
         self, store: ObjectStore, namespace: str, settings: IndexerSettings, *, run_sync: RunSync = run_in_thread
     ) -> None:
         self._interval = settings.interval
-        self.figures = IndexerFigures()
-        self._stored = StoredSegments(store, namespace, reads=settings.reads, run_sync=run_sync, figures=self.figures)
+        self.counters = IndexerCounters()
+        self._stored = StoredSegments(store, namespace, reads=settings.reads, run_sync=run_sync, counters=self.counters)
         self._times = TimeSearch(self._stored, reads=settings.reads, decode_bytes=settings.decode_bytes)
 
     async def build(self, request: BuildRequest) -> BuildReply:
-        """Raises CorruptData where the request cannot describe a segment."""
+        """Raises CorruptData if the request cannot describe a segment."""
         try:
             offsets, positions = array("q", request.offsets), array("I", request.positions)
             index = build_index(offsets, positions, self._interval)
         except ValueError as error:
-            raise CorruptData(f"no segment's batches: {error}") from error
-        self.figures.indexes["built"] += 1
+            raise CorruptData(f"not the batches of a segment: {error}") from error
+        self.counters.indexes["built"] += 1
         return BuildReply(index=index)
 
     async def verify(self, request: SegmentRef) -> VerifyReply:
-        """Raises Unavailable or Refused where the store does not tell."""
+        """Raises Unavailable or Refused if the store does not answer or refuses."""
         stored = await self._stored.index(request)
         if stored is None:
             return VerifyReply(detail=f"{self._stored.index_key(request)}: missing")
@@ -78,18 +76,8 @@ class IndexerService:
         except KafscaleError as error:
             return RebuildReply(status=_status(error), detail=str(error))
 
-    async def locate_offset(self, request: LocateOffsetRequest) -> LocateReply:
-        """``offset`` of the reply is the asked one; not found where the segment does not hold it."""
-        try:
-            position = await self._position(request.segment, request.offset)
-        except KafscaleError as error:
-            return LocateReply(status=_status(error), detail=str(error))
-        if position is None:
-            return LocateReply()
-        return LocateReply(found=True, segment=request.segment, position=position, offset=request.offset, timestamp=-1)
-
     async def write_catalog_page(self, request: WriteCatalogPageRequest) -> WriteCatalogPageReply:
-        """Raises CorruptData where the request is no page, Unavailable or Refused where the store does not take it."""
+        """Raises CorruptData if the request is not a valid page, or Unavailable or Refused if it cannot be stored."""
         return WriteCatalogPageReply(key=await self._stored.write_page(request))
 
     async def locate_timestamp(self, request: LocateTimestampRequest) -> LocateReply:
@@ -112,53 +100,23 @@ class IndexerService:
         )
 
     async def _rebuild(self, ref: SegmentRef) -> tuple[bytes, bool]:
-        """The index, and whether it had to be written."""
+        """Return the index, and whether it had to be written."""
         for _ in range(_ATTEMPTS):
-            # The index first: if its etag still holds when we write, no later owner has put its own meanwhile.
+            # Read the index before the segment: if its etag is unchanged at the write, no later owner replaced it.
             stored = await self._stored.index(ref)
             faults, fresh = await self._stored.study(ref, partial(self._compare, stored))
             if stored is not None and not faults:
-                self.figures.indexes["intact"] += 1
+                self.counters.indexes["intact"] += 1
                 return stored.body, False
             if await self._stored.write_index(ref, fresh, instead_of=stored):
-                self.figures.indexes["rebuilt"] += 1
+                self.counters.indexes["rebuilt"] += 1
                 _log.info("index rebuilt", key=self._stored.index_key(ref), reason="; ".join(faults))
                 return fresh, True
-        raise Unavailable(f"{self._stored.index_key(ref)}: others go on writing it")
+        raise Unavailable(f"{self._stored.index_key(ref)}: repeatedly written by others at the same time")
 
     def _compare(self, stored: Object | None, segment: ParsedSegment) -> tuple[list[str], bytes]:
         faults = ["missing"] if stored is None else _index_faults(stored.body, segment)
         return faults, build_index(segment.offsets, segment.positions, self._interval)
-
-    async def _position(self, ref: SegmentRef, offset: int) -> int | None:
-        stored = await self._stored.index(ref)
-        if stored is not None:
-            try:
-                index = parse_index(stored.body)
-                return await self._scan(ref, index.entry_for(offset), offset)
-            except CorruptData as error:
-                self.figures.damaged += 1
-                _log.warning("index led astray, reading the segment", key=self._stored.index_key(ref), error=str(error))
-        return await self._stored.study(ref, lambda segment: _position_in(segment, offset))
-
-    async def _scan(self, ref: SegmentRef, entry: IndexEntry, offset: int) -> int | None:
-        length = _FIRST_PIECE
-        while True:
-            piece = await self._stored.piece(ref, entry.position, length)
-            at_end = len(piece) < length
-            for position, found in scan_batches(piece, entry, at_end=at_end):
-                if found.next_offset > offset:
-                    return entry.position + position if found.base_offset <= offset else None
-            if at_end:
-                return None
-            length *= 4
-
-
-def _position_in(segment: ParsedSegment, offset: int) -> int | None:
-    number = segment.batch_for(offset)
-    if number == len(segment.offsets) or segment.offsets[number] > offset:
-        return None
-    return segment.positions[number]
 
 
 def _index_faults(data: bytes, segment: ParsedSegment) -> list[str]:

@@ -1,14 +1,14 @@
-"""What the indexer reads from its environment, besides where objects are kept."""
+"""The settings of the indexer, except for those of the object store."""
 
 from dataclasses import dataclass
 
+from kafscale.config.settings import MIB, integer, setting, size, within
 from kafscale.segment.index import DEFAULT_INTERVAL
-from kafscale.service.settings import MIB, integer, setting, size, within
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IndexerSettings:
-    """Sizes in bytes."""
+    """Sizes are in bytes."""
 
     interval: int = setting(
         "KAFSCALE_INDEX_INTERVAL",

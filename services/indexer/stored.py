@@ -1,4 +1,4 @@
-"""Reads and writes the objects that the indexer works on: segments, always verified, indexes, and catalog pages."""
+"""Reads and writes the objects of the indexer: segments, which are always verified, indexes, and catalog pages."""
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -15,21 +15,21 @@ from kafscale.segment.format import CorruptSegment
 from kafscale.segment.reader import ParsedSegment, parse_segment
 from kafscale.threads import RunSync
 from kafscale.v1.indexer_pb2 import SegmentRef, WriteCatalogPageRequest
-from services.indexer.figures import IndexerFigures
+from services.indexer.counters import IndexerCounters
 
 T = TypeVar("T")
 
 
 class StoredSegments:
-    """One namespace's segments and indexes. At most ``reads`` segments are in memory at the same time."""
+    """The segments and indexes of a namespace. At most ``reads`` segments are in memory at the same time."""
 
     def __init__(
-        self, store: ObjectStore, namespace: str, *, reads: int, run_sync: RunSync, figures: IndexerFigures
+        self, store: ObjectStore, namespace: str, *, reads: int, run_sync: RunSync, counters: IndexerCounters
     ) -> None:
         self._store = store
         self._namespace = namespace
         self._run_sync = run_sync
-        self._figures = figures
+        self._counters = counters
         self._limiter = trio.CapacityLimiter(reads)
 
     def segment_key(self, ref: SegmentRef) -> str:
@@ -39,9 +39,9 @@ class StoredSegments:
         return paths.index_key(self._namespace, ref.topic, ref.partition, ref.base_offset)
 
     async def study(self, ref: SegmentRef, work: Callable[[ParsedSegment], T]) -> T:
-        """What ``work`` makes of the whole segment, verified; it runs off the event loop.
+        """Read and verify the whole segment, and return the result of ``work``, which runs off the event loop.
 
-        Raises CorruptSegment, from ``work`` too, naming the object; ObjectNotFound, Unavailable, Refused.
+        Raises a CorruptSegment that names the object, also for one from ``work``; ObjectNotFound, Unavailable, Refused.
         """
         key = self.segment_key(ref)
 
@@ -53,8 +53,8 @@ class StoredSegments:
 
         async with self._turn():
             body = (await self._store.get(key)).body
-            self._figures.segments_read += 1
-            self._figures.read_bytes += len(body)
+            self._counters.segments_read += 1
+            self._counters.read_bytes += len(body)
             try:
                 return await self._run_sync(lambda: parse_and_work(body))
             except CorruptSegment as error:
@@ -62,31 +62,28 @@ class StoredSegments:
 
     @asynccontextmanager
     async def _turn(self) -> AsyncIterator[None]:
-        figures = self._figures
-        figures.waiting += 1
+        counters = self._counters
+        counters.waiting += 1
         try:
             await self._limiter.acquire()
         finally:
-            figures.waiting -= 1
-        figures.reading += 1
+            counters.waiting -= 1
+        counters.reading += 1
         try:
             yield
         finally:
-            figures.reading -= 1
+            counters.reading -= 1
             self._limiter.release()
 
-    async def piece(self, ref: SegmentRef, position: int, length: int) -> bytes:
-        return await self._store.get_range(self.segment_key(ref), position, length)
-
     async def index(self, ref: SegmentRef) -> Object | None:
-        """The stored index, unread; None where there is none."""
+        """Return the stored index, not parsed, or None if there is none."""
         try:
             return await self._store.get(self.index_key(ref))
         except ObjectNotFound:
             return None
 
     async def write_index(self, ref: SegmentRef, data: bytes, *, instead_of: Object | None) -> bool:
-        """Whether the index was stored; False where what is stored is not ``instead_of`` (any more)."""
+        """Replace ``instead_of`` (None: no index) and return True, or False if the stored index is a different one."""
         key = self.index_key(ref)
         try:
             if instead_of is None:
@@ -98,13 +95,13 @@ class StoredSegments:
         return True
 
     async def write_page(self, request: WriteCatalogPageRequest) -> str:
-        """The key of the stored page. Raises CorruptPage, Unavailable, Refused."""
+        """Store the page and return its key. Raises CorruptPage, Unavailable, Refused."""
         partition, page = request.partition, build_page(request.partition, request.epoch, request.segments)
         base = request.segments[0].base_offset
         key = paths.catalog_page_key(self._namespace, partition.topic, partition.partition, base, request.epoch)
         try:
             await put_derived(self._store, key, page)
         except (PreconditionFailed, ObjectNotFound) as error:
-            raise Unavailable(f"{key}: others write it at the same time") from error
-        self._figures.pages += 1
+            raise Unavailable(f"{key}: written by others at the same time") from error
+        self._counters.pages += 1
         return key

@@ -1,4 +1,4 @@
-"""Looks for records by time in stored segments: a few at a time, as few as needed."""
+"""Finds records by timestamp in stored segments. Segments are read a few at a time, and no more than necessary."""
 
 from collections.abc import Callable, Iterator, Sequence
 
@@ -11,16 +11,16 @@ from kafscale.v1.indexer_pb2 import LocateTimestampRequest, SegmentRef
 from services.indexer.stored import StoredSegments
 
 MAX_TIMESTAMP = -3
-"""Kafka's ListOffsets timestamp that asks for the record with the largest one."""
+"""The timestamp in Kafka's ListOffsets that requests the record with the largest timestamp."""
 
-_Candidate = tuple[SegmentRef, int]  # and the epoch that it must have
+_Candidate = tuple[SegmentRef, int]  # a segment and the epoch that it must have
 _Found = tuple[SegmentRef, FoundRecord]
 _Search = Callable[[ParsedSegment], FoundRecord | None]
 NOT_READ = -2
 
 
 class TimeSearch:
-    """At most ``reads`` segments are asked for at the same time for one request."""
+    """Searches segments by timestamp. Each request reads at most ``reads`` segments at the same time."""
 
     def __init__(self, stored: StoredSegments, *, reads: int, decode_bytes: int) -> None:
         self._stored = stored
@@ -28,16 +28,16 @@ class TimeSearch:
         self._decode_bytes = decode_bytes
 
     async def locate(self, request: LocateTimestampRequest) -> tuple[_Found | None, list[int]]:
-        """The record that ``request`` asks for, and the largest timestamp of each of its segments, or NOT_READ.
+        """Return the requested record, and the largest timestamp of each segment of ``request``, or NOT_READ.
 
-        Objects of another epoch than asked for are not the log: passed over.
+        Objects with a different epoch than requested do not belong to the log and are ignored.
 
-        Raises ValueError where the request contradicts itself; CorruptData, ObjectNotFound, Unavailable, Refused.
+        Raises ValueError if the request is inconsistent; CorruptData, ObjectNotFound, Unavailable, Refused.
         """
         if len(request.epochs) != len(request.base_offsets):
             raise ValueError(f"{len(request.base_offsets)} segments but {len(request.epochs)} epochs")
         if request.timestamp < 0 and request.timestamp != MAX_TIMESTAMP:
-            raise ValueError(f"timestamp {request.timestamp} has no meaning")
+            raise ValueError(f"invalid timestamp {request.timestamp}")
         candidates = [
             (SegmentRef(topic=request.topic, partition=request.partition, base_offset=base), epoch)
             for base, epoch in zip(request.base_offsets, request.epochs, strict=True)
@@ -67,10 +67,10 @@ class TimeSearch:
     async def _largest(
         self, candidates: Sequence[_Candidate], start_offset: int, newest: dict[int, int]
     ) -> _Found | None:
-        """From the newest segment on: where times rise, no batch of the older ones is decoded."""
+        """Search from the newest segment on. If timestamps ascend, no batch of older segments is decoded."""
         best: _Found | None = None
         for window in self._windows(candidates[::-1]):
-            # No timestamp (-1) is none to find.
+            # Records without a timestamp (-1) are not searched.
             at_least = best[1].timestamp if best else 0
 
             def search(segment: ParsedSegment, at_least: int = at_least) -> FoundRecord | None:
@@ -86,7 +86,7 @@ class TimeSearch:
         return best
 
     def _windows(self, candidates: Sequence[_Candidate]) -> Iterator[Sequence[_Candidate]]:
-        """The first one alone, since most look-ups end there."""
+        """Yield the first candidate alone, because most lookups end there, then ``reads`` candidates at a time."""
         yield candidates[:1]
         for start in range(1, len(candidates), self._reads):
             yield candidates[start : start + self._reads]
@@ -94,7 +94,7 @@ class TimeSearch:
     async def _study(
         self, window: Sequence[_Candidate], search: _Search, newest: dict[int, int]
     ) -> list[FoundRecord | KafscaleError | None]:
-        """What ``search`` finds in each, or why it could not be searched; ``newest`` takes their largest timestamps."""
+        """Return the result of ``search`` or the error for each segment. Add their largest timestamps to ``newest``."""
         results: list[FoundRecord | KafscaleError | None] = [None] * len(window)
 
         async def one(number: int, ref: SegmentRef, epoch: int) -> None:

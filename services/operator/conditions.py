@@ -1,4 +1,4 @@
-"""Conditions of a status, as Kubernetes has them. Pure."""
+"""Conditions in the status of Kubernetes resources. This module does no IO."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ class Truth(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """``reason`` is one word in CamelCase for programs, ``message`` a sentence for people."""
+    """A condition. ``reason`` is a CamelCase word for programs, ``message`` a sentence for users."""
 
     type: str
     truth: Truth
@@ -26,7 +26,7 @@ class Condition:
 
 
 def merged(former: Iterable[Object], present: Sequence[Condition], *, generation: int, now: str) -> list[Object]:
-    """``present`` as a status holds them; the time of those whose truth is what it was stays. ``now`` is RFC 3339."""
+    """Return ``present`` in the form of a status. ``now`` (RFC 3339) is the transition time of changed conditions."""
     by_type = {condition["type"]: condition for condition in former}
     found = []
     for condition in present:
@@ -46,7 +46,7 @@ def merged(former: Iterable[Object], present: Sequence[Condition], *, generation
 
 
 def reason_of(status: Object, type_: str) -> str:
-    """Of a condition that a status holds; empty: it does not."""
+    """Return the reason of a condition in a status, empty if the status does not have it."""
     for condition in status.get("conditions", []):
         if condition["type"] == type_:
             return str(condition["reason"])

@@ -1,6 +1,6 @@
-"""Who leads, by a Lease: what is to be done about the one that was read. Pure.
+"""Leader election with a Lease: decides the next step from the stored lease. This module does no IO.
 
-Clocks of machines are not compared: a lease is over when it was seen unchanged for as long as it lasts.
+Clocks of different machines are not compared. A lease has expired once it was seen unchanged for its duration.
 """
 
 from dataclasses import dataclass
@@ -17,8 +17,8 @@ class Step(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class _Sign:
-    """Of life; another one is a newer one."""
+class _Renewal:
+    """The fields of a lease that change with each renewal."""
 
     holder: str
     renewed: str
@@ -26,29 +26,32 @@ class _Sign:
 
 
 class Election:
-    """Of the candidate ``me``, for a lease ``name`` of ``seconds``. Times are those of one monotonic clock."""
+    """The election of candidate ``me`` for the lease ``name`` of ``seconds``. Times are from one monotonic clock."""
 
     def __init__(self, me: str, name: str, seconds: int) -> None:
         self._me = me
         self._name = name
         self._seconds = seconds
-        self._seen: _Sign | None = None
+        self._seen: _Renewal | None = None
         self._seen_at = 0.0
 
     def step(self, lease: Object | None, now: float) -> Step:
-        """``lease`` as it is stored; None: it was never made."""
+        """Return the next step of this candidate. ``lease`` is the stored Lease, or None if there is none yet."""
         if lease is None:
             return Step.CREATE
-        sign = _sign(lease)
-        if sign.holder == self._me:
+        renewal = _renewal(lease)
+        if renewal.holder == self._me:
             return Step.RENEW
-        if sign != self._seen:
-            self._seen, self._seen_at = sign, now
-        lasts = lease["spec"].get("leaseDurationSeconds", self._seconds)
-        return Step.TAKE if not sign.holder or now - self._seen_at >= lasts else Step.WAIT
+        if renewal != self._seen:
+            self._seen, self._seen_at = renewal, now
+        duration = lease["spec"].get("leaseDurationSeconds", self._seconds)
+        return Step.TAKE if not renewal.holder or now - self._seen_at >= duration else Step.WAIT
 
     def held(self, former: Object | None, now: str) -> Object:
-        """The lease to store, taken or renewed; ``former`` guards it. ``now`` is RFC 3339 with microseconds."""
+        """Return the acquired or renewed lease to store, if ``former`` is still stored.
+
+        ``now`` is RFC 3339 with microseconds.
+        """
         spec = former.get("spec", {}) if former is not None else {}
         mine = spec.get("holderIdentity") == self._me
         taken = {
@@ -61,7 +64,7 @@ class Election:
         return self._lease(former, taken)
 
     def released(self, former: Object, now: str) -> Object:
-        """The lease without a holder: the next one need not wait."""
+        """Return the lease without a holder, so that the next leader need not wait."""
         spec = former["spec"]
         return self._lease(
             former,
@@ -75,6 +78,6 @@ class Election:
         return {"apiVersion": LEASE.api, "kind": LEASE.name, "metadata": metadata, "spec": spec}
 
 
-def _sign(lease: Object) -> _Sign:
+def _renewal(lease: Object) -> _Renewal:
     spec = lease.get("spec", {})
-    return _Sign(spec.get("holderIdentity") or "", spec.get("renewTime", ""), spec.get("leaseTransitions", 0))
+    return _Renewal(spec.get("holderIdentity") or "", spec.get("renewTime", ""), spec.get("leaseTransitions", 0))

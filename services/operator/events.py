@@ -1,4 +1,4 @@
-"""Kubernetes Events: what the operator did, where `kubectl describe` shows it."""
+"""Kubernetes Events about the actions of the operator, which `kubectl describe` shows."""
 
 from collections.abc import Callable
 from datetime import datetime
@@ -7,7 +7,7 @@ from typing import Literal
 import structlog
 
 from kafscale.errors import KafscaleError
-from services.operator.figures import OperatorFigures
+from services.operator.counters import OperatorCounters
 from services.operator.kubernetes import Kubernetes
 from services.operator.leadership import utc_now
 from services.operator.resources import EVENT, MANAGER, Object, name_of
@@ -17,20 +17,20 @@ _log = structlog.get_logger(__name__)
 
 
 class Events:
-    """Best effort: an event that is not taken is logged and counted, and holds nothing up."""
+    """Records events. If the API server rejects one, this is only logged and counted."""
 
     def __init__(
-        self, kubernetes: Kubernetes, figures: OperatorFigures, *, me: str, now: Callable[[], datetime] = utc_now
+        self, kubernetes: Kubernetes, counters: OperatorCounters, *, me: str, now: Callable[[], datetime] = utc_now
     ) -> None:
         self._kubernetes = kubernetes
-        self._figures = figures
+        self._counters = counters
         self._me = me
         self._now = now
 
-    async def tell(
+    async def record(
         self, resource: Object, reason: str, message: str, *, type_: Literal["Normal", "Warning"] = "Normal"
     ) -> None:
-        """``reason`` is one word in CamelCase."""
+        """Record an event of a resource. ``reason`` is a CamelCase word."""
         name = name_of(resource)
         _log.info("event", kind=resource["kind"], name=name, reason=reason, message=message)
         stamp = self._now().strftime("%Y-%m-%dT%H:%M:%SZ")
@@ -59,5 +59,5 @@ class Events:
         try:
             await self._kubernetes.create(EVENT, body)
         except KafscaleError as error:
-            self._figures.events_lost += 1
-            _log.warning("an event is lost", name=name, reason=reason, why=str(error))
+            self._counters.events_lost += 1
+            _log.warning("event lost", name=name, reason=reason, error=str(error))

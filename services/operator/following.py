@@ -1,4 +1,4 @@
-"""All resources of a kind, as a watch told of them last."""
+"""A local copy of all resources of a kind, kept up to date by a watch."""
 
 from collections.abc import Callable
 
@@ -13,11 +13,14 @@ _PAUSE_SECONDS = 1.0
 _log = structlog.get_logger(__name__)
 
 Changed = Callable[[Object | None, Object | None], None]
-"""Told of what a resource was and is; None: there is none."""
+"""Called with the former and the present resource, None if it did not or does not exist."""
 
 
 class Followed:
-    """``objects`` are there once `run` has started; then ``changed`` is told of each change, and of all at first."""
+    """All resources of a kind. ``objects`` are complete once `run` has started.
+
+    ``changed`` is called for all resources at first, and then for each change.
+    """
 
     def __init__(self, kubernetes: Kubernetes, kind: Kind, changed: Changed) -> None:
         self._kubernetes = kubernetes
@@ -26,7 +29,7 @@ class Followed:
         self.objects: dict[str, Object] = {}
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Until cancelled. A server that does not answer is asked again every second."""
+        """List and watch resources until cancelled. If the server does not answer, retry every second."""
         started = False
         while True:
             try:
@@ -39,7 +42,7 @@ class Followed:
             except Expired:
                 continue
             except KafscaleError as error:
-                _log.warning("cannot watch", kind=self._kind.name, reason=str(error))
+                _log.warning("watch failed", kind=self._kind.name, reason=str(error))
                 await trio.sleep(_PAUSE_SECONDS)
 
     async def _list(self) -> str:

@@ -1,4 +1,4 @@
-"""The gateways of KafScale clusters, asked by their Admin service."""
+"""A client of the Admin service of KafScale gateways."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -7,6 +7,7 @@ from typing import Self, TypeVar
 import grpc
 from google.protobuf.message import Message
 
+from kafscale.config.calls import RpcSettings
 from kafscale.errors import Unavailable
 from kafscale.rpc.admin import (
     ALTER_CONFIGS,
@@ -20,7 +21,6 @@ from kafscale.rpc.admin import (
 from kafscale.rpc.client import Channel
 from kafscale.rpc.errors import StatusError
 from kafscale.rpc.methods import Method
-from kafscale.service.rpc import RpcSettings
 from kafscale.v1 import admin_pb2 as pb
 from services.operator.topics.plan import Action, Configure, Create, Grow, Seen
 
@@ -32,7 +32,7 @@ _ANSWERS = (*_REFUSALS, _STATUS.NOT_FOUND, _STATUS.ALREADY_EXISTS, _STATUS.UNAUT
 
 
 class Gateway:
-    """One that serves. All methods raise Unavailable, and StatusError for what it refuses."""
+    """A gateway that serves. All methods raise Unavailable, and StatusError for refused requests."""
 
     def __init__(self, channel: Channel, token: str, timeout: float) -> None:
         self._channel = channel
@@ -43,7 +43,7 @@ class Gateway:
         return await self._ask(CLUSTER_STATUS, pb.ClusterStatusRequest())
 
     async def describe(self, topic: str) -> Seen | None:
-        """None: there is no such topic, or it is being deleted."""
+        """Return a topic, or None if it does not exist or is being deleted."""
         try:
             reply = await self._ask(DESCRIBE_TOPIC, pb.DescribeTopicRequest(name=topic))
         except StatusError as error:
@@ -53,7 +53,7 @@ class Gateway:
         return _seen(reply.topic)
 
     async def act(self, topic: str, seen: Seen | None, action: Action) -> Seen:
-        """The topic after that."""
+        """Perform an action and return the topic after it."""
         match action:
             case Create(partitions, configs):
                 request = pb.CreateTopicRequest(name=topic, partitions=partitions, configs=configs)
@@ -64,12 +64,12 @@ class Gateway:
             case Configure(set_, unset):
                 await self._ask(ALTER_CONFIGS, pb.AlterConfigsRequest(topic=topic, set=set_, unset=unset))
                 if seen is None:
-                    raise ValueError("only a topic that is there is configured")
+                    raise ValueError("a topic that does not exist cannot be configured")
                 kept = {name: value for name, value in seen.configs.items() if name not in unset}
                 return Seen(seen.id, seen.partitions, {**kept, **set_})
 
     async def delete(self, topic: str) -> bool:
-        """Whether there was such a topic."""
+        """Delete a topic. Returns whether it existed."""
         try:
             await self._ask(DELETE_TOPIC, pb.DeleteTopicRequest(name=topic))
         except StatusError as error:
@@ -83,7 +83,7 @@ class Gateway:
 
 
 class Gateways:
-    """How clusters are reached. ``token``: what their gateways ask operators for; ``timeout``: seconds for a call."""
+    """Connections to the gateways of clusters. ``token`` is the admin token, ``timeout`` that of a call in seconds."""
 
     def __init__(self, rpc: RpcSettings, *, token: str, timeout: float) -> None:
         self._rpc = rpc
@@ -100,14 +100,14 @@ class Gateways:
 
     @asynccontextmanager
     async def serving(self, servers: list[str]) -> AsyncIterator[Gateway]:
-        """The first of ``servers``, each ``host:port``, that serves; the same one as long as it does.
+        """Return the first of ``servers`` (``host:port``) that serves, and the same one while it does.
 
         Raises Unavailable.
         """
         key = tuple(servers)
         if key not in self._channels:
             address = await serving_gateway(servers, self._connect, timeout=self._timeout)
-            # Another task may have found one meanwhile.
+            # Another task may have connected meanwhile.
             if key not in self._channels:
                 self._channels[key] = self._connect(address)
         channel = self._channels[key]
@@ -124,31 +124,31 @@ class Gateways:
 
 
 def is_refusal(error: StatusError) -> bool:
-    """Whether the wish itself is wrong: to repeat it does not help."""
+    """Return whether the request itself is invalid, so that a retry does not help."""
     return error.code in _REFUSALS
 
 
 def _is_lost(error: StatusError | Unavailable) -> bool:
-    """Whether another gateway may do better."""
+    """Return whether another gateway may succeed."""
     return not (isinstance(error, StatusError) and error.code in _ANSWERS)
 
 
 def reason_of(error: StatusError | Unavailable) -> str:
-    """One word for a condition."""
+    """Return the reason for a condition."""
     if isinstance(error, StatusError) and error.code is _STATUS.UNAUTHENTICATED:
         return "Unauthenticated"
     return "ClusterUnreachable"
 
 
 def sentence_of(error: StatusError | Unavailable) -> str:
-    """The same for people."""
+    """Return the message for a condition."""
     if isinstance(error, Unavailable):
         return str(error)
     if error.code is _STATUS.UNAUTHENTICATED:
-        return f"the gateway does not take this operator's KAFSCALE_ADMIN_TOKEN: {error}"
+        return f"the gateway rejects the operator's KAFSCALE_ADMIN_TOKEN: {error}"
     if error.code in (_STATUS.UNAVAILABLE, _STATUS.DEADLINE_EXCEEDED):
-        return f"the gateway that was asked does not answer any more: {error}"
-    return f"the gateway that was asked failed with {error.code.name}: {error}"
+        return f"the gateway no longer answers: {error}"
+    return f"the gateway failed with {error.code.name}: {error}"
 
 
 def _seen(topic: pb.TopicStatus) -> Seen:

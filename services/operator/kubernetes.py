@@ -1,6 +1,6 @@
-"""The Kubernetes API server, as far as the operator needs it, over kr8s, which knows kubeconfigs and service accounts.
+"""A client of the Kubernetes API server, based on kr8s, which supports kubeconfigs and service accounts.
 
-Raises ApiUnavailable where nothing, or nothing sure, is known of the outcome, and ApiRefused where the server says no.
+Raises ApiUnavailable if the outcome is unknown, and ApiRefused if the server rejects a request.
 """
 
 import importlib
@@ -13,23 +13,23 @@ from typing import Any
 import trio
 
 from kafscale.errors import ConfigError, KafscaleError, Refused
-from services.operator.figures import OperatorFigures
+from services.operator.counters import OperatorCounters
 from services.operator.resources import Kind, Object, name_of
 
 _WATCH_SECONDS = 60
-"""The server ends a watch after this; it goes on from where it was."""
-_PATIENCE_SECONDS = 20.0
-"""What it may take longer than that."""
+"""The server ends a watch after this time. The next watch continues from there."""
+_WATCH_GRACE_SECONDS = 20.0
+"""How much longer than that a watch may take."""
 _PAGE = 500
 _AGAIN = (HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.REQUEST_TIMEOUT)
 
 
 class ApiUnavailable(KafscaleError):
-    """The server did not answer, or its answer was lost. No kind of Unavailable, which is said of clusters."""
+    """The server did not answer, or its answer was lost. Not an Unavailable, which is about clusters."""
 
 
 class ApiRefused(Refused):
-    """The server's answer with a ``status`` of 4xx; the message is its own."""
+    """The server rejected a request with a ``status`` of 4xx. The message is the server's."""
 
     def __init__(self, status: int, message: str) -> None:
         super().__init__(message)
@@ -41,34 +41,35 @@ class ApiRefused(Refused):
 
     @property
     def conflict(self) -> bool:
-        """Somebody else changed it, or made it, first."""
+        """Whether others changed or created the object first."""
         return self.status == HTTPStatus.CONFLICT
 
 
 class Expired(KafscaleError):
-    """A watch cannot go on from where it was: everything has to be listed anew."""
+    """A watch cannot continue from its version. All resources must be listed again."""
 
 
 class Kubernetes:
-    """One namespace of a cluster. ``timeout``: seconds for a request."""
+    """The API server, for one namespace. ``timeout`` is that of a request in seconds."""
 
-    def __init__(self, api: Any, namespace: str, figures: OperatorFigures, *, timeout: float) -> None:
+    def __init__(self, api: Any, namespace: str, counters: OperatorCounters, *, timeout: float) -> None:
         self._api = api
         self.namespace = namespace
-        self._figures = figures
+        self._counters = counters
         self._timeout = timeout
 
     @classmethod
-    async def open(cls, namespace: str, figures: OperatorFigures, *, timeout: float) -> "Kubernetes":
-        """By ``KUBECONFIG``, ~/.kube/config or the pod's service account; ``namespace`` empty: the kubeconfig's.
+    async def open(cls, namespace: str, counters: OperatorCounters, *, timeout: float) -> "Kubernetes":
+        """Connect with ``KUBECONFIG``, ~/.kube/config or the pod's service account.
 
-        Raises ConfigError when kr8s is not installed or knows no server, ApiUnavailable when that does not answer.
+        An empty ``namespace`` means that of the kubeconfig. Raises ConfigError if kr8s is not installed or finds no
+        server, and ApiUnavailable if the server does not answer.
         """
         try:
             asyncio_api, httpx = importlib.import_module("kr8s.asyncio"), importlib.import_module("httpx")
         except ImportError as error:
             raise ConfigError(
-                f"the operator needs the extra 'operator' of the package: pip install 'kafscale[operator]' ({error})"
+                f"the operator requires the package extra 'operator': pip install 'kafscale[operator]' ({error})"
             ) from error
         try:
             with trio.fail_after(timeout):
@@ -76,8 +77,8 @@ class Kubernetes:
         except (trio.TooSlowError, httpx.HTTPError, OSError) as error:
             raise ApiUnavailable(f"the Kubernetes API server does not answer: {_why(error)}") from error
         except ValueError as error:
-            raise ConfigError(f"no Kubernetes API server is known: {error}; set KUBECONFIG") from error
-        return cls(api, namespace or api.namespace, figures, timeout=timeout)
+            raise ConfigError(f"no Kubernetes API server configured: {error}; set KUBECONFIG") from error
+        return cls(api, namespace or api.namespace, counters, timeout=timeout)
 
     async def get(self, kind: Kind, name: str) -> Object | None:
         try:
@@ -88,7 +89,7 @@ class Kubernetes:
             raise
 
     async def list_all(self, kind: Kind) -> tuple[list[Object], str]:
-        """All, and the version to watch from."""
+        """Return all resources and the version to watch from."""
         found: list[Object] = []
         query: dict[str, str] = {"limit": str(_PAGE)}
         while True:
@@ -103,18 +104,19 @@ class Kubernetes:
         return await self._call("POST", kind, body=body)
 
     async def replace(self, kind: Kind, body: Object) -> Object:
-        """ApiRefused with ``conflict`` when it is not as old as ``body`` any more."""
+        """Replace a resource. Raises ApiRefused with ``conflict`` if it has changed since ``body`` was read."""
         return await self._call("PUT", kind, name_of(body), body=body)
 
     async def patch(self, kind: Kind, name: str, change: Object, *, subresource: str = "") -> Object:
-        """A merge patch: lists are replaced, null removes."""
+        """Apply a merge patch: lists are replaced, and null removes a field."""
         return await self._call(
             "PATCH", kind, name, subresource, body=change, content_type="application/merge-patch+json"
         )
 
     async def apply(self, kind: Kind, body: Object, *, manager: str, dry_run: bool = False) -> Object:
-        """Server-side apply, in the end against others' fields: those that ``body`` has become ``manager``'s.
-        ``dry_run``: the server only says whether it would take it.
+        """Run a forced server-side apply: ``manager`` becomes the owner of all fields in ``body``.
+
+        ``dry_run``: only have the server validate it.
         """
         return await self._call(
             "PATCH",
@@ -126,7 +128,7 @@ class Kubernetes:
         )
 
     async def delete(self, kind: Kind, resource: Object) -> None:
-        """This very one, with what it owns; one that is gone is none to delete."""
+        """Delete exactly this resource and what it owns. Does nothing if it no longer exists."""
         body = {"propagationPolicy": "Background", "preconditions": {"uid": resource["metadata"]["uid"]}}
         try:
             await self._call("DELETE", kind, name_of(resource), body=body)
@@ -136,17 +138,17 @@ class Kubernetes:
 
     @asynccontextmanager
     async def watch(self, kind: Kind, version: str) -> AsyncIterator[AsyncIterator[tuple[str, Object]]]:
-        """What changes from ``version`` on, as (ADDED, MODIFIED, DELETED or BOOKMARK, object), for about a minute."""
+        """Watch changes from ``version`` on, as (ADDED, MODIFIED, DELETED or BOOKMARK, object), for about a minute."""
         query = {
             "watch": "true",
             "resourceVersion": version,
             "allowWatchBookmarks": "true",
             "timeoutSeconds": str(_WATCH_SECONDS),
         }
-        self._figures.watches[kind.name] += 1
-        with self._told("WATCH", kind):
+        self._counters.watches[kind.name] += 1
+        with self._translated_errors("WATCH", kind):
             async with self._api.call_api(
-                "GET", **self._place(kind), params=query, stream=True, timeout=_WATCH_SECONDS + _PATIENCE_SECONDS
+                "GET", **self._place(kind), params=query, stream=True, timeout=_WATCH_SECONDS + _WATCH_GRACE_SECONDS
             ) as response:
                 self._count("WATCH", response.status_code)
 
@@ -171,26 +173,26 @@ class Kubernetes:
         content_type: str = "application/json",
     ) -> Object:
         content = None if body is None else json.dumps(body)
-        asked: dict[str, Any] = {
+        request: dict[str, Any] = {
             **self._place(kind, name, subresource),
             "params": query,
             "content": content,
             "headers": {"content-type": content_type},
             "timeout": self._timeout,
         }
-        with self._told(method, kind):
+        with self._translated_errors(method, kind):
             with trio.fail_after(self._timeout):
-                status, answer = await self._answer(method, asked, raise_for_status=False)
+                status, answer = await self._answer(method, request, raise_for_status=False)
                 if status == HTTPStatus.UNAUTHORIZED:
-                    # The token may have been renewed: kr8s then reads it again and repeats the request.
-                    status, answer = await self._answer(method, asked, raise_for_status=True)
+                    # The token may have been renewed. kr8s then reads it again and repeats the request.
+                    status, answer = await self._answer(method, request, raise_for_status=True)
             self._count(method, status)
             if status >= HTTPStatus.BAD_REQUEST:
                 raise _refusal(status, answer)
             return answer
 
-    async def _answer(self, method: str, asked: Object, *, raise_for_status: bool) -> tuple[int, Object]:
-        async with self._api.call_api(method, raise_for_status=raise_for_status, **asked) as response:
+    async def _answer(self, method: str, request: Object, *, raise_for_status: bool) -> tuple[int, Object]:
+        async with self._api.call_api(method, raise_for_status=raise_for_status, **request) as response:
             answer = response.json()
             return int(response.status_code), answer if isinstance(answer, dict) else {}
 
@@ -199,12 +201,12 @@ class Kubernetes:
         return {"version": kind.api, "namespace": self.namespace, "url": path}
 
     def _count(self, method: str, status: int) -> None:
-        self._figures.requests[method, str(status)] += 1
-        self._figures.failing = ""
+        self._counters.requests[method, str(status)] += 1
+        self._counters.failing = ""
 
     @contextmanager
-    def _told(self, method: str, kind: Kind) -> Iterator[None]:
-        """Turns what kr8s and httpx raise into the errors that are known here."""
+    def _translated_errors(self, method: str, kind: Kind) -> Iterator[None]:
+        """Convert the errors of kr8s and httpx to those of this module."""
         httpx, kr8s = importlib.import_module("httpx"), importlib.import_module("kr8s")
         try:
             yield
@@ -214,7 +216,7 @@ class Kubernetes:
             raise _refusal(status, {"message": str(error)}) from error
         except (trio.TooSlowError, httpx.HTTPError, kr8s.APITimeoutError, OSError, ValueError) as error:
             self._count(method, 0)
-            self._figures.failing = f"{method} {kind.plural}: {_why(error)}"
+            self._counters.failing = f"{method} {kind.plural}: {_why(error)}"
             raise ApiUnavailable(f"the Kubernetes API server does not answer: {_why(error)}") from error
 
 
@@ -223,12 +225,12 @@ def _refusal(status: int, answer: Object) -> KafscaleError:
     if status == HTTPStatus.GONE:
         return Expired(message)
     if status >= HTTPStatus.INTERNAL_SERVER_ERROR or status in _AGAIN:
-        return ApiUnavailable(f"the Kubernetes API server: {message}")
+        return ApiUnavailable(f"the Kubernetes API server failed: {message}")
     return ApiRefused(status, message)
 
 
-def _watch_error(told: Object) -> KafscaleError:
-    return _refusal(int(told.get("code", HTTPStatus.INTERNAL_SERVER_ERROR)), told)
+def _watch_error(status: Object) -> KafscaleError:
+    return _refusal(int(status.get("code", HTTPStatus.INTERNAL_SERVER_ERROR)), status)
 
 
 def _why(error: Exception) -> str:

@@ -1,4 +1,4 @@
-"""Runs the operator's work while it leads, and only then."""
+"""Runs the operator's work while this process is the leader."""
 
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
@@ -7,8 +7,8 @@ import structlog
 import trio
 
 from kafscale.errors import KafscaleError
+from services.operator.counters import OperatorCounters
 from services.operator.election import Election, Step
-from services.operator.figures import OperatorFigures
 from services.operator.kubernetes import ApiRefused, Kubernetes
 from services.operator.resources import LEASE, Object
 
@@ -21,19 +21,22 @@ def utc_now() -> datetime:
 
 
 class Leadership:
-    """Of one candidate, ``me``. ``seconds``: how long the lease lasts; it is given up after two thirds of that."""
+    """The leadership of candidate ``me``.
+
+    ``seconds`` is the duration of the lease. Without a renewal, the leader stops after two thirds of it.
+    """
 
     def __init__(
         self,
         kubernetes: Kubernetes,
-        figures: OperatorFigures,
+        counters: OperatorCounters,
         *,
         me: str,
         seconds: int,
         now: Callable[[], datetime] = utc_now,
     ) -> None:
         self._kubernetes = kubernetes
-        self._figures = figures
+        self._counters = counters
         self._me = me
         self._election = Election(me, LEASE_NAME, seconds)
         self._give_up = seconds * 2 / 3
@@ -42,7 +45,7 @@ class Leadership:
         self._lease: Object | None = None
 
     async def run(self, work: Callable[[], Awaitable[None]], stopping: trio.Event) -> None:
-        """Until ``stopping``; then the lease is given back. ``work`` is cancelled when the lease may be another's."""
+        """Run until ``stopping``, then release the lease. ``work`` is cancelled when the lease may have been lost."""
         async with trio.open_nursery() as nursery:
 
             async def end() -> None:
@@ -56,7 +59,7 @@ class Leadership:
         await self._release()
 
     async def _acquire(self) -> float:
-        """When the request that got it was sent."""
+        """Acquire the lease. Returns the time at which the successful request was sent."""
         waiting = False
         while True:
             began = trio.current_time()
@@ -64,7 +67,7 @@ class Leadership:
                 if await self._step():
                     return began
             except KafscaleError as error:
-                _log.warning("cannot ask for the lease", reason=str(error))
+                _log.warning("cannot acquire the lease", reason=str(error))
             if not waiting and self._lease is not None:
                 waiting = True
                 _log.info("standing by", leader=self._lease.get("spec", {}).get("holderIdentity"))
@@ -72,7 +75,7 @@ class Leadership:
 
     async def _lead(self, work: Callable[[], Awaitable[None]], renewed: float) -> None:
         _log.info("leading", identity=self._me)
-        self._figures.leading = True
+        self._counters.leading = True
         scope = trio.CancelScope(deadline=renewed + self._give_up)
 
         async def renew() -> None:
@@ -92,21 +95,24 @@ class Leadership:
                     nursery.start_soon(renew)
                     await work()
         finally:
-            self._figures.leading = False
-        _log.warning("not leading any more")
+            self._counters.leading = False
+        _log.warning("no longer leading")
 
     async def _step(self) -> bool:
-        """Whether the lease is this one's now. Raises ApiUnavailable and ApiRefused; then it may be, too."""
+        """Acquire or renew the lease, and return whether this candidate holds it.
+
+        Raises ApiUnavailable and ApiRefused, after which it may hold it too.
+        """
         self._lease = await self._kubernetes.get(LEASE, LEASE_NAME)
         step = self._election.step(self._lease, trio.current_time())
         if step is Step.WAIT:
             return False
-        wanted = self._election.held(self._lease, self._stamp())
+        held = self._election.held(self._lease, self._stamp())
         try:
             if step is Step.CREATE:
-                self._lease = await self._kubernetes.create(LEASE, wanted)
+                self._lease = await self._kubernetes.create(LEASE, held)
             else:
-                self._lease = await self._kubernetes.replace(LEASE, wanted)
+                self._lease = await self._kubernetes.replace(LEASE, held)
         except ApiRefused as error:
             if error.conflict:
                 return False
@@ -114,14 +120,14 @@ class Leadership:
         return True
 
     async def _release(self) -> None:
-        """Best effort: who does not see it waits until the lease is over."""
+        """Release the lease, best effort: otherwise others wait until it expires."""
         try:
-            # What was stored last may not have been told of any more.
+            # The answer to the last write may have been lost.
             lease = await self._kubernetes.get(LEASE, LEASE_NAME)
             if lease is not None and lease.get("spec", {}).get("holderIdentity") == self._me:
                 await self._kubernetes.replace(LEASE, self._election.released(lease, self._stamp()))
         except KafscaleError as error:
-            _log.warning("cannot give the lease back", reason=str(error))
+            _log.warning("cannot release the lease", reason=str(error))
 
     def _stamp(self) -> str:
         return self._now().strftime("%Y-%m-%dT%H:%M:%S.%fZ")

@@ -1,23 +1,23 @@
-"""What the operator shows of itself: its metrics, and whether the Kubernetes API answers."""
+"""Metrics of the operator, and the health check of the Kubernetes API."""
 
 from collections.abc import Callable
 
-from kafscale.service.operations import Operations
-from kafscale.vitals import HEALTHY, Family, Finding, State, by_label, counter, gauge
-from services.operator.figures import OperatorFigures
+from kafscale.process.operations import Operations
+from kafscale.telemetry import HEALTHY, Family, Finding, State, by_label, counter, gauge
+from services.operator.counters import OperatorCounters
 from services.operator.resources import CLUSTER, TOPIC
 
 
-def families(figures: OperatorFigures, waiting: Callable[[], float]) -> list[Family]:
-    """``waiting``: resources that somebody has to look at now."""
+def families(counters: OperatorCounters, waiting: Callable[[], float]) -> list[Family]:
+    """Return all metric families. ``waiting`` returns the number of resources that wait for a worker."""
     return [
-        gauge("kafscale_operator_leading", "1 while this operator is the leader.", lambda: figures.leading),
+        gauge("kafscale_operator_leading", "1 while this operator is the leader.", lambda: counters.leading),
         Family(
             "kafscale_operator_reconciles_total",
             "counter",
             "The number of reconciliations, by kind of resource and outcome: done, or failed and retried.",
             lambda: {
-                (kind.name, outcome): figures.reconciled[kind.name, outcome]
+                (kind.name, outcome): counters.reconciled[kind.name, outcome]
                 for kind in (CLUSTER, TOPIC)
                 for outcome in ("done", "failed")
             },
@@ -27,13 +27,13 @@ def families(figures: OperatorFigures, waiting: Callable[[], float]) -> list[Fam
             "kafscale_operator_reconcile_seconds",
             "histogram",
             "The duration of reconciliations.",
-            lambda: {(): figures.seconds},
+            lambda: {(): counters.seconds},
         ),
         Family(
             "kafscale_operator_actions_total",
             "counter",
             "The number of changes that the operator made to topics, by action.",
-            lambda: by_label(figures.actions, ("create", "grow", "configure", "delete")),
+            lambda: by_label(counters.actions, ("create", "grow", "configure", "delete")),
             ("action",),
         ),
         gauge("kafscale_operator_waiting", "The number of resources that wait for a worker.", waiting),
@@ -42,7 +42,7 @@ def families(figures: OperatorFigures, waiting: Callable[[], float]) -> list[Fam
             "counter",
             "The number of requests to the Kubernetes API server, by method and status code. The code is 0 if there "
             "was no response.",
-            lambda: dict(figures.requests),
+            lambda: dict(counters.requests),
             ("method", "code"),
         ),
         Family(
@@ -50,21 +50,21 @@ def families(figures: OperatorFigures, waiting: Callable[[], float]) -> list[Fam
             "counter",
             "The number of watches started on the Kubernetes API server. Each watch ends after a minute and is started "
             "again.",
-            lambda: by_label(figures.watches, (CLUSTER.name, TOPIC.name)),
+            lambda: by_label(counters.watches, (CLUSTER.name, TOPIC.name)),
             ("kind",),
         ),
         counter(
             "kafscale_operator_events_lost_total",
             "The number of events that the Kubernetes API server did not accept. They are logged.",
-            lambda: figures.events_lost,
+            lambda: counters.events_lost,
         ),
     ]
 
 
-def show(figures: OperatorFigures, waiting: Callable[[], float], operations: Operations) -> None:
-    operations.metrics.add(families(figures, waiting))
-    operations.health.add("kubernetes", lambda: _kubernetes(figures), unready_from=State.UNAVAILABLE)
+def show(counters: OperatorCounters, waiting: Callable[[], float], operations: Operations) -> None:
+    operations.metrics.add(families(counters, waiting))
+    operations.health.add("kubernetes", lambda: _kubernetes(counters), unready_from=State.UNAVAILABLE)
 
 
-def _kubernetes(figures: OperatorFigures) -> Finding:
-    return Finding(State.UNAVAILABLE, figures.failing) if figures.failing else HEALTHY
+def _kubernetes(counters: OperatorCounters) -> Finding:
+    return Finding(State.UNAVAILABLE, counters.failing) if counters.failing else HEALTHY

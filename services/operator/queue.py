@@ -1,4 +1,4 @@
-"""What has to be looked at, and when: each thing at most once, and never by two workers at the same time."""
+"""A queue of resources to reconcile. Each is queued at most once, and never processed by two workers at a time."""
 
 import heapq
 from collections.abc import Callable
@@ -12,14 +12,14 @@ FIRST_RETRY_SECONDS = 0.5
 
 @dataclass(frozen=True, slots=True, order=True)
 class Key:
-    """A resource."""
+    """The key of a resource."""
 
     kind: str
     name: str
 
 
 class WorkQueue:
-    """As long as there are resources. ``spread`` gives a factor near 1, so that not all come at the same moment."""
+    """A work queue, bounded by the number of resources. ``spread`` returns a factor near 1, to randomize intervals."""
 
     def __init__(self, *, longest_retry: float, spread: Callable[[], float] = lambda: 1.0) -> None:
         self._longest_retry = longest_retry
@@ -33,12 +33,12 @@ class WorkQueue:
 
     @property
     def waiting(self) -> int:
-        """Those whose time has come, and that nobody works on."""
+        """The number of resources that are due and wait for a worker."""
         now = trio.current_time()
         return sum(due <= now for due in self._due.values())
 
     def add(self, key: Key, *, after: float = 0.0) -> None:
-        """In ``after`` seconds, or earlier where it is to be looked at earlier."""
+        """Schedule a resource in ``after`` seconds, unless it is already due earlier."""
         due = trio.current_time() + after
         if due < self._due.get(key, float("inf")):
             self._due[key] = due
@@ -46,7 +46,7 @@ class WorkQueue:
             self._wake_all()
 
     async def take(self) -> Key:
-        """Waits for the next one; it has to be given to one of the three methods below."""
+        """Wait for the next resource. The caller must pass it to `done`, `failed` or `gone`."""
         while True:
             now = trio.current_time()
             while self._heap and self._heap[0][0] <= now:
@@ -59,19 +59,19 @@ class WorkQueue:
                 await self._news.wait()
 
     def done(self, key: Key, *, again: float) -> None:
-        """It is as it should be, and is looked at again after ``again`` seconds."""
+        """Record success, and schedule the resource again after ``again`` seconds."""
         self._failures.pop(key, None)
         self._end(key, again * self._spread())
 
     def failed(self, key: Key) -> float:
-        """It is tried again, after the pause that is returned: twice as long each time."""
+        """Schedule a retry and return the pause before it, which doubles with each failure."""
         failures = self._failures[key] = min(self._failures.get(key, 0) + 1, 32)
         pause = min(self._longest_retry, FIRST_RETRY_SECONDS * 2.0 ** (failures - 1) * self._spread())
         self._end(key, pause)
         return pause
 
     def gone(self, key: Key) -> None:
-        """There is nothing to look at, unless it was added meanwhile."""
+        """Remove a resource that no longer exists, unless it was added again meanwhile."""
         self._failures.pop(key, None)
         self._working.discard(key)
         self._push_again(key)
@@ -82,7 +82,7 @@ class WorkQueue:
         self.add(key, after=after)
 
     def _push_again(self, key: Key) -> None:
-        """What came due while it was worked on has left the heap."""
+        """Return a resource to the heap that became due while it was processed."""
         if key in self._due:
             heapq.heappush(self._heap, (self._due[key], next(self._order), key))
             self._wake_all()

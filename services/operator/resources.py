@@ -1,16 +1,16 @@
-"""Kubernetes objects as they are here: plain JSON, and the kinds that the operator reads and writes. Pure."""
+"""Kubernetes objects as plain JSON, and the kinds that the operator reads and writes. This module does no IO."""
 
 from dataclasses import dataclass
 from typing import Any
 
 Object = dict[str, Any]
-"""One object of the API, or a part of it."""
+"""An object of the API, or a part of one."""
 
 GROUP = "kafscale.io"
 FINALIZER = f"{GROUP}/topic"
-"""Kept on a resource whose topic has to be deleted with it."""
+"""The finalizer of resources whose topic is deleted with them."""
 MANAGER = "kafscale-operator"
-"""Who applies fields, and whom events are from."""
+"""The field manager, and the source of events."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ MADE = (
     Kind("autoscaling/v2", "HorizontalPodAutoscaler", "horizontalpodautoscalers"),
     Kind("batch/v1", "CronJob", "cronjobs"),
 )
-"""What clusters are made of. Neither claims nor volumes: those of etcd outlive the cluster's resource."""
+"""The kinds of objects that clusters consist of. The volumes and claims of etcd are not among them, so they remain."""
 
 
 def name_of(resource: Object) -> str:
@@ -53,12 +53,12 @@ def finalizers(resource: Object) -> list[str]:
 
 
 def age_key(resource: Object) -> tuple[str, str]:
-    """Orders resources by when they were made."""
+    """Return a key that orders resources by creation."""
     return str(resource["metadata"]["creationTimestamp"]), name_of(resource)
 
 
 def wants_work(former: Object | None, present: Object | None) -> bool:
-    """Whether a change is one to act on: not where only the status is another one, which the operator writes."""
+    """Return whether a change requires reconciliation. Changes of the status, which the operator writes, do not."""
     if former is None or present is None:
         return former is not present
     return _cause(former) != _cause(present)

@@ -1,9 +1,9 @@
-"""What the operator for Kubernetes reads from its environment, besides how gateways are called."""
+"""Settings of the Kubernetes operator."""
 
 import re
 from dataclasses import dataclass
 
-from kafscale.service.settings import Parser, integer, seconds, setting, within
+from kafscale.config.settings import Parser, integer, seconds, setting, within
 
 
 def _parse_namespace(text: str) -> str:
@@ -20,7 +20,7 @@ def _parse_image(text: str) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OperatorSettings:
-    """Where it works, how often it looks, and how patient it is."""
+    """The namespace, intervals and limits of the operator."""
 
     operator_namespace: str = setting(
         "KAFSCALE_OPERATOR_NAMESPACE",

@@ -1,14 +1,16 @@
-"""``python -m services.storage``: a storage instance in a process of its own."""
+"""``python -m services.storage``: run a storage instance as a separate process."""
 
 import sys
 
 import trio
 
 from kafscale.clock import wall_clock_ms
+from kafscale.config.calls import RpcSettings
+from kafscale.config.stores import NamespaceSettings
 from kafscale.metadata.members import Members
 from kafscale.metadata.topics import TopicCatalog
-from kafscale.rpc.typed import bind_storage
-from kafscale.service.cluster import (
+from kafscale.process.process import Loaded, run_process
+from kafscale.process.startup import (
     EVERY_SERVICE,
     WITH_OBJECTS,
     Endpoint,
@@ -19,12 +21,11 @@ from kafscale.service.cluster import (
     open_operations,
     running,
 )
-from kafscale.service.process import Loaded, run_process
-from kafscale.service.rpc import RpcSettings
-from kafscale.service.stores import NamespaceSettings
+from kafscale.rpc.generated import IndexerClient
+from kafscale.rpc.services import bind_storage
 from kafscale.threads import run_in_thread
+from services.storage.dependencies import Dependencies
 from services.storage.monitoring import show
-from services.storage.parts import Parts
 from services.storage.service import StorageService
 from services.storage.settings import StorageSettings
 
@@ -32,7 +33,7 @@ SETTINGS = (StorageSettings, *WITH_OBJECTS, *EVERY_SERVICE)
 
 
 async def serve(settings: Loaded, stopping: trio.Event) -> None:
-    """Stores, listener, registration; when it stops, it hands its partitions over while it still takes calls."""
+    """Open stores and listener, register, and serve. On shutdown partitions are handed over while calls are served."""
     namespace = settings[NamespaceSettings].namespace
     async with (
         open_operations(settings, "storage", stopping) as operations,
@@ -46,21 +47,21 @@ async def serve(settings: Loaded, stopping: trio.Event) -> None:
             running(settings, catalog.run, members.run, indexers.run),
             indexer_pool(indexers, settings, operations) as indexer,
         ):
-            parts = Parts(
+            deps = Dependencies(
                 settings=settings[StorageSettings].resolved(directory=False),
                 namespace=namespace,
                 objects=objects,
                 metadata=metadata,
                 catalog=catalog,
                 members=members,
-                indexer=indexer,
+                indexer=IndexerClient(indexer),
                 now_ms=wall_clock_ms,
                 run_sync=run_in_thread,
                 address=endpoint.address,
                 tracer=operations.tracer,
             )
-            storage = StorageService(parts)
-            show(storage, parts.figures, members, operations)
+            storage = StorageService(deps)
+            show(storage, deps.counters, members, operations)
             async with endpoint.serving(bind_storage(storage)), trio.open_nursery() as nursery:
                 await nursery.start(storage.run, stopping)
                 endpoint.ready(operations)

@@ -1,21 +1,21 @@
-"""What a storage instance shows of itself: its checks and its metrics."""
+"""The health checks and metrics of a storage instance."""
 
 from collections.abc import Callable
 from typing import get_args
 
 from kafscale.metadata.members import Members
 from kafscale.metadata.membership import Membership
-from kafscale.service.operations import Operations
-from kafscale.vitals import HEALTHY, Family, Finding, State, by_label, counter, gauge
-from services.storage.buffer import Trigger
-from services.storage.figures import StorageFigures
+from kafscale.process.operations import Operations
+from kafscale.telemetry import HEALTHY, Family, Finding, State, by_label, counter, gauge
+from services.storage.counters import StorageCounters
+from services.storage.log.buffer import Trigger
 from services.storage.run import Run
 from services.storage.service import StorageService
 from services.storage.settings import StorageSettings
 
 
-def show(storage: StorageService, figures: StorageFigures, members: Members, operations: Operations) -> None:
-    """Add them to those of the process. ``figures`` and ``members`` are those that ``storage`` was made with."""
+def show(storage: StorageService, counters: StorageCounters, members: Members, operations: Operations) -> None:
+    """Add them to those of the process. ``counters`` and ``members`` must be those of ``storage``."""
 
     def current() -> Run | None:
         return storage.current
@@ -27,11 +27,11 @@ def show(storage: StorageService, figures: StorageFigures, members: Members, ope
     operations.watch_address(membership, members, unready_from=State.UNAVAILABLE)
     operations.health.add("partitions", lambda: _partitions(storage.current))
     operations.health.add("sinks", lambda: _sinks(storage.current))
-    operations.metrics.add(families(figures, current, storage.settings))
+    operations.metrics.add(families(counters, current, storage.settings))
 
 
 def _partitions(run: Run | None) -> Finding:
-    """Whether all partitions of this instance can be written."""
+    """Check whether all partitions of this instance accept records."""
     offline = [partition for partition in run.owned if partition.offline] if run else []
     if not offline:
         return HEALTHY
@@ -40,21 +40,21 @@ def _partitions(run: Run | None) -> Finding:
 
 
 def _sinks(run: Run | None) -> Finding:
-    """Whether all that sinks have committed to this instance's partitions can be appended."""
+    """Check whether all committed sink records can be appended to this instance's partitions."""
     waiting = [trouble for trouble in run.sinks.appends.troubles.values() if trouble.lasting] if run else []
     if not waiting:
         return HEALTHY
     first = waiting[0]
     return Finding(
-        State.DEGRADED, f"{len(waiting)} partitions lack what sinks committed: {first.partition}: {first.reason}"
+        State.DEGRADED, f"{len(waiting)} partitions lack committed sink records: {first.partition}: {first.reason}"
     )
 
 
 _Now = Callable[[Callable[[Run], float]], Callable[[], float]]
 
 
-def families(figures: StorageFigures, current: Callable[[], Run | None], settings: StorageSettings) -> list[Family]:
-    """``current`` gives the present run; None: there is none."""
+def families(counters: StorageCounters, current: Callable[[], Run | None], settings: StorageSettings) -> list[Family]:
+    """Return the metrics. ``current`` returns the current run, or None if there is none."""
 
     def now(read: Callable[[Run], float]) -> Callable[[], float]:
         def value() -> float:
@@ -64,14 +64,14 @@ def families(figures: StorageFigures, current: Callable[[], Run | None], setting
         return value
 
     return [
-        *_ownership_families(figures, now),
-        *_write_families(figures, now, settings),
-        *_read_families(figures, now, settings),
-        *_sink_families(figures, now, settings),
+        *_ownership_families(counters, now),
+        *_write_families(counters, now, settings),
+        *_read_families(counters, now, settings),
+        *_sink_families(counters, now, settings),
     ]
 
 
-def _ownership_families(figures: StorageFigures, now: _Now) -> list[Family]:
+def _ownership_families(counters: StorageCounters, now: _Now) -> list[Family]:
     return [
         gauge(
             "kafscale_storage_partitions_owned",
@@ -86,7 +86,7 @@ def _ownership_families(figures: StorageFigures, now: _Now) -> list[Family]:
         counter(
             "kafscale_storage_offline_retries_total",
             "The number of attempts to read the data again that made a partition offline when it was taken over.",
-            lambda: figures.offline_retries,
+            lambda: counters.offline_retries,
         ),
         gauge(
             "kafscale_storage_partitions_loading",
@@ -104,39 +104,39 @@ def _ownership_families(figures: StorageFigures, now: _Now) -> list[Family]:
             now(lambda run: sum(partition.measured.bytes for partition in run.owned if partition.config.compacted)),
         ),
         counter(
-            "kafscale_storage_take_overs_total", "The number of partitions taken over.", lambda: figures.take_overs
+            "kafscale_storage_take_overs_total", "The number of partitions taken over.", lambda: counters.take_overs
         ),
         Family(
             "kafscale_storage_take_over_seconds",
             "histogram",
             "The duration of takeovers, including failed attempts and the wait for the previous owner.",
-            lambda: {(): figures.take_over_seconds},
+            lambda: {(): counters.take_over_seconds},
         ),
         counter(
             "kafscale_storage_hand_overs_total",
             "The number of partitions handed over in an orderly way.",
-            lambda: figures.hand_overs,
+            lambda: counters.hand_overs,
         ),
         counter(
-            "kafscale_storage_fenced_total", "The number of partitions lost to another owner.", lambda: figures.fenced
+            "kafscale_storage_fenced_total", "The number of partitions lost to another owner.", lambda: counters.fenced
         ),
         counter(
-            "kafscale_storage_leases_lost_total", "The number of leases that expired.", lambda: figures.leases_lost
+            "kafscale_storage_leases_lost_total", "The number of leases that expired.", lambda: counters.leases_lost
         ),
     ]
 
 
-def _write_families(figures: StorageFigures, now: _Now, settings: StorageSettings) -> list[Family]:
+def _write_families(counters: StorageCounters, now: _Now, settings: StorageSettings) -> list[Family]:
     return [
         counter(
             "kafscale_storage_appended_bytes_total",
             "The number of bytes of accepted batches from producers and sinks, in the form in which they arrived.",
-            lambda: figures.appended_bytes,
+            lambda: counters.appended_bytes,
         ),
         counter(
             "kafscale_storage_appended_records_total",
             "The number of offsets assigned to accepted batches.",
-            lambda: figures.appended_records,
+            lambda: counters.appended_records,
         ),
         gauge(
             "kafscale_storage_buffered_bytes",
@@ -152,34 +152,34 @@ def _write_families(figures: StorageFigures, now: _Now, settings: StorageSetting
             "The number of buffers whose upload began, by the reason for closing the buffer: it was full (size), "
             "flush.ms ended (interval), nothing more arrived (quiet), a flush was requested (request), or the "
             "partition was handed over (hand_over).",
-            lambda: by_label(figures.flushes, get_args(Trigger)),
+            lambda: by_label(counters.flushes, get_args(Trigger)),
             ("trigger",),
         ),
         Family(
             "kafscale_storage_flush_seconds",
             "histogram",
             "The time from the beginning of a buffer's upload until its segment and index are stored.",
-            lambda: {(): figures.flush_seconds},
+            lambda: {(): counters.flush_seconds},
         ),
         counter(
-            "kafscale_storage_segments_committed_total", "The number of segments committed.", lambda: figures.segments
+            "kafscale_storage_segments_committed_total", "The number of segments committed.", lambda: counters.segments
         ),
         counter(
             "kafscale_storage_committed_bytes_total",
             "The number of bytes of committed segments.",
-            lambda: figures.committed_bytes,
+            lambda: counters.committed_bytes,
         ),
         Family(
             "kafscale_storage_commit_seconds",
             "histogram",
             "The duration of commits to the metadata store, including all retries.",
-            lambda: {(): figures.commit_seconds},
+            lambda: {(): counters.commit_seconds},
         ),
         Family(
             "kafscale_storage_appends_refused_total",
             "counter",
             "The number of refused appends, by reason. Each partition is counted.",
-            lambda: by_label(figures.refused, ("BUFFER_FULL", "NOT_OWNER")),
+            lambda: by_label(counters.refused, ("BUFFER_FULL", "NOT_OWNER")),
             ("reason",),
         ),
         Family(
@@ -187,25 +187,25 @@ def _write_families(figures: StorageFigures, now: _Now, settings: StorageSetting
             "counter",
             "The number of indexes built for flushes: by an indexer, or by storage itself because no indexer answered "
             "in time.",
-            lambda: by_label(figures.builds, ("indexer", "storage")),
+            lambda: by_label(counters.builds, ("indexer", "storage")),
             ("by",),
         ),
     ]
 
 
-def _read_families(figures: StorageFigures, now: _Now, settings: StorageSettings) -> list[Family]:
-    segments, indexes = figures.segment_cache, figures.index_cache
+def _read_families(counters: StorageCounters, now: _Now, settings: StorageSettings) -> list[Family]:
+    segments, indexes = counters.segment_cache, counters.index_cache
     return [
         counter(
             "kafscale_storage_fetched_bytes_total",
             "The number of bytes of batches sent to gateways for consumers.",
-            lambda: figures.fetched_bytes,
+            lambda: counters.fetched_bytes,
         ),
-        gauge("kafscale_storage_scans", "The number of scans in progress.", lambda: figures.scans),
+        gauge("kafscale_storage_scans", "The number of scans in progress.", lambda: counters.scans),
         counter(
             "kafscale_storage_scanned_bytes_total",
             "The number of bytes of batches sent to scans.",
-            lambda: figures.scanned_bytes,
+            lambda: counters.scanned_bytes,
         ),
         Family(
             "kafscale_storage_cache_requests_total",
@@ -239,23 +239,23 @@ def _read_families(figures: StorageFigures, now: _Now, settings: StorageSettings
     ]
 
 
-def _sink_families(figures: StorageFigures, now: _Now, settings: StorageSettings) -> list[Family]:
+def _sink_families(counters: StorageCounters, now: _Now, settings: StorageSettings) -> list[Family]:
     return [
         counter(
-            "kafscale_storage_staged_bytes_total", "The number of bytes staged by sinks.", lambda: figures.staged_bytes
+            "kafscale_storage_staged_bytes_total", "The number of bytes staged by sinks.", lambda: counters.staged_bytes
         ),
         counter(
-            "kafscale_storage_sink_commits_total", "The number of sink epochs committed.", lambda: figures.sink_commits
+            "kafscale_storage_sink_commits_total", "The number of sink epochs committed.", lambda: counters.sink_commits
         ),
         counter(
             "kafscale_storage_sink_batches_total",
             "The number of batches of sink epochs appended.",
-            lambda: figures.sink_batches,
+            lambda: counters.sink_batches,
         ),
         counter(
             "kafscale_storage_stages_expired_total",
             "The number of staged objects that were deleted because they were too old to be committed.",
-            lambda: figures.stages_expired,
+            lambda: counters.stages_expired,
         ),
         gauge(
             "kafscale_storage_sinks", "The number of sinks that are remembered.", now(lambda run: len(run.sinks.view))

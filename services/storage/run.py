@@ -1,4 +1,4 @@
-"""One run of the storage service: everything that lives and dies with one lease."""
+"""One run of the storage service: everything that exists for the lifetime of one lease."""
 
 import structlog
 import trio
@@ -7,109 +7,109 @@ from kafscale.errors import KafscaleError
 from kafscale.metadata.interface import LeaseNotFound
 from kafscale.metadata.membership import Membership
 from kafscale.metadata.outage import STORE_FAILURES, Outage
-from kafscale.service.version import kafscale_version
+from kafscale.process.version import kafscale_version
 from kafscale.v1.metadata_pb2 import Member, PartitionState
-from services.storage.assignment import Assignment
-from services.storage.buffer import Buffer, Trigger
-from services.storage.cache import CachedSegment, SegmentId
-from services.storage.catalogs import Catalogs
-from services.storage.commits import CommitStreams
-from services.storage.committer import Committer
-from services.storage.configs import TopicConfigs
-from services.storage.deletion import TopicDeleter
-from services.storage.flusher import Flusher
-from services.storage.handover import HandOver
-from services.storage.logs import Logs
-from services.storage.old_end import OldEnd
-from services.storage.owned import OwnedPartitions
-from services.storage.partition import CommittedLog, Partition
-from services.storage.parts import Parts
-from services.storage.producer_clock import ProducerClock
-from services.storage.reader import Reader
-from services.storage.restoring import ProducerRestorer, Restored
-from services.storage.retention import Retention
-from services.storage.seal_timers import SealTimers
-from services.storage.segments import KnownSegment
-from services.storage.sinks import Sinks
-from services.storage.snapshots import ProducerSnapshots
-from services.storage.topic_objects import TopicObjects
+from services.storage.dependencies import Dependencies
+from services.storage.log.buffer import Buffer, Trigger
+from services.storage.log.partition import CommittedLog, Partition
+from services.storage.log.producer_clock import ProducerClock
+from services.storage.log.segments import KnownSegment
+from services.storage.owning.assignment import Assignment
+from services.storage.owning.configs import TopicConfigs
+from services.storage.owning.handover import HandOver
+from services.storage.owning.logs import Logs
+from services.storage.owning.owned import OwnedPartitions
+from services.storage.owning.restoring import ProducerRestorer, Restored
+from services.storage.owning.snapshots import ProducerSnapshots
+from services.storage.reading.cache import CachedSegment, SegmentId
+from services.storage.reading.catalogs import Catalogs
+from services.storage.reading.old_end import OldEnd
+from services.storage.reading.reader import Reader
+from services.storage.sinks.sinks import Sinks
+from services.storage.upkeep.deletion import TopicDeleter
+from services.storage.upkeep.retention import Retention
+from services.storage.upkeep.topic_objects import TopicObjects
+from services.storage.writing.commit_streams import CommitStreams
+from services.storage.writing.committer import Committer
+from services.storage.writing.flusher import Flusher
+from services.storage.writing.seal_timers import SealTimers
 
 log = structlog.get_logger()
 
 _RELEASE_SECONDS = 3.0
 _LEAVE_SECONDS = 1.0
-"""Of a stopping process's last 5: released, a partition's next owner need not wait for the lease's end."""
-_TELL_SECONDS = 2.0
+"""Part of the last 5 seconds of a stopping process. A released partition can be taken over before the lease expires."""
+_ANNOUNCE_SECONDS = 2.0
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 2.0
 _VERIFIED_AT_A_TIME = 2
-"""Segments, whoever asks: each is in memory as a whole, here and with an indexer."""
+"""Segments, across all requests, because each is held in memory whole, here and in an indexer."""
 
 
 class Run:
-    """The owned partitions and the tasks around them; `serve` ends by cancellation or by losing the lease."""
+    """The owned partitions and the tasks that maintain them."""
 
-    def __init__(self, parts: Parts, run_id: str, nursery: trio.Nursery) -> None:
-        settings = parts.settings
-        self._parts = parts
+    def __init__(self, deps: Dependencies, run_id: str, nursery: trio.Nursery) -> None:
+        settings = deps.settings
+        self._deps = deps
         self._nursery = nursery
         self.buffered_bytes = 0
         self.lost_bytes = 0
         self._timers = SealTimers(self._seal_in_time)
         self._moved = trio.Event()
         self.membership = Membership(
-            parts.metadata,
-            namespace=parts.namespace,
+            deps.metadata,
+            namespace=deps.namespace,
             member=Member(
                 format=1,
                 run_id=run_id,
                 service="storage",
-                address=parts.address,
-                started_ms=parts.now_ms(),
+                address=deps.address,
+                started_ms=deps.now_ms(),
                 version=kafscale_version(),
             ),
             ttl_seconds=settings.lease_ttl_seconds,
-            clock=parts.lease_clock,
+            clock=deps.lease_clock,
         )
         self.streams = CommitStreams(settings.commit_heartbeat_ms / 1000)
         self.owned = OwnedPartitions(
             nursery=nursery,
-            metadata=parts.metadata,
-            members=parts.members,
-            objects=parts.objects,
+            metadata=deps.metadata,
+            members=deps.members,
+            objects=deps.objects,
             settings=settings,
-            namespace=parts.namespace,
+            namespace=deps.namespace,
             run_id=run_id,
             restore=self._restore,
             taken=self._taken,
             online=self._online,
-            figures=parts.figures,
+            counters=deps.counters,
         )
-        self._configs = TopicConfigs(parts.catalog, self.owned, self._configured)
+        self._configs = TopicConfigs(deps.catalog, self.owned, self._configured)
         self.assignment = Assignment(
             nursery=nursery,
-            metadata=parts.metadata,
-            members=parts.members,
-            catalog=parts.catalog,
+            metadata=deps.metadata,
+            members=deps.members,
+            catalog=deps.catalog,
             owned=self.owned,
             hand_over=HandOver(
-                metadata=parts.metadata,
-                objects=parts.objects,
+                metadata=deps.metadata,
+                objects=deps.objects,
                 owned=self.owned,
-                namespace=parts.namespace,
+                namespace=deps.namespace,
                 run_id=run_id,
                 store=self._store_all,
                 closed=self._closed,
-                figures=parts.figures,
+                counters=deps.counters,
             ),
-            namespace=parts.namespace,
+            namespace=deps.namespace,
             run_id=run_id,
             moves_in_flight=settings.moves_in_flight,
             timeout=settings.handover_timeout_ms / 1000,
         )
-        self.producer_clock = ProducerClock(parts.now_ms)
+        self.producer_clock = ProducerClock(deps.now_ms)
         self.snapshots = ProducerSnapshots(
-            parts.objects,
-            parts.namespace,
+            deps.objects,
+            deps.namespace,
             nursery,
             membership=self.membership,
             expiry_ms=settings.producer_expiry_ms,
@@ -117,20 +117,20 @@ class Run:
         )
         self.reader = Reader(
             nursery=nursery,
-            objects=parts.objects,
-            indexer=parts.indexer,
-            namespace=parts.namespace,
+            objects=deps.objects,
+            indexer=deps.indexer,
+            namespace=deps.namespace,
             cache_size=settings.cache_size,
             index_cache_size=settings.index_cache_size,
             readahead=settings.readahead_segments,
             reads_in_flight=settings.reads_in_flight,
             index_interval=settings.index_interval,
-            run_sync=parts.run_sync,
-            figures=parts.figures,
+            run_sync=deps.run_sync,
+            counters=deps.counters,
         )
-        old_end = OldEnd(parts.objects, parts.catalog, self.reader.finder, parts.namespace)
+        old_end = OldEnd(deps.objects, deps.catalog, self.reader.finder, deps.namespace)
         self._restorer = ProducerRestorer(
-            parts.objects,
+            deps.objects,
             self.reader,
             old_end,
             limit=settings.max_producers_per_partition,
@@ -138,68 +138,68 @@ class Run:
         )
         self.catalogs = Catalogs(
             nursery=nursery,
-            objects=parts.objects,
-            indexer=parts.indexer,
+            objects=deps.objects,
+            indexer=deps.indexer,
             reader=self.reader,
-            namespace=parts.namespace,
+            namespace=deps.namespace,
         )
         self._topic_objects = TopicObjects(
-            catalog=parts.catalog,
-            members=parts.members,
+            catalog=deps.catalog,
+            members=deps.members,
             membership=self.membership,
-            metadata=parts.metadata,
-            objects=parts.objects,
-            namespace=parts.namespace,
+            metadata=deps.metadata,
+            objects=deps.objects,
+            namespace=deps.namespace,
             check_seconds=settings.retention_check_ms / 1000,
         )
         self._committer = Committer(
-            parts.metadata,
-            namespace=parts.namespace,
+            deps.metadata,
+            namespace=deps.namespace,
             committed=self._committed,
             fenced=self._fenced,
-            figures=parts.figures,
+            counters=deps.counters,
         )
         self._flusher = Flusher(
             nursery=nursery,
-            objects=parts.objects,
-            metadata=parts.metadata,
-            indexer=parts.indexer,
-            namespace=parts.namespace,
+            objects=deps.objects,
+            metadata=deps.metadata,
+            indexer=deps.indexer,
+            namespace=deps.namespace,
             in_flight=settings.flushes_in_flight,
             index_timeout=settings.index_timeout_ms / 1000,
             index_interval=settings.index_interval,
-            now_ms=parts.now_ms,
-            run_sync=parts.run_sync,
+            now_ms=deps.now_ms,
+            run_sync=deps.run_sync,
             stored=self._committer.ready,
-            given_up=self._given_up,
-            figures=parts.figures,
-            tracer=parts.tracer,
+            abandoned=self._abandoned,
+            counters=deps.counters,
+            tracer=deps.tracer,
         )
         self.retention = Retention(
-            catalog=parts.catalog,
+            catalog=deps.catalog,
             owned=self.owned,
             membership=self.membership,
             reader=self.reader,
             catalogs=self.catalogs,
             old_end=old_end,
-            objects=parts.objects,
-            namespace=parts.namespace,
+            objects=deps.objects,
+            namespace=deps.namespace,
             move=self._move_log_start,
-            now_ms=parts.now_ms,
+            now_ms=deps.now_ms,
             check_seconds=settings.retention_check_ms / 1000,
         )
         self._deleter = TopicDeleter(
-            catalog=parts.catalog,
+            catalog=deps.catalog,
             topic_objects=self._topic_objects,
-            members=parts.members,
+            members=deps.members,
             membership=self.membership,
-            metadata=parts.metadata,
-            objects=parts.objects,
-            namespace=parts.namespace,
+            metadata=deps.metadata,
+            objects=deps.objects,
+            namespace=deps.namespace,
             holds=self.assignment.holds,
         )
         self.logs = Logs(
-            parts.metadata,
+            deps.metadata,
             self.reader,
             owned=self.owned,
             membership=self.membership,
@@ -209,7 +209,7 @@ class Run:
         self.verify_turns = trio.CapacityLimiter(_VERIFIED_AT_A_TIME)
         self.plan_turns = trio.CapacityLimiter(settings.plans_in_flight)
         self.sinks = Sinks(
-            parts,
+            deps,
             self.membership,
             self.owned,
             nursery=nursery,
@@ -219,12 +219,12 @@ class Run:
         )
 
     async def start(self) -> None:
-        """Join, wait until that is seen here, then keep everything going in the nursery."""
+        """Join the cluster, wait until the local view contains this run, and start the tasks in the nursery."""
         await self.membership.join()
         self._nursery.start_soon(self.membership.keep)
-        view = self._parts.members.view
+        view = self._deps.members.view
         while self.membership.run_id not in view.by_run_id:
-            view = await self._parts.members.wait_change(view)
+            view = await self._deps.members.wait_change(view)
         self._nursery.start_soon(self._committer.run)
         self._nursery.start_soon(self._timers.run)
         self._nursery.start_soon(self.assignment.run)
@@ -235,20 +235,20 @@ class Run:
         self._nursery.start_soon(self.sinks.run)
 
     def appended(self, partition: Partition, size: int, records: int) -> None:
-        """Batches came into the partition's buffer, of ``size`` bytes and so many offsets."""
+        """Account for batches of ``size`` bytes and ``records`` offsets that were added to the partition's buffer."""
         self.buffered_bytes += size
-        self._parts.figures.appended_bytes += size
-        self._parts.figures.appended_records += records
+        self._deps.counters.appended_bytes += size
+        self._deps.counters.appended_records += records
         self._flush_in_time(partition)
 
     def _flush_in_time(self, partition: Partition) -> None:
-        """Flush what is full or due, and see to the rest in time."""
-        settings, now, waiting = self._parts.settings, trio.current_time(), partition.buffer.open_bytes
+        """Flush the buffer if it is full or due, otherwise set its timer."""
+        settings, now, waiting = self._deps.settings, trio.current_time(), partition.buffer.open_bytes
         due = partition.last_flush + partition.config.flush_ms / 1000
         if waiting and due <= now:
             self.seal(partition, "interval")
         elif waiting >= settings.early_flush_bytes:
-            # Each append moves this on: it comes when producers have sent all they may and wait for acks.
+            # Each append postpones this, so it fires once producers have sent all they may and wait for acks.
             self._timers.set(partition, min(due, now + settings.early_flush_quiet_ms / 1000))
         elif waiting and not partition.timer:
             self._timers.set(partition, due)
@@ -266,20 +266,23 @@ class Run:
         self.seal(partition, "interval" if interval_is_over else "quiet")
 
     async def flush(self, partition: Partition, trigger: Trigger) -> bool:
-        """Wait until all that is buffered now is committed; False: this epoch ended first."""
+        """Wait until everything buffered now is committed. Return False if this epoch ended first."""
         end = partition.buffer.next_offset
         self.seal(partition, trigger)
-        while partition.log.committed_end < end and not partition.closed and not partition.offline:
+        while partition.log.high_watermark < end and not partition.closed and not partition.offline:
             await self.moved()
-        return partition.log.committed_end >= end
+        return partition.log.high_watermark >= end
 
     async def moved(self) -> None:
-        """Wait until a partition's log has moved, or an epoch has ended."""
+        """Wait until the log of any partition has moved or any epoch has ended."""
         await self._moved.wait()
 
     async def move_log_start(self, partition: Partition, offset: int) -> None:
-        """Let the log begin at ``offset``, which is committed; returns when it does, or is for another owner to do."""
-        outage = Outage("the log start stays where it is", first=_FIRST_PAUSE, longest=_LONGEST_PAUSE)
+        """Move the log start to ``offset``, which must be committed.
+
+        Returns when the log starts there or the partition is closed or being handed over.
+        """
+        outage = Outage("log start not moved, retrying", first=_FIRST_PAUSE, longest=_LONGEST_PAUSE)
         while not partition.closed:
             try:
                 await self._move_log_start(partition, offset)
@@ -288,61 +291,61 @@ class Run:
                 await outage.pause(error, partition=partition.name)
 
     async def _move_log_start(self, partition: Partition, offset: int) -> None:
-        """The same, once. Raises KafscaleError where the producer snapshot is not stored that must come first."""
+        """Try once. Raises KafscaleError if the producer snapshot, which must be stored first, could not be."""
         await self.snapshots.cover(partition, offset)
         if partition.moving:
             return
-        partition.wanted_log_start = max(partition.wanted_log_start, offset)
+        partition.target_log_start = max(partition.target_log_start, offset)
         self._committer.ready(partition)
         while partition.log.log_start < offset and not partition.closed:
             await self._moved.wait()
 
     async def drain(self) -> None:
-        """Hand over everything, as far as the deadline allows, and leave; then see `lost_bytes`."""
+        """Hand over all partitions within the deadline and leave. `lost_bytes` then counts what was not stored."""
         self.owned.stopping = True
-        with trio.move_on_after(self._parts.settings.drain_timeout_ms / 1000):
-            # What is buffered now is uploaded at once; each partition takes more until its turn comes.
+        with trio.move_on_after(self._deps.settings.drain_timeout_ms / 1000):
+            # Upload what is buffered now; each partition accepts more appends until its turn comes.
             for partition in self.owned:
                 self.seal(partition, "hand_over")
-            await self._tell_leaving()
-            await self.assignment.give_all()
+            await self._announce_leaving()
+            await self.assignment.hand_over_all()
         with trio.move_on_after(_RELEASE_SECONDS):
-            await self.assignment.let_go_of_all()
+            await self.assignment.release_all()
         self.lost_bytes += self.buffered_bytes
         with trio.move_on_after(_LEAVE_SECONDS):
             await self.membership.leave()
 
     def end(self) -> None:
-        """The lease is lost or given back: nothing of this run answers or is kept any more."""
+        """Called when the lease is lost or released. Drops all partitions and ends the commit streams."""
         self.owned.end()
         self.streams.end()
         self._wake_waiting()
 
-    async def _tell_leaving(self) -> None:
-        with trio.move_on_after(_TELL_SECONDS):
+    async def _announce_leaving(self) -> None:
+        with trio.move_on_after(_ANNOUNCE_SECONDS):
             try:
                 await self.membership.tell_leaving()
             except (*STORE_FAILURES, LeaseNotFound) as error:
-                # Partitions are handed over nevertheless; that others are to have them is seen when this run is gone.
-                log.warning("leaving without telling", error=str(error))
+                # Partitions are handed over anyway; the others notice once this run has left.
+                log.warning("leaving without announcement", error=str(error))
 
     async def _store_all(self, partition: Partition) -> None:
-        """Wait until all that this epoch took in is in the partition's state, or the epoch is over."""
+        """Wait until everything this epoch accepted is in the partition's state, or the epoch has ended."""
         await self.flush(partition, "hand_over")
         await self.snapshots.write_last(partition)
         self._committer.ready(partition)
-        while partition.unsaid and not partition.closed and not partition.offline:
+        while partition.unreported and not partition.closed and not partition.offline:
             await self._moved.wait()
 
     def _configured(self, partition: Partition) -> None:
-        # What is buffered may be due earlier than it was.
+        # The new flush.ms may make the buffer due earlier.
         self._timers.clear(partition)
         self._flush_in_time(partition)
 
     def _committed(self, partition: Partition, buffers: list[Buffer], former: PartitionState) -> None:
-        """The partition's state moved on from ``former`` and holds ``buffers`` now."""
+        """Called when the partition's state, formerly ``former``, has been written and includes ``buffers``."""
         if partition.closed:
-            # What it had buffered is written off already; the next owner finds the records in the log.
+            # The buffer is already discarded; the next owner finds the records in the log.
             return
         log_view, arrival_ms = partition.log, self.producer_clock.arrival_ms()
         for buffer in buffers:
@@ -359,10 +362,10 @@ class Run:
             log_view.segments.committed(
                 KnownSegment(segment.base_offset, len(segment.data), segment.max_timestamp_ms), segment.next_offset
             )
-            log_view.committed_end = segment.next_offset
+            log_view.high_watermark = segment.next_offset
             self.catalogs.committed(partition, segment)
-            self._parts.figures.segments += 1
-            self._parts.figures.committed_bytes += len(segment.data)
+            self._deps.counters.segments += 1
+            self._deps.counters.committed_bytes += len(segment.data)
             for batch in buffer.sequenced:
                 partition.committed_producers.add(batch, arrival_ms)
         log_view.log_start = partition.state.log_start
@@ -379,11 +382,11 @@ class Run:
 
     def _taken(self, partition: Partition | None) -> None:
         if partition is not None:
-            self._parts.figures.take_overs += 1
-            # They may have changed while it was taken over.
+            self._deps.counters.take_overs += 1
+            # The configs may have changed during the take-over.
             self._configs.apply(partition)
             self.sinks.taken(partition)
-            self.streams.announce(partition.key, partition.standing())
+            self.streams.announce(partition.key, partition.committed_event())
             self._look_for_missing(partition)
         self.assignment.taken(partition)
 
@@ -399,7 +402,7 @@ class Run:
             self.retention.look_at(partition)
 
     def _announce(self, partition: Partition, *, lost: bool = False) -> None:
-        self.streams.announce(partition.key, partition.standing(lost=lost))
+        self.streams.announce(partition.key, partition.committed_event(lost=lost))
         self._wake_waiting()
 
     def _wake_waiting(self) -> None:
@@ -409,11 +412,11 @@ class Run:
     def _fenced(self, partition: Partition, who: str) -> None:
         log.warning("partition lost", partition=partition.name, epoch=partition.epoch, reason=who)
         if not partition.closed:
-            self._parts.figures.fenced += 1
+            self._deps.counters.fenced += 1
             self.owned.drop(partition)
             self._closed(partition)
 
-    def _given_up(self, partition: Partition, reason: str, offline: bool) -> None:
+    def _abandoned(self, partition: Partition, reason: str, offline: bool) -> None:
         if offline:
             log.error("partition offline", partition=partition.name, reason=reason)
             partition.offline = reason
@@ -423,7 +426,7 @@ class Run:
             self._fenced(partition, reason)
 
     def _closed(self, partition: Partition) -> None:
-        """What the partition still had buffered is lost with its epoch."""
+        """Discard what the partition still has buffered; it is lost with the epoch."""
         self._timers.clear(partition)
         lost = partition.buffer.discard()
         self.buffered_bytes -= lost

@@ -1,14 +1,14 @@
-"""What the storage service reads from its environment."""
+"""The settings of the storage service."""
 
 from dataclasses import dataclass, replace
 
+from kafscale.config.network import LeaseSettings
+from kafscale.config.settings import GIB, KIB, MIB, choice, integer, setting, size, within
 from kafscale.segment.index import DEFAULT_INTERVAL
-from kafscale.service.network import LeaseSettings
-from kafscale.service.settings import GIB, KIB, MIB, choice, integer, setting, size, within
 from kafscale.topics.definitions import CLEANUP_POLICIES, COMPRESSION_TYPES, DELETE, LONGEST_FLUSH_MS
 
 MOST_FLUSHES_IN_FLIGHT = 8
-"""Of one partition. A successor that finds more segments of one dead owner takes the metadata for rolled back."""
+"""Per partition. A new owner that finds more segments of one dead owner concludes that the metadata was rolled back."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -311,7 +311,7 @@ class StorageSettings(LeaseSettings):
     )
 
     def resolved(self, *, directory: bool) -> "StorageSettings":
-        """With what the store decides where it is not set; ``directory``: objects are files of this machine."""
+        """Return the settings with defaults that depend on the store. ``directory``: objects are local files."""
         if self.early_flush_bytes:
             return self
         return replace(self, early_flush_bytes=64 * KIB if directory else 1 * MIB)

@@ -1,7 +1,7 @@
 """KafScale's topics for Spark: `import kafscale_spark` registers the source `kafscale` with the active session.
 
-Imported before there is a session, it registers nothing: where the package is installed Spark finds it by itself, by
-`pyspark_kafscale`, and elsewhere `register` is for that.
+If the package is imported before a session exists, it registers nothing. Spark then discovers an installed package
+through `pyspark_kafscale`; otherwise call `register`.
 """
 
 import sys
@@ -14,15 +14,15 @@ if TYPE_CHECKING:
 
 
 def register(spark: "SparkSession") -> None:
-    """Make `format("kafscale")` known to a session, and let Spark hand it filters where Spark can (4.1 and later)."""
-    # What the decoder alone needs has no pyspark.
+    """Register `format("kafscale")` with a session, and enable filter pushdown if Spark supports it (4.1 and later)."""
+    # Imported here because the decoder must not depend on pyspark.
     from kafscale_spark.compat import PUSHDOWN_CONFIG, PUSHED_FILTERS, register_source  # noqa: PLC0415
-    from kafscale_spark.shipped import show_to_planners  # noqa: PLC0415
-    from kafscale_spark.slots import tell_planners  # noqa: PLC0415
+    from kafscale_spark.shipped import extend_planner_path  # noqa: PLC0415
+    from kafscale_spark.slots import pass_slots_to_planners  # noqa: PLC0415
     from kafscale_spark.source import KafscaleDataSource  # noqa: PLC0415
 
-    show_to_planners(spark)
-    tell_planners(spark)
+    extend_planner_path(spark)
+    pass_slots_to_planners(spark)
     register_source(spark, KafscaleDataSource)
     if PUSHED_FILTERS:
         spark.conf.set(PUSHDOWN_CONFIG, "true")

@@ -1,4 +1,4 @@
-"""A message's large field without the copies that protobuf makes of it: one to parse it, one each time it is read."""
+"""Takes the large field out of a message without protobuf, which copies it when it parses and when it reads it."""
 
 from google.protobuf.message import DecodeError
 
@@ -10,9 +10,9 @@ _LONGEST_VARINT = 10
 
 
 def taken_apart(message: Buffer, number: int) -> tuple[bytes, memoryview]:
-    """The message without its bytes field of that number, and what it holds: empty where it is not there.
+    """Return the message without the bytes field ``number``, and the bytes of the field (empty if it is missing).
 
-    Of a field that is there twice the last one counts, as protobuf has it. Raises DecodeError.
+    If the field occurs twice, the last one counts, as in protobuf. Raises DecodeError.
     """
     view = memoryview(message)
     rest: list[memoryview] = []
@@ -45,4 +45,4 @@ def _varint(message: memoryview, at: int) -> tuple[int, int]:
         number |= (byte & 0x7F) << 7 * place
         if byte < 0x80:
             return number, at + place + 1
-    raise DecodeError("a varint does not end")
+    raise DecodeError("a varint is too long")

@@ -1,4 +1,4 @@
-"""The columns of an archive: records as they are in the topics, by the day and the hour of their event time."""
+"""The columns of an archive: the records of topics, with the day and the hour of their event time."""
 
 from dataclasses import dataclass
 
@@ -16,9 +16,9 @@ _PARSED = "data"
 class Form:
     """How values are archived.
 
-    ``raw``: bytes. ``string``: text. ``json``: the fields that ``schema`` (DDL) names, in a column ``data``; records
-    without a value have none, and what does not fit the schema is a bad record. ``event_time``: a SQL expression; null:
-    the record's timestamp.
+    ``format`` is ``raw`` for bytes, ``string`` for text, or ``json`` for the fields of ``schema`` (DDL) in a column
+    ``data``, which is null for records without a value. A value that does not match the schema makes a bad record.
+    ``event_time`` is a SQL expression; if it is null, the record's timestamp is used.
     """
 
     format: str
@@ -26,7 +26,7 @@ class Form:
     event_time: str = "timestamp"
 
     def archived(self, records: DataFrame) -> DataFrame:
-        """The archive's rows of good records, with the columns that it is partitioned by."""
+        """Return the archive's rows of good records, including the columns by which it is partitioned."""
         frame = self.parsed(records)
         if self.format == JSON:
             frame = frame.filter(~is_bad()).withColumn(_PARSED, f.col(_PARSED).dropFields(_WRONG)).drop("value")
@@ -34,7 +34,7 @@ class Form:
         return frame.withColumn("date", f.to_date(at)).withColumn("hour", f.hour(at))
 
     def bad(self, records: DataFrame) -> DataFrame:
-        """Rows for a dead-letter topic: the bad records as they are, with where they were among their headers."""
+        """Return rows for a dead-letter topic: the bad records unchanged, with headers for their position."""
         frame = self.parsed(records).filter(is_bad())
         places = {"topic": "topic", "partition": "partition", "offset": "offset"}
         header = [
@@ -47,7 +47,7 @@ class Form:
         return frame.select("key", "value", "timestamp", headers.alias("headers"))
 
     def parsed(self, records: DataFrame) -> DataFrame:
-        """Values as they are to be; of json, those that are bad too."""
+        """Return the records with values in the archive's format, including the bad ones."""
         if self.format == RAW:
             return records
         if self.format == STRING:
@@ -58,6 +58,6 @@ class Form:
 
 
 def is_bad() -> Column:
-    """Of parsed records: there is a value, and it is not what the schema says."""
+    """Return whether a parsed record has a value that does not match the schema."""
     wrong = f.col(_PARSED).isNull() | f.col(f"{_PARSED}.{_WRONG}").isNotNull()
     return f.col("value").isNotNull() & wrong

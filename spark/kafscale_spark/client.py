@@ -1,11 +1,13 @@
-"""Calls to the storage service with grpc's plain client: on any instance, repeated for a bounded time."""
+"""Calls to the storage service with gRPC's Python client, on any instance and retried for a bounded time."""
 
+import math
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from threading import Event, Thread
 from types import TracebackType
-from typing import Generic, Self, TypeVar
+from typing import Any, Generic, Self, TypeVar
 
 import grpc
 from google.protobuf.message import DecodeError, Message
@@ -14,14 +16,15 @@ from kafscale.errors import ConfigError, CorruptData, KafscaleError, Refused, Un
 from kafscale.v1 import storage_pb2 as pb
 from kafscale_spark.apart import taken_apart
 from kafscale_spark.connection import Connection, Tls
-from kafscale_spark.receiving import ENDED, NO_CONNECTION, Failed, Receiving
 
 Q = TypeVar("Q", bound=Message)
 A = TypeVar("A", bound=Message)
 
 _SHORTEST_PAUSE = 0.1
 _LONGEST_PAUSE = 2.0
-# Of the services' codes and of gRPC's own, those that do not change when the call is repeated.
+_CHECKS = 4
+"""How often a reply is checked for being late within the time that it may take."""
+# Statuses of the services and of gRPC for which a retry is pointless.
 _FINAL: dict[grpc.StatusCode, type[KafscaleError]] = {
     grpc.StatusCode.DATA_LOSS: CorruptData,
     grpc.StatusCode.INVALID_ARGUMENT: ConfigError,
@@ -33,18 +36,19 @@ _FINAL: dict[grpc.StatusCode, type[KafscaleError]] = {
 }
 
 
-# What gRPC says of a peer that is there and cannot be trusted, or talks no TLS; and of one that ends new connections.
+# gRPC's messages about peers that cannot be trusted or do not use TLS, and about peers that close new connections.
 _UNTRUSTED = ("CERTIFICATE_VERIFY_FAILED", "WRONG_VERSION_NUMBER", "verification check failed")
-_ENDED = (ENDED, "Connection reset")
+_NO_CONNECTION = "failed to connect"
+_ENDED = ("Socket closed", "Connection reset")
 
 
 class Untrusted(Unavailable):
-    """The options of TLS do not fit the instance: another attempt at it comes to the same."""
+    """The TLS options do not fit the instance, so that a retry is pointless."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rpc(Generic[Q, A]):
-    """A method of the storage service. ``apart``: the number of a large bytes field, which a stream gives apart."""
+    """A method of the storage service. Streams return the large bytes field with number ``apart`` separately."""
 
     name: str
     request: type[Q]
@@ -62,7 +66,7 @@ SCAN = Rpc("Scan", pb.ScanRequest, pb.ScanPiece, apart=pb.ScanPiece.RECORDS_FIEL
 
 
 class Attempts:
-    """Pauses between attempts that double, until so many seconds have passed since the last progress."""
+    """Pauses between attempts. They double, and end ``seconds`` after the last progress."""
 
     def __init__(
         self,
@@ -77,12 +81,12 @@ class Attempts:
         self.progress()
 
     def progress(self) -> None:
-        """Something was got: the time and the pauses begin anew."""
+        """Restart the time and the pauses, because something was received."""
         self._until = self._clock() + self._seconds
         self._pause = _SHORTEST_PAUSE
 
     def pause(self) -> bool:
-        """Waits before another attempt; False, at once, when there is no time for one."""
+        """Wait before another attempt. Return False at once if there is no time left for one."""
         left = self._until - self._clock()
         if left <= 0:
             return False
@@ -92,12 +96,12 @@ class Attempts:
 
 
 class Client:
-    """Connections to storage instances, as they are needed. Not for several threads, nor across a fork."""
+    """Connections to storage instances, opened when they are needed. Not safe for several threads or across a fork."""
 
     def __init__(self, connection: Connection) -> None:
         self.connection = connection
         self.calls = 0
-        """How many were made, those without an answer too."""
+        """The number of calls, including those without an answer."""
         self._endpoints = list(connection.endpoints)
         self._channels: dict[str, grpc.Channel] = {}
 
@@ -125,17 +129,17 @@ class Client:
         again: Callable[[A], str] = lambda _: "",
         seconds: float | None = None,
     ) -> A:
-        """The reply of one instance after the other, until one answers.
+        """Call one instance after the other until one answers, and return the reply.
 
-        ``again`` says why a reply is not one yet, such as a status UNAVAILABLE; empty: it is. ``seconds``: for one
-        call, beyond the connection's. Raises Unavailable when there is none within the connection's time; other
-        errors at once, and Untrusted when all instances are.
+        ``again`` returns why a reply does not count, such as the status UNAVAILABLE, or an empty text if it does.
+        ``seconds`` replaces the timeout of one call. Raises Unavailable if the retry timeout expires, Untrusted if no
+        instance can be trusted, and other errors at once.
         """
         attempts = self.attempts()
         while True:
             troubles: list[str] = []
             untrusted = 0
-            # The one that answered last is asked first.
+            # The instance that answered last is called first.
             for endpoint in tuple(self._endpoints):
                 try:
                     reply = self.call_at(endpoint, rpc, request, seconds=seconds)
@@ -150,10 +154,10 @@ class Client:
                 troubles.append(f"{endpoint}: {trouble}")
             final = Untrusted if untrusted == len(troubles) else Unavailable
             if final is Untrusted or not attempts.pause():
-                raise final(f"{rpc.name}: no storage instance gave an answer: {'; '.join(troubles)}")
+                raise final(f"{rpc.name}: no storage instance answered: {'; '.join(troubles)}")
 
     def call_at(self, endpoint: str, rpc: Rpc[Q, A], request: Q, *, seconds: float | None = None) -> A:
-        """One attempt at one instance. Raises Unavailable when the outcome is not known, other errors for good."""
+        """Call one instance once. Raises Unavailable if a retry may help, other errors if it cannot."""
         self.calls += 1
         stub = self._channel(endpoint).unary_unary(
             rpc.path, request_serializer=_serialized, response_deserializer=_bytes
@@ -161,36 +165,35 @@ class Client:
         try:
             return _parsed(rpc, stub(request, timeout=seconds or self.connection.call_seconds))
         except grpc.RpcError as error:
-            if not isinstance(error, grpc.Call):
-                raise Unavailable(f"{endpoint}: {error}") from error
-            raise _error_of(error.code(), error.details() or "", endpoint, self.connection.tls) from error
+            raise _error_of(error, endpoint, self.connection.tls) from error
 
     @contextmanager
     def stream_at(self, endpoint: str, rpc: Rpc[Q, A], request: Q) -> Iterator[Iterator[tuple[A, memoryview]]]:
-        """The replies of a method that streams, as the reader takes them; leaving the block ends the call.
+        """A context with the replies of a streaming method. Leaving it ends the call.
 
-        Each comes without its large field, and what that holds beside it, until the next is asked for.
+        Each reply comes as the message without its large field, and the bytes of that field.
 
-        What is not taken stays with the server, but for `WINDOW_BYTES`. Raises as `call_at` does, also when the next
-        reply takes longer than a call may.
+        The server sends at most `WINDOW_BYTES` and one reply ahead of the reader. Raises the same errors as `call_at`,
+        also if the next reply takes longer than a call may.
         """
-        call = Receiving(self.connection, endpoint, rpc.path, _serialized(request))
-        try:
-            yield _replies(call, rpc, endpoint, self.connection.tls)
-        finally:
-            call.close()
+        stub = self._channel(endpoint).unary_stream(
+            rpc.path, request_serializer=_serialized, response_deserializer=_bytes
+        )
+        call = stub(request)
+        with _Watch(call, self.connection.call_seconds) as watch:
+            yield _replies(watch, rpc, endpoint, self.connection.tls)
 
     def knows(self, instances: Iterable[str]) -> None:
-        """Also ask these, after those that were given."""
+        """Add instances after the known ones."""
         self._endpoints = list(dict.fromkeys([*self._endpoints, *instances]))
 
     def answers(self, rpc: Rpc[Q, A], request: Q) -> Iterator[A]:
-        """What one instance after the other answers, those included that `knows` is told of meanwhile."""
+        """Return the answers of all instances, one after the other, including those that `knows` adds meanwhile."""
         asked: set[str] = set()
         while left := [endpoint for endpoint in self._endpoints if endpoint not in asked]:
             self._ask_first(left[0])
             reply = self.call(rpc, request)
-            # The one that was to answer, and where it did not, the one that did.
+            # The instance that was called first, and the one that answered.
             asked |= {left[0], self._endpoints[0]}
             yield reply
 
@@ -200,7 +203,7 @@ class Client:
 
     @property
     def endpoints(self) -> tuple[str, ...]:
-        """All that are known, in the order in which they are asked."""
+        """The known instances in the order in which they are called."""
         return tuple(self._endpoints)
 
     def _channel(self, endpoint: str) -> grpc.Channel:
@@ -210,29 +213,82 @@ class Client:
         return channel
 
 
-def _replies(call: Receiving, rpc: Rpc[Q, A], endpoint: str, tls: Tls | None) -> Iterator[tuple[A, memoryview]]:
+class _Watch:
+    """The replies of a streaming call. The call is cancelled if a reply takes longer than ``seconds`` to arrive.
+
+    The time that the reader takes between two replies does not count. Leaving the context ends the call.
+    """
+
+    def __init__(self, call: Any, seconds: float) -> None:
+        self._call = call
+        self._seconds = seconds
+        self._until = math.inf
+        self._late = False
+        self._closed = Event()
+        self._watching = Thread(target=self._watch, name="kafscale-scan", daemon=True)
+
+    def __enter__(self) -> Self:
+        self._watching.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._closed.set()
+        self._call.cancel()
+        self._watching.join()
+
+    def replies(self) -> Iterator[bytes]:
+        """Raises grpc.RpcError and TimeoutError."""
+        while True:
+            self._until = time.monotonic() + self._seconds
+            try:
+                reply = next(self._call, None)
+            except grpc.RpcError as error:
+                if self._late:
+                    raise TimeoutError(f"no reply within {self._seconds:g} s") from error
+                raise
+            self._until = math.inf
+            if reply is None:
+                return
+            yield reply
+
+    def _watch(self) -> None:
+        while not self._closed.wait(min(self._seconds / _CHECKS, 1.0)):
+            if time.monotonic() > self._until:
+                self._late = True
+                self._call.cancel()
+                return
+
+
+def _replies(watch: _Watch, rpc: Rpc[Q, A], endpoint: str, tls: Tls | None) -> Iterator[tuple[A, memoryview]]:
     try:
-        for data in call.replies():
+        for data in watch.replies():
             yield _parsed_apart(rpc, data)
-    except Failed as error:
-        raise _error_of(error.code, error.details, endpoint, tls) from error
+    except grpc.RpcError as error:
+        raise _error_of(error, endpoint, tls) from error
+    except TimeoutError as error:
+        raise Unavailable(f"{endpoint}: {error}") from error
 
 
-def _error_of(code: grpc.StatusCode, details: str, endpoint: str, tls: Tls | None) -> KafscaleError:
-    said = details or code.name
-    if NO_CONNECTION in said and any(words in said for words in _UNTRUSTED):
-        return Untrusted(f"{endpoint}: TLS with kafscale.tls.* is not possible: {said}")
-    if NO_CONNECTION in said and any(words in said for words in _ENDED):
-        said += f" ({_perhaps(tls)})"
-    return _FINAL.get(code, Unavailable)(f"{endpoint}: {said}")
+def _error_of(error: grpc.RpcError, endpoint: str, tls: Tls | None) -> KafscaleError:
+    if not isinstance(error, grpc.Call):
+        return Unavailable(f"{endpoint}: {error}")
+    code = error.code()
+    message = error.details() or code.name
+    if _NO_CONNECTION in message and any(words in message for words in _UNTRUSTED):
+        return Untrusted(f"{endpoint}: TLS with kafscale.tls.* is not possible: {message}")
+    if _NO_CONNECTION in message and any(words in message for words in _ENDED):
+        message += f" ({_perhaps(tls)})"
+    return _FINAL.get(code, Unavailable)(f"{endpoint}: {message}")
 
 
 def _perhaps(tls: Tls | None) -> str:
-    """Why an instance may end connections; it does not say itself."""
+    """Return why an instance may close connections. It does not report the reason itself."""
     if tls is None:
-        return "perhaps it wants TLS: kafscale.tls.ca is not given"
+        return "perhaps it requires TLS, and kafscale.tls.ca is not set"
     if tls.cert is None:
-        return "perhaps it wants a certificate: kafscale.tls.cert is not given"
+        return "perhaps it requires a client certificate, and kafscale.tls.cert is not set"
     return "perhaps it does not trust the certificate of kafscale.tls.cert"
 
 
@@ -244,7 +300,7 @@ def _bytes(data: bytes) -> bytes:
     return data
 
 
-def _parsed_apart(rpc: Rpc[Q, A], data: memoryview) -> tuple[A, memoryview]:
+def _parsed_apart(rpc: Rpc[Q, A], data: bytes) -> tuple[A, memoryview]:
     try:
         rest, large = taken_apart(data, rpc.apart)
     except DecodeError as error:
@@ -262,4 +318,4 @@ def _parsed(rpc: Rpc[Q, A], data: bytes) -> A:
 
 
 def _unreadable(rpc: Rpc[Q, A], error: DecodeError) -> CorruptData:
-    return CorruptData(f"{rpc.name}: the reply is no {rpc.reply.DESCRIPTOR.name}: {error}")
+    return CorruptData(f"{rpc.name}: the reply is not a {rpc.reply.DESCRIPTOR.name}: {error}")

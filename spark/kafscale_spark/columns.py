@@ -1,4 +1,4 @@
-"""Columns of variable size while they are filled: Arrow's own buffers, handed over when a RecordBatch is made."""
+"""Builders of columns of variable size, with buffers that Arrow takes over without a copy."""
 
 from typing import TypeVar
 
@@ -15,9 +15,9 @@ T = TypeVar("T", bound=np.generic)
 
 
 class BinaryColumn:
-    """The keys or the values of at most ``rows`` rows, of ``most_bytes`` unless one row alone has more.
+    """The keys or values of at most ``rows`` rows, with at most ``most_bytes`` unless a single row has more.
 
-    Not ``wanted``: a column that takes no room and is never taken.
+    If not ``wanted``, it takes no memory and must not be taken.
     """
 
     data: Bytes
@@ -29,11 +29,11 @@ class BinaryColumn:
         self._start(0)
 
     def reserve(self, filled: int, needed: int) -> None:
-        """Makes room for so many bytes; ``filled`` are there."""
+        """Make room for ``needed`` bytes, of which ``filled`` are used."""
         self.data = _grown(self.data, filled, needed)
 
     def take(self, rows: int, size: int, nulls: int) -> pa.Array:
-        """The column of so many rows and bytes; then it is empty again."""
+        """Return the column of ``rows`` rows with ``size`` bytes, and empty this builder."""
         array = _array(pa.binary(), rows, self.data[:size], self.ends, self.valid if nulls else None)
         self._start(min(2 * size, self._most_bytes))
         return array
@@ -43,7 +43,7 @@ class BinaryColumn:
 
 
 class HeadersColumn:
-    """The headers of at most ``rows`` rows: null where a record has none, as Spark's Kafka source has it."""
+    """The headers of at most ``rows`` rows: null if a record has none, as in Spark's Kafka source."""
 
     keys: Bytes
     key_ends: Ends
@@ -56,7 +56,7 @@ class HeadersColumn:
         self._start()
 
     def reserve(self, filled: tuple[int, int, int], needed: tuple[int, int, int]) -> None:
-        """Makes room for so many headers, bytes of their keys and of their values; ``filled`` are there."""
+        """Make room for ``needed`` headers, bytes of keys and bytes of values, of which ``filled`` are used."""
         self.key_ends = _grown(self.key_ends, filled[0] + 1, needed[0] + 1)
         self.value_ends = _grown(self.value_ends, filled[0] + 1, needed[0] + 1)
         self.valid = _grown(self.valid, filled[0], needed[0])
@@ -64,13 +64,13 @@ class HeadersColumn:
         self.values = _grown(self.values, filled[2], needed[2])
 
     def take(self, rows: int, headers: int, key_bytes: int, value_bytes: int) -> pa.Array:
-        """The column of so many rows with so many headers; then it is empty again."""
+        """Return the column of ``rows`` rows with ``headers`` headers, and empty this builder."""
         keys = _text(_array(pa.binary(), headers, self.keys[:key_bytes], self.key_ends, None))
         values = _array(pa.binary(), headers, self.values[:value_bytes], self.value_ends, self.valid)
         parts = pa.StructArray.from_arrays([keys, values], fields=list(HEADER_TYPE))
         ends = self.ends[: rows + 1].copy()
-        some = _validity(np.diff(ends) > 0)
-        array = pa.Array.from_buffers(pa.list_(HEADER_TYPE), rows, [some, pa.py_buffer(ends)], children=[parts])
+        validity = _validity(np.diff(ends) > 0)
+        array = pa.Array.from_buffers(pa.list_(HEADER_TYPE), rows, [validity, pa.py_buffer(ends)], children=[parts])
         self._start()
         return array
 
@@ -83,7 +83,7 @@ class HeadersColumn:
 
 
 def _grown(buffer: NDArray[T], filled: int, needed: int) -> NDArray[T]:
-    """``buffer``, or a larger one with what it is filled with, where it has no room for ``needed``."""
+    """Return ``buffer``, or a larger copy of its ``filled`` items if it has no room for ``needed``."""
     if needed <= len(buffer):
         return buffer
     larger = np.empty(max(needed, 2 * len(buffer)), buffer.dtype)
@@ -97,12 +97,12 @@ def _array(kind: pa.DataType, rows: int, data: Bytes, ends: Ends, valid: Flags |
 
 
 def _validity(valid: NDArray[np.bool_]) -> pa.Buffer | None:
-    """Arrow's bitmap, None where nothing is null."""
+    """Return Arrow's bitmap, or None if no value is null."""
     return None if valid.all() else pa.py_buffer(np.packbits(valid, bitorder="little"))
 
 
 def _text(keys: pa.Array) -> pa.Array:
-    """Bytes as text; what is not UTF-8 becomes U+FFFD, as Kafka's clients read it."""
+    """Return bytes as text. Invalid UTF-8 becomes U+FFFD, as in Kafka's clients."""
     try:
         return keys.cast(pa.string())
     except pa.ArrowInvalid:

@@ -1,7 +1,7 @@
-"""Where the versions of pyspark differ, and nowhere else. Tested with 4.3.0 and 4.0.0.
+"""All code that depends on the version of pyspark. Tested with 4.3.0 and 4.0.0.
 
-What an older version lacks stands here as a class of ours that nothing of that version's knows, so that the rest of
-the package has one text for all versions.
+Classes that an older version lacks are defined here, and that version never uses them. The rest of the package is thus
+the same for all versions.
 """
 
 from abc import abstractmethod
@@ -37,26 +37,26 @@ else:
         from dataclasses import dataclass
 
         class ReadLimit:
-            """How much a trigger reads."""
+            """The limit of a trigger."""
 
         @dataclass
         class ReadAllAvailable(ReadLimit):
-            """All that is there."""
+            """No limit."""
 
         @dataclass
         class ReadMaxRows(ReadLimit):
-            """So many rows."""
+            """A limit of rows."""
 
             max_rows: int
 
         @dataclass
         class ReadMaxBytes(ReadLimit):
-            """So many bytes."""
+            """A limit of bytes."""
 
             max_bytes: int
 
         class SupportsTriggerAvailableNow:
-            """That the source stops where the log ended when the query began."""
+            """Marks a source that can stop at the end that the log had when the query began."""
 
 
 __all__ = [
@@ -75,22 +75,22 @@ __all__ = [
 ]
 
 PUSHED_FILTERS: bool = hasattr(datasource, "Filter")
-"""Spark hands filters to Python sources: since 4.1."""
+"""Whether Spark pushes filters to Python sources: since 4.1."""
 
 PUSHDOWN_CONFIG = "spark.sql.python.filterPushdown.enabled"
-"""Spark's own setting, without which no reader is given filters."""
+"""Spark's own setting, without which it pushes no filters."""
 
 ADMISSION_CONTROL: bool = hasattr(datasource.DataSourceStreamReader, "getDefaultReadLimit")
-"""Spark says where a micro-batch begins when it asks where it ends, and knows AvailableNow: since 4.2."""
+"""Whether Spark passes the start of a micro-batch when it asks for its end, and supports AvailableNow: since 4.2."""
 
 
 _NO_PUSH_FILTERS: Any = getattr(datasource.DataSourceReader, "pushFilters", None)
 
 
 class PushFilters:
-    """A reader's `pushFilters`, which where that setting is off is not called.
+    """A reader's `pushFilters`, which Spark does not call if the setting is off.
 
-    Spark refuses a reader that has one of its own then, and knows it by what stands below the method.
+    In that case Spark refuses readers that override the method, which it detects by comparing its ``__func__``.
     """
 
     __func__ = staticmethod(_NO_PUSH_FILTERS)
@@ -103,7 +103,7 @@ class PushFilters:
 
 
 def register_source(spark: "SparkSession", source: type[datasource.DataSource]) -> None:
-    """Make a source known to a session, also where Spark has found it by itself: 4.0 lets nobody replace that."""
+    """Register a source. If Spark 4.0 has discovered it already, which cannot be replaced, keep that one."""
     try:
         spark.dataSource.register(source)
     except AnalysisException as error:
@@ -112,9 +112,9 @@ def register_source(spark: "SparkSession", source: type[datasource.DataSource]) 
 
 
 def keeps_rows_without_columns() -> bool:
-    """Whether a RecordBatch of no columns reaches Spark with its rows: 4.0 loses them in silence."""
+    """Return whether a RecordBatch without columns reaches Spark with its rows. 4.0 silently loses them."""
     try:
-        from pyspark.sql import conversion  # noqa: PLC0415 - slow to import, and only wanted for no columns
+        from pyspark.sql import conversion  # noqa: PLC0415 - slow to import, and only needed without columns
 
         transformer: Any = vars(conversion)["ArrowBatchTransformer"]
         rows = pa.RecordBatch.from_struct_array(pa.StructArray.from_buffers(pa.struct([]), 1, [None]))
@@ -125,13 +125,13 @@ def keeps_rows_without_columns() -> bool:
 
 _ROWS = 10_000
 
-# Since 4.1 streams are written as Arrow batches; before, as rows.
+# Streams are written as Arrow batches since 4.1, and as rows before.
 _STREAMS_ARE_ARROW = hasattr(datasource, "DataSourceStreamArrowWriter")
 _Base: Any = datasource.DataSourceStreamArrowWriter if _STREAMS_ARE_ARROW else datasource.DataSourceStreamWriter
 
 
 class StreamArrowWriter(_Base):  # type: ignore[misc]
-    """A streaming writer that is given Arrow batches by every version."""
+    """A streaming writer that gets Arrow batches from every version."""
 
     def __init__(self, schema: StructType) -> None:
         self._schema = schema
@@ -141,11 +141,11 @@ class StreamArrowWriter(_Base):  # type: ignore[misc]
 
     @abstractmethod
     def write_arrow(self, batches: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        """A task's work."""
+        """Write the rows of a task."""
 
 
 def _batches(rows: Iterator[Any], schema: StructType) -> Iterator[pa.RecordBatch]:
-    from pyspark.sql.conversion import LocalDataToArrowConversion  # noqa: PLC0415 - slow to import, and not for new ones
+    from pyspark.sql.conversion import LocalDataToArrowConversion  # noqa: PLC0415 - slow to import, and unused since 4.1
 
     while some := list(islice(rows, _ROWS)):
         yield from LocalDataToArrowConversion.convert(some, schema, use_large_var_types=False).to_batches()

@@ -1,4 +1,4 @@
-"""Record batches to Arrow: no Python object per record, and memory bounded by `Limits` whatever the batches hold."""
+"""Decodes record batches to Arrow without a Python object per record, in memory bounded by `Limits`."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -18,15 +18,15 @@ from kafscale_spark.schema import TIMESTAMP, schema_of
 _INT32_MAX = 2**31 - 1
 _FIXED_BYTES = {"key": 5, "value": 5, "partition": 4, "offset": 8, "timestamp": 8, "timestampType": 4, "headers": 5}
 _TOGETHER = 1 << 20
-"""Bytes of decompressed batches that are decoded together."""
+"""The size of decompressed batches that are decoded together."""
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What a RecordBatch holds at most, and a stored batch when it is decompressed.
+    """The limits of a RecordBatch, and of a stored batch after decompression (``batch_bytes``).
 
-    A record of more than ``arrow_bytes`` makes a RecordBatch of its own. A decoder takes about twice ``arrow_bytes``
-    and three times ``batch_bytes`` at most.
+    A record of more than ``arrow_bytes`` gets a RecordBatch of its own. A decoder uses at most about twice
+    ``arrow_bytes`` and three times ``batch_bytes`` of memory.
     """
 
     rows: int = 1 << 16
@@ -39,7 +39,7 @@ class Limits:
             or not 1 <= self.arrow_bytes <= _INT32_MAX // 2
             or not 1 <= self.batch_bytes <= _INT32_MAX // 2
         ):
-            raise ValueError(f"{self}: rows at least 1, bytes from 1 to {_INT32_MAX // 2}")
+            raise ValueError(f"{self}: rows must be at least 1, bytes from 1 to {_INT32_MAX // 2}")
 
 
 _ALL = Wanted()
@@ -47,10 +47,10 @@ _USUAL = Limits()
 
 
 class Decoder:
-    """Makes RecordBatches of the wanted columns and records of one partition from piece after piece.
+    """Decodes the wanted columns and records of a partition's pieces to RecordBatches.
 
-    `feed` gives those that are full, `finish` what is left. Control batches give nothing. Timestamps that microseconds
-    cannot hold are null. Raises CorruptData, which names topic, partition, offset and object.
+    `feed` yields full RecordBatches and `finish` the last one. Control batches have no rows. Timestamps that do not fit
+    in microseconds are null. Both raise CorruptData, which names topic, partition, offset and object.
     """
 
     def __init__(
@@ -59,26 +59,26 @@ class Decoder:
         self.schema = schema_of(columns)
         self._partition = partition
         self._rows = _Rows(partition, self.schema.names, wanted, limits)
-        self._chain = Chain(partition, self._rows.asked)
+        self._chain = Chain(partition, self._rows.request)
         self._unpacker = Unpacker(limits.batch_bytes)
         self._constants: dict[str, pa.Array] = {}
 
     def feed(self, piece: Piece) -> Iterator[pa.RecordBatch]:
-        """The RecordBatches that become full with the wanted records of ``piece``."""
+        """Add the wanted records of ``piece``, and yield the RecordBatches that become full."""
         for table in self._chain.tables(piece):
             for data, batches in _opened(piece, table, self._partition, self._unpacker):
                 while self._rows.fill(piece, data, batches):
                     yield self._take()
 
     def finish(self) -> Iterator[pa.RecordBatch]:
-        """The last RecordBatch, if there is anything left."""
+        """Yield the last RecordBatch, if any rows remain."""
         if self._rows.count:
             yield self._take()
 
     def _take(self) -> pa.RecordBatch:
         rows = self._rows.count
         arrays = [self._column(name, rows) for name in self.schema.names]
-        self._rows.start_anew()
+        self._rows.clear()
         return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
 
     def _column(self, name: str, rows: int) -> pa.Array:
@@ -86,7 +86,7 @@ class Decoder:
         return self._constant(name, rows) if found is None else found
 
     def _constant(self, name: str, rows: int) -> pa.Array:
-        """The topic's or the partition's column: slices of one array."""
+        """Return the column of the topic or the partition, a slice of one array."""
         longest = self._constants.get(name)
         if longest is None or len(longest) < rows:
             value = self._partition.topic if name == "topic" else self._partition.number
@@ -95,9 +95,9 @@ class Decoder:
 
 
 def _opened(piece: Piece, table: Ints, partition: Partition, unpacker: Unpacker) -> Iterator[tuple[Bytes, Ints]]:
-    """The table's batches in parts, each with the bytes that its batches' positions are of: decompressed.
+    """Yield the table's batches in parts, each with the decompressed data that its positions refer to.
 
-    Raises CorruptData, after what is good before it.
+    Raises CorruptData after yielding the valid batches before the damage.
     """
     sizes = table[:, kernel.END] - table[:, kernel.START]
     if not ((table[:, kernel.ATTRIBUTES] & CODEC_BITS).any() or sizes.max() > unpacker.most_bytes):
@@ -131,14 +131,14 @@ def _joined(parts: list[bytes]) -> Bytes:
 
 
 class _Rows:
-    """The rows found so far, in one batch after the other, as columns."""
+    """The columns of the rows decoded since the last `clear`."""
 
     def __init__(self, partition: Partition, names: list[str], wanted: Wanted, limits: Limits) -> None:
         self._partition = partition
         row_bytes = sum(_FIXED_BYTES.get(name, 4 + len(partition.topic)) for name in names)
         flags = [name in names for name in ("key", "value", "headers", "offset", "timestamp", "timestampType")]
         bounds = (wanted.start, wanted.end, *wanted.times)
-        self.asked: Ints = np.array([*bounds, limits.rows, limits.arrow_bytes, row_bytes, *flags], np.int64)
+        self.request: Ints = np.array([*bounds, limits.rows, limits.arrow_bytes, row_bytes, *flags], np.int64)
         self._state: Ints = np.zeros(kernel.STATE, np.int64)
         self._state[kernel.AT] = -1
         rows, most = limits.rows, limits.arrow_bytes
@@ -153,7 +153,7 @@ class _Rows:
         return int(self._state[kernel.ROWS])
 
     def fill(self, piece: Piece, data: Bytes, batches: Ints) -> bool:
-        """Adds the wanted rows of the batches. True: there is no room for all, so `start_anew` and ask again."""
+        """Add the wanted rows of the batches. If the result is true, take the full columns, `clear`, and call again."""
         answer = self._decode(data, batches)
         while answer == kernel.NO_ROOM:
             filled, needed = (self._state[at : at + 5].tolist() for at in (kernel.KEYS_END, kernel.NEEDS))
@@ -169,7 +169,7 @@ class _Rows:
         return answer == kernel.FULL
 
     def take(self, name: str) -> pa.Array | None:
-        """The column of that name, None where it is not of these."""
+        """Return the named column, or None for the topic and the partition."""
         rows, state = self.count, self._state
         if name == "key":
             return self._keys.take(rows, int(state[kernel.KEYS_END]), int(state[kernel.KEY_NULLS]))
@@ -186,8 +186,8 @@ class _Rows:
             return pa.array(self._kinds[:rows].copy())
         return None
 
-    def start_anew(self) -> None:
-        """Forgets the rows, which have been taken."""
+    def clear(self) -> None:
+        """Remove the rows, after they have been taken."""
         self._state[kernel.ROWS :] = 0
 
     def _decode(self, data: Bytes, batches: Ints) -> int:
@@ -196,7 +196,7 @@ class _Rows:
             data,
             batches,
             len(batches),
-            self.asked,
+            self.request,
             self._state,
             self._offsets,
             self._timestamps,

@@ -1,6 +1,6 @@
 """``python -m kafscale_spark.docs FILE`` writes docs/reference/spark-options.md from the tables of options.
 
-With ``--check`` it compares instead, and exits with status 1 when the file says anything else.
+With ``--check`` it compares instead, and exits with status 1 if the file differs.
 """
 
 import sys
@@ -26,7 +26,7 @@ option of Spark's Kafka source that has no meaning in KafScale, such as `kafka.b
 
 
 def document() -> str:
-    """docs/reference/spark-options.md."""
+    """Return the content of docs/reference/spark-options.md."""
     tables = {
         "Connection": CONNECTION_OPTIONS,
         "Source": [option for option in SOURCE_OPTIONS if option not in CONNECTION_OPTIONS],
@@ -46,7 +46,7 @@ def main(arguments: Sequence[str]) -> int:
         return 0
     if files[0].read_text() == document():
         return 0
-    print(f"{files[0]} is not what the code says: make generate", file=sys.stderr)
+    print(f"{files[0]} is out of date; run make generate", file=sys.stderr)
     return 1
 
 

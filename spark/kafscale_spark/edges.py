@@ -1,4 +1,4 @@
-"""Where reading begins and ends, and the JSON of Kafka's Spark source for partitions, offsets and timestamps."""
+"""The start and end of a read, and the JSON of Spark's Kafka source for partitions, offsets and timestamps."""
 
 import json
 from collections.abc import Iterable, Mapping
@@ -18,9 +18,9 @@ TopicPartition = tuple[str, int]
 
 @dataclass(frozen=True, slots=True)
 class Edge:
-    """One end of what is read: offsets, LATEST and EARLIEST among them, or timestamps in ms.
+    """The start or the end of a read: offsets, LATEST or EARLIEST, or timestamps in ms since 1970.
 
-    The same for all partitions (``everywhere``) or each partition's own. ``option`` is where it comes from.
+    It is one value for all partitions (``everywhere``) or one for each. ``option`` is the option that sets it.
     """
 
     option: str
@@ -32,7 +32,7 @@ class Edge:
         return self.each[partition] if self.everywhere is None else self.everywhere
 
     def offset_of(self, partition: TopicPartition) -> int | None:
-        """The offset that was asked for by its number."""
+        """Return the offset that the option sets as a number, or None."""
         value = self.of(partition)
         return None if self.by_time or value < 0 else value
 
@@ -43,26 +43,26 @@ class Edge:
         return {LATEST: pb.Bound(latest=True), EARLIEST: pb.Bound(earliest=True)}.get(value, pb.Bound(offset=value))
 
     def check(self, partitions: Iterable[TopicPartition]) -> None:
-        """Raises ConfigError unless it names exactly these partitions, or none at all."""
+        """Raise ConfigError unless the option names exactly these partitions, or sets one value for all."""
         if self.everywhere is not None:
             return
         expected, named = set(partitions), set(self.each)
         if expected != named:
             raise ConfigError(
-                f"option {self.option} must name every partition that is read and no other"
+                f"option {self.option} must name exactly the partitions that are read"
                 f"{'' if self.by_time else ' (-1 is latest, -2 earliest)'}: "
-                f"it lacks {_listed(expected - named)} and has {_listed(named - expected)} beside them"
+                f"missing: {_listed(expected - named)}; not read: {_listed(named - expected)}"
             )
 
 
 def _listed(partitions: set[TopicPartition]) -> str:
-    shown = [f"{topic}-{number}" for topic, number in sorted(partitions)]
-    more = f" and {len(shown) - 10} more" if len(shown) > 10 else ""
-    return ", ".join(shown[:10]) + more if shown else "none"
+    names = [f"{topic}-{number}" for topic, number in sorted(partitions)]
+    more = f" and {len(names) - 10} more" if len(names) > 10 else ""
+    return ", ".join(names[:10]) + more if names else "none"
 
 
 def offsets_parser(option: str) -> Parser[Edge]:
-    """earliest, latest, or an offset for every partition."""
+    """Return the parser for `earliest`, `latest`, or an offset for every partition."""
 
     def read(text: str) -> Edge:
         named = {"latest": LATEST, "earliest": EARLIEST}.get(text.strip().lower())
@@ -72,7 +72,7 @@ def offsets_parser(option: str) -> Parser[Edge]:
 
 
 def timestamps_parser(option: str) -> Parser[Edge | None]:
-    """A timestamp for every partition."""
+    """Return the parser for a timestamp for every partition."""
 
     def read(text: str) -> Edge:
         return Edge(option, each=_by_partition(text, 0), by_time=True)
@@ -81,11 +81,11 @@ def timestamps_parser(option: str) -> Parser[Edge | None]:
 
 
 def timestamp_parser(option: str) -> Parser[Edge | None]:
-    """One timestamp for all partitions."""
+    """Return the parser for one timestamp for all partitions."""
 
     def read(text: str) -> Edge:
         if not text.strip().isascii() or not text.strip().isdigit() or int(text) > _MOST:
-            raise ValueError("not such a number")
+            raise ValueError("not a number of milliseconds")
         return Edge(option, int(text), by_time=True)
 
     return Parser("milliseconds since 1970", read)
@@ -95,25 +95,25 @@ def _by_partition(text: str, least: int) -> dict[TopicPartition, int]:
     found: dict[TopicPartition, int] = {}
     for topic, partitions in _object(text).items():
         if not isinstance(partitions, dict):
-            raise ValueError(f"topic {topic} has no object of its own")
+            raise ValueError(f"the value of topic {topic} is not an object")
         for number, value in partitions.items():
             if not _is_integer(value) or not least <= value <= _MOST:
                 raise ValueError(f"{topic}-{number} has {value!r}")
             found[topic, _partition(number)] = value
     if not found:
-        raise ValueError("it names no partition")
+        raise ValueError("no partition is named")
     return found
 
 
 def assigned(text: str) -> dict[str, tuple[int, ...]]:
-    """The partitions of `assign`'s JSON. Raises ValueError."""
+    """Parse the JSON of `assign`. Raises ValueError."""
     found = {}
     for topic, numbers in _object(text).items():
         if not isinstance(numbers, list) or not all(_is_integer(n) and 0 <= n <= _MOST_PARTITION for n in numbers):
-            raise ValueError(f"topic {topic} has no list of partitions")
+            raise ValueError(f"the value of topic {topic} is not a list of partitions")
         found[topic] = tuple(sorted(set(numbers)))
     if not any(found.values()):
-        raise ValueError("it names no partition")
+        raise ValueError("no partition is named")
     return found
 
 
@@ -121,9 +121,9 @@ def _object(text: str) -> dict[str, object]:
     try:
         found = json.loads(text)
     except json.JSONDecodeError as error:
-        raise ValueError(f"no JSON: {error}") from error
+        raise ValueError(f"not JSON: {error}") from error
     if not isinstance(found, dict):
-        raise ValueError("no object of topics")
+        raise ValueError("not a JSON object of topics")
     return found
 
 
@@ -133,5 +133,5 @@ def _is_integer(value: object) -> bool:
 
 def _partition(text: str) -> int:
     if not text.isascii() or not text.isdigit() or int(text) > _MOST_PARTITION:
-        raise ValueError(f"{text!r} is no partition")
+        raise ValueError(f"{text!r} is not a partition")
     return int(text)

@@ -1,4 +1,4 @@
-"""Arrow to record batches, for the sink: no Python object per record, and memory bounded whatever comes."""
+"""Encodes Arrow to record batches for the sink, without a Python object per record and in bounded memory."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -18,7 +18,7 @@ _LEAST_SLOT = 1 << 14
 
 
 class RecordTooLarge(KafscaleError):
-    """A record alone is more than the topic takes."""
+    """A single record exceeds the topic's limit."""
 
 
 class Chunk(NamedTuple):
@@ -31,11 +31,11 @@ class Chunk(NamedTuple):
 
 
 class Memory:
-    """What some encoders hold together: ``size`` bytes and a batch at most, and 16 KiB for each partition beyond that.
+    """The memory that several encoders share: at most ``size`` bytes and a batch.
 
-    Half of it is for open batches, which are smaller where there are many partitions: those of the topic that comes
-    first share all of that half, those of later topics what is left. Half is for chunks, of which the largest of all
-    goes out before it is full.
+    Half is for open batches. The first topic's partitions share all of it, and those of later topics share the rest,
+    but each partition gets at least 16 KiB, which may exceed ``size``. The other half is for chunks. If it is used up,
+    the largest chunk of all encoders is emitted before it is full.
     """
 
     def __init__(self, size: int) -> None:
@@ -47,11 +47,11 @@ class Memory:
 
     @property
     def held_bytes(self) -> int:
-        """What open batches and chunks take now."""
+        """Return the current size of open batches and chunks."""
         return self._slots + self._chunks
 
     def share(self, partition_count: int) -> int:
-        """How large the open batches of another topic may be."""
+        """Return the size of each open batch of another topic."""
         return max(self._slots_left // partition_count, _LEAST_SLOT)
 
     def join(self, encoder: "Encoder", slots: int) -> None:
@@ -60,11 +60,11 @@ class Memory:
         self._slots_left = max(0, self._slots_left - slots)
 
     def add(self, size: int) -> None:
-        """That much more is in chunks, or less."""
+        """Add ``size`` bytes to the size of chunks; it may be negative."""
         self._chunks += size
 
-    def relieved(self) -> Iterator[Chunk]:
-        """The largest chunk, of whichever topic, when there are more than the memory for them."""
+    def overflow(self) -> Iterator[Chunk]:
+        """Yield the largest chunk of any topic if the chunks exceed their memory."""
         if self._chunks > self._most_chunks:
             yield from max(self._encoders, key=Encoder.largest_bytes).largest()
 
@@ -74,20 +74,20 @@ def _now_ms() -> int:
 
 
 class Encoder:
-    """Makes record batches (magic 2) for a topic's partitions of rows, in their order within each partition.
+    """Encodes rows to record batches (magic 2) of a topic's partitions, and keeps their order within each partition.
 
-    `feed` takes a RecordBatch with the columns ``key`` and ``value`` (binary, string or null), and maybe ``headers``
-    (lists of structs of a key and a value), ``timestamp`` (of any unit, or milliseconds) and ``partition``; others are
-    passed over, and all but ``value`` may be missing. It gives chunks of about ``chunk_bytes`` as they become full,
-    and smaller ones when ``memory`` is used up, which may be those of another encoder that shares it; `finish` gives
-    what is left of its own. What either gives must be taken to its end.
+    `feed` takes a RecordBatch with the columns ``value`` and optionally ``key`` (binary, string or null), ``headers``
+    (lists of structs of a key and a value), ``timestamp`` (of any unit, or milliseconds) and ``partition``. It ignores
+    other columns. It yields chunks of about ``chunk_bytes`` when they are full. When ``memory`` is used up, it yields
+    smaller ones, also of other encoders that share it. `finish` yields the remaining chunks of this encoder. Both
+    iterators must be exhausted.
 
-    A row goes to the partition it names; else to the one of its key, as Kafka's clients have it; without a key, to one
-    partition until that got a batch of such rows, then to the next, beginning with number ``seed``. Timestamps that are
-    missing or null become ``clock``'s. Each batch's offsets count from 0, it has no producer, and no more than
-    ``batch_bytes`` before compression unless one record alone has more. Raises RecordTooLarge for one that makes a
-    batch of more than ``max_message_bytes``, ValueError for partitions that are not there, headers without a key and
-    rows without the column value, TypeError for values of other types.
+    A row goes to the partition that it names, or to that of its key as in Kafka's clients. Rows without a key go to one
+    partition until they fill a batch, then to the next, beginning with number ``seed``. ``clock`` provides missing and
+    null timestamps. Each batch has offsets from 0, no producer, and at most ``batch_bytes`` before compression unless
+    it has a single larger record. Raises RecordTooLarge for a record whose batch exceeds ``max_message_bytes``,
+    ValueError for unknown partitions, headers without a key and rows without the column ``value``, and TypeError for
+    values of other types.
     """
 
     def __init__(
@@ -120,7 +120,7 @@ class Encoder:
         memory.join(self, self._slots.nbytes)
 
     def feed(self, rows: pa.RecordBatch) -> Iterator[Chunk]:
-        """The chunks that become full with ``rows``."""
+        """Add ``rows``, and yield the chunks that become full."""
         if rows.num_rows:
             columns = _Columns(rows, self._count, self._clock)
             columns.choose(self._count, self._sticky, self._slot_bytes)
@@ -139,20 +139,20 @@ class Encoder:
                     row += 1
 
     def finish(self) -> Iterator[Chunk]:
-        """What is left, a chunk for each partition that has any."""
+        """Yield the remaining chunks, at most one for each partition."""
         for partition in range(self._count):
             yield from self._close(partition, self._slots[partition], self._fill[partition])
             yield from self._emit(partition)
 
     def largest_bytes(self) -> int:
-        """Of the chunk that `largest` gives."""
+        """Return the size of the chunk that `largest` yields."""
         return max(self._sizes)
 
     def largest(self) -> Iterator[Chunk]:
         yield from self._emit(self._sizes.index(max(self._sizes)))
 
     def _alone(self, columns: "_Columns", row: int, partition: int, size: int) -> Iterator[Chunk]:
-        """A record that is larger than a slot makes a batch of its own."""
+        """Encode a record that is larger than a slot as a batch of its own."""
         slots = np.empty((1, size), np.uint8)
         fill = np.zeros((1, kernel.FILL), np.int64)
         columns.append(row, np.zeros_like(columns.partitions), slots, fill, most=size, end=row + 1)
@@ -165,8 +165,8 @@ class Encoder:
         batch = self._sealed(slot[:size].data, count, base_timestamp, max_timestamp)
         if len(batch) > self._max_message_bytes:
             raise RecordTooLarge(
-                f"topic {self._topic}, partition {partition}: a record makes a batch of {len(batch)} bytes,"
-                f" the topic takes {self._max_message_bytes}"
+                f"topic {self._topic}, partition {partition}: a record needs a batch of {len(batch)} bytes,"
+                f" but the topic allows {self._max_message_bytes}"
             )
         fill[kernel.COUNT] = 0
         self._chunks[partition].append(batch)
@@ -175,7 +175,7 @@ class Encoder:
         self._memory.add(len(batch))
         if self._sizes[partition] >= self._chunk_bytes:
             yield from self._emit(partition)
-        yield from self._memory.relieved()
+        yield from self._memory.overflow()
 
     def _emit(self, partition: int) -> Iterator[Chunk]:
         parts = self._chunks[partition]
@@ -187,7 +187,7 @@ class Encoder:
             yield chunk
 
     def _sealed(self, batch: memoryview, count: int, base_timestamp: int, max_timestamp: int) -> bytes:
-        """The batch with its header, compressed where that makes it smaller."""
+        """Return the batch with its header, compressed if that makes it smaller."""
         codec = self._compression
         if codec is not Codec.NONE:
             packed = compress(codec, batch[HEADER_SIZE:])
@@ -217,13 +217,13 @@ class Encoder:
 
 
 class _Columns:
-    """The rows of a RecordBatch as the compiled loops take them."""
+    """The rows of a RecordBatch in the form that the compiled loops need."""
 
     def __init__(self, rows: pa.RecordBatch, partition_count: int, clock: Callable[[], int]) -> None:
         count, names = rows.num_rows, rows.schema.names
         found = {name: rows.column(names.index(name)) if name in names else None for name in _NAMES}
         if found["value"] is None:
-            raise ValueError(f"rows have no column value, but {names}")
+            raise ValueError(f"rows have no column value; their columns are {names}")
         self._rows = count
         self._keys = Binaries.nulls(count) if found["key"] is None else Binaries.of(found["key"])
         self._values = Binaries.of(found["value"])
@@ -232,14 +232,14 @@ class _Columns:
         self.partitions = partitions(found["partition"], count, partition_count)
 
     def choose(self, count: int, sticky: Ints, most: int) -> None:
-        """Gives a partition to the rows that name none."""
+        """Choose a partition for each row that names none."""
         keys = self._keys
         kernel.choose(keys.data, keys.ends, keys.valid, self._values.ends, count, sticky, self.partitions, most)
 
     def append(
         self, row: int, chosen: Ints, slots: Bytes, fill: Ints, *, most: int, end: int | None = None
     ) -> tuple[int, int, int]:
-        """`encode_kernel.append` from ``row`` on, to the slots of the ``chosen`` partitions."""
+        """Call `encode_kernel.append` from ``row`` on, with the slots of the ``chosen`` partitions."""
         keys, values, headers = self._keys, self._values, self._headers
         return kernel.append(
             row,

@@ -1,4 +1,4 @@
-"""The loops that turn columns into records, compiled. The format: `kafscale.records.record`.
+"""The compiled loops that encode columns to records. For the format, see `kafscale.records.record`.
 
 A slot is a partition's open batch: 61 bytes for its header, then its records. `fill` has a row for each slot.
 """
@@ -8,14 +8,14 @@ from numpy.typing import NDArray
 
 from kafscale_spark.machine import Bytes, Ends, Flags, Ints, byte_at, compiled, copy
 
-# Of a slot: where the next record goes, and what the header is made of.
+# The state of a slot: the position of the next record, and the values for the header.
 SIZE, COUNT, BASE_TIMESTAMP, MAX_TIMESTAMP = range(4)
 FILL = 4
 
-# What `choose` remembers: the partition for rows without a key, and the bytes that it got.
+# The state of `choose`: the partition for rows without a key, and the bytes of such rows that it got.
 STICKY, STICKY_BYTES = range(2)
 
-# `append`'s answers.
+# The results of `append`.
 DONE, FULL, TOO_LARGE = range(3)
 
 HEADER_SIZE = 61
@@ -24,7 +24,7 @@ _MURMUR_SEED, _MURMUR_FACTOR, _32_BITS = 0x9747B28C, 0x5BD1E995, 0xFFFFFFFF
 
 @compiled
 def murmur2(data: Bytes, start: int, size: int) -> int:
-    """Kafka's hash of keys (``Utils.murmur2``), as an unsigned number."""
+    """Return Kafka's hash of a key (``Utils.murmur2``) as an unsigned number."""
     found = _MURMUR_SEED ^ size
     for at in range(start, start + size - 3, 4):
         word = (
@@ -46,9 +46,9 @@ def murmur2(data: Bytes, start: int, size: int) -> int:
 def choose(
     keys: Bytes, key_ends: Ends, key_valid: Flags, value_ends: Ends, count: int, memory: Ints, chosen: Ints, most: int
 ) -> None:
-    """Gives each row a partition of ``count`` where ``chosen`` is negative: by its key, as Kafka's clients do.
+    """Choose one of ``count`` partitions for each row with a negative one, by its key as Kafka's clients do.
 
-    Rows without a key go to one partition until it got ``most`` bytes of them, then to the next.
+    Rows without a key go to one partition until it has ``most`` bytes of them, then to the next.
     """
     for row in range(chosen.size):
         if chosen[row] >= 0:
@@ -75,7 +75,7 @@ def _varint_size(number: int) -> int:
 
 @compiled
 def _write_varint(out: Bytes, position: int, number: int) -> int:
-    """The position after it."""
+    """Write a number and return the position after it."""
     raw = np.uint64((number << 1) ^ (number >> 63))
     while raw > np.uint64(0x7F):
         out[position] = np.uint8(raw & np.uint64(0x7F)) | np.uint8(0x80)
@@ -87,7 +87,7 @@ def _write_varint(out: Bytes, position: int, number: int) -> int:
 
 @compiled
 def _write_field(out: Bytes, position: int, data: Bytes, start: int, size: int) -> int:
-    """Bytes after their size, -1 for null; the position after them."""
+    """Write a size, -1 for null, and that many bytes. Return the position after them."""
     position = _write_varint(out, position, size)
     if size > 0:
         copy(out, position, data, start, size)
@@ -128,10 +128,10 @@ def append(
     fill: Ints,
     most: int,
 ) -> tuple[int, int, int]:
-    """Appends rows from ``row`` to ``end`` to the slots of their partitions.
+    """Append rows from ``row`` up to ``end`` to the slots of their partitions.
 
-    An answer, the first row that is not appended, and for FULL and TOO_LARGE the bytes of that row's record. FULL: the
-    slot has others, and would have more than ``most`` bytes with it; TOO_LARGE: it is empty, and too small for the row.
+    Return a result, the first row that is not appended, and for FULL and TOO_LARGE the size of that row's record. FULL:
+    the slot has records and would exceed ``most`` bytes. TOO_LARGE: the slot is empty but too small for the record.
     """
     while row < end:
         partition = partitions[row]

@@ -1,4 +1,4 @@
-"""Filters that Spark pushes down: what they say of topic, partition, offset and timestamp."""
+"""Translates filters that Spark pushes down into bounds on topic, partition, offset and timestamp."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ _COMPARED: dict[str, Callable[[Any, Any], bool]] = {
     "LessThanOrEqual": lambda a, b: a <= b,
     "In": lambda a, b: a in b,
 }
-# How far after the value the range begins and ends; None: it does not.
+# The distance from the value to the start and the end of the range; None if it is unbounded.
 _RANGES: dict[str, tuple[int | None, int | None]] = {
     "EqualTo": (0, 1),
     "EqualNullSafe": (0, 1),
@@ -33,7 +33,7 @@ _NEVER_NULL = ("topic", "partition", "offset")
 
 @dataclass(frozen=True, slots=True)
 class Test:
-    """That a topic's name or a partition's number compares so with a value."""
+    """A comparison of a topic's name or a partition's number with a value."""
 
     column: str
     kind: str
@@ -45,7 +45,10 @@ class Test:
 
 @dataclass(frozen=True, slots=True)
 class Pushed:
-    """Only these records are wanted: partitions for which all ``tests`` hold, offsets and timestamps within these."""
+    """The records that the filters select: partitions for which all ``tests`` hold, and ranges of offset and time.
+
+    Ends are exclusive. A time is in ms since 1970, or None if there is no bound.
+    """
 
     tests: tuple[Test, ...] = ()
     start: int = 0
@@ -58,16 +61,16 @@ class Pushed:
 
 
 def push(filters: Iterable[Any]) -> tuple[Pushed, list[Any]]:
-    """What all filters together want, and those that Spark must look at again.
+    """Return what all filters together select, and the filters that Spark must still apply.
 
-    Spark's classes are known by their names, since old versions have none. What is said of topic, partition and offset
-    is exact; timestamps are compared once more by Spark, where they are microseconds.
+    Spark's classes are recognized by name, because old versions lack them. The result is exact for topic, partition and
+    offset. Spark applies filters on timestamps again, because it compares microseconds.
     """
     tests: list[Test] = []
     starts, ends = [0], [_MOST]
     since: list[int] = []
     until: list[int] = []
-    left = []
+    remaining = []
     for pushed in filters:
         kind, column, value = _parts(pushed)
         if column in _NEVER_NULL and kind == "IsNotNull":
@@ -80,20 +83,20 @@ def push(filters: Iterable[Any]) -> tuple[Pushed, list[Any]]:
             starts.append(first)
             ends.append(beyond)
             continue
-        left.append(pushed)
+        remaining.append(pushed)
         if column == "timestamp" and kind in _RANGES and isinstance(value, datetime):
             first, beyond = _range(kind, _micros(value))
-            # The first millisecond that can hold such a microsecond, and the first that cannot any more.
+            # The first millisecond that can contain a selected microsecond, and the first after all of them.
             since += [-(-first // 1000)] if first > -_MOST else []
             until += [-(-beyond // 1000)] if beyond < _MOST else []
     return (
         Pushed(tuple(tests), max(starts), min(ends), max(since, default=None), min(until, default=None)),
-        left,
+        remaining,
     )
 
 
 def _parts(pushed: Any) -> tuple[str, str, Any]:
-    """Kind, column and value; no column for what is not known here."""
+    """Return kind, column and value of a filter; the column is empty if the filter is not recognized."""
     attribute: Any = getattr(pushed, "attribute", ())
     column = attribute[0] if len(attribute) == 1 else ""
     return type(pushed).__name__, column, getattr(pushed, "value", None)
@@ -107,7 +110,7 @@ def _is_test(kind: str, column: str, value: object) -> bool:
 
 
 def _range(kind: str, value: int) -> tuple[int, int]:
-    """The first value that is wanted and the first that is not any more."""
+    """Return the first selected value and the first value after the selected ones."""
     after_first, after_last = _RANGES[kind]
     return (
         -_MOST if after_first is None else value + after_first,

@@ -1,6 +1,6 @@
-"""What all jobs have in common: how they are told where KafScale is, and what they say of what is wrong.
+"""Common parts of the jobs: arguments, options of the connection, and error messages.
 
-They end with status 2 where they could not do what was asked for.
+A job that fails ends with exit status 2.
 """
 
 import argparse
@@ -21,18 +21,18 @@ from kafscale_spark.subscription import java_pattern, topic_names
 
 Work = Callable[[SparkSession, argparse.Namespace], int]
 
-_NOT_DONE = 2
+_FAILED = 2
 _RAISED = re.compile(r"^kafscale\w*(?:\.\w+)+: (.*)$", re.MULTILINE)
-"""The last line of a traceback that ends with an error of ours."""
+"""The last line of a traceback that ends with one of our errors."""
 
 
 def parser(name: str, doc: str | None, *, endpoints_required: bool = True) -> argparse.ArgumentParser:
-    """With the arguments of every job: how to reach the storage service."""
+    """Return a parser with the arguments of every job, which say how to reach the storage service."""
     made = argparse.ArgumentParser(
         prog=name, description=doc, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
     )
     made.add_argument(
-        "--endpoints", required=endpoints_required, help="storage instances, host:port with commas between"
+        "--endpoints", required=endpoints_required, help="storage instances as host:port, separated by commas"
     )
     made.add_argument(
         "--option",
@@ -46,88 +46,90 @@ def parser(name: str, doc: str | None, *, endpoints_required: bool = True) -> ar
 
 
 def add_topics(made: argparse.ArgumentParser) -> None:
-    """For a job that reads topics."""
+    """Add the arguments of a job that reads topics."""
     topics = made.add_mutually_exclusive_group(required=True)
-    topics.add_argument("--topics", help="names with commas between")
-    topics.add_argument("--pattern", help="a regular expression that is found in names; topics made later count too")
+    topics.add_argument("--topics", help="the topics to read, separated by commas")
+    topics.add_argument("--pattern", help="read topics whose name contains a match, also those created later")
     made.add_argument("--starting", default="earliest", help="startingOffsets of the first run (default: %(default)s)")
-    made.add_argument("--max-bytes", default="256MB", help="of segments in a micro-batch (default: %(default)s)")
-
-
-def add_stream(made: argparse.ArgumentParser) -> None:
-    """For a job that is a stream."""
-    made.add_argument("--checkpoint", required=True, help="a directory of this job alone: how far it is")
     made.add_argument(
-        "--interval",
-        metavar="TIME",
-        help="go on for ever, with a micro-batch every so often, such as '30 seconds'; by default the job ends when it "
-        "has done what was there when it began",
+        "--max-bytes", default="256MB", help="the size of segments per micro-batch (default: %(default)s)"
     )
 
 
-def run(work: Work, asked: argparse.Namespace, spark: SparkSession | None, name: str) -> int:
-    """The job's exit status; 2 where it was not possible, with one line that says why."""
+def add_stream(made: argparse.ArgumentParser) -> None:
+    """Add the arguments of a streaming job."""
+    made.add_argument("--checkpoint", required=True, help="a directory for the progress of this job only")
+    made.add_argument(
+        "--interval",
+        metavar="TIME",
+        help="run until stopped, with a micro-batch at this interval, such as '30 seconds'; by default the job ends "
+        "when it has processed the records that existed when it began",
+    )
+
+
+def run(work: Work, args: argparse.Namespace, spark: SparkSession | None, name: str) -> int:
+    """Run ``work`` and return its exit status, or 2 after printing the error if it fails."""
     session = spark or SparkSession.builder.appName(name).getOrCreate()
     kafscale_spark.register(session)
-    # Days and hours are those of UTC, wherever a job runs.
+    # Days and hours are in UTC, wherever a job runs.
     zone = session.conf.get("spark.sql.session.timeZone")
     session.conf.set("spark.sql.session.timeZone", "UTC")
     try:
-        return work(session, asked)
+        return work(session, args)
     except (KafscaleError, PySparkException) as error:
-        print(f"{name}: {_in_words(error)}", file=sys.stderr)
-        return _NOT_DONE
+        print(f"{name}: {_message(error)}", file=sys.stderr)
+        return _FAILED
     finally:
         session.conf.set("spark.sql.session.timeZone", zone or "UTC")
 
 
-def _in_words(error: Exception) -> str:
-    """What a task of ours raised, without the tracebacks around it; else what the error says."""
+def _message(error: Exception) -> str:
+    """Return the message of our error that a task raised, without tracebacks, or else the whole text of the error."""
     raised = _RAISED.search(str(error))
     return raised[1] if raised else str(error)
 
 
-def connection(asked: argparse.Namespace) -> dict[str, str]:
-    """The source's and the sink's options for it."""
-    return {**({"kafscale.endpoints": asked.endpoints} if asked.endpoints else {}), **dict(asked.option)}
+def connection(args: argparse.Namespace) -> dict[str, str]:
+    """Return the connection options for the source and the sink."""
+    return {**({"kafscale.endpoints": args.endpoints} if args.endpoints else {}), **dict(args.option)}
 
 
-def storage(asked: argparse.Namespace) -> Connection:
-    """For calls of the job's own. Raises ConfigError."""
-    return connection_of(read_options(CONNECTION_OPTIONS, connection(asked)))
+def storage(args: argparse.Namespace) -> Connection:
+    """Return the connection for the job's own calls. Raises ConfigError."""
+    return connection_of(read_options(CONNECTION_OPTIONS, connection(args)))
 
 
-def reading(asked: argparse.Namespace, *, writes: str | None = None) -> dict[str, str]:
-    """Options for a stream of the topics, with headers. ``writes``: the topic that the job itself writes to.
+def reading(args: argparse.Namespace, *, writes: str | None = None) -> dict[str, str]:
+    """Return the options for a stream of the topics, with headers. ``writes`` is the topic that the job writes to.
 
-    Raises ConfigError where it would read that one too, and so never come to an end.
+    Raises ConfigError if the job would read that topic too, because it would never end.
     """
-    if writes is not None and _reads(asked, writes):
+    if writes is not None and _reads(args, writes):
         raise ConfigError(
-            f"topic {writes} is written to and would be read as well: "
-            f"{'--topics names' if asked.topics else '--pattern finds'} it"
+            f"the job would read topic {writes}, which it writes to: "
+            f"{'--topics names' if args.topics else '--pattern matches'} it"
         )
-    subscribed = {"subscribe": asked.topics} if asked.topics else {"subscribePattern": asked.pattern}
+    subscribed = {"subscribe": args.topics} if args.topics else {"subscribePattern": args.pattern}
     return {
-        **connection(asked),
+        **connection(args),
         **subscribed,
-        "startingOffsets": asked.starting,
-        "maxBytesPerTrigger": asked.max_bytes,
+        "startingOffsets": args.starting,
+        "maxBytesPerTrigger": args.max_bytes,
         "includeHeaders": "true",
     }
 
 
-def _reads(asked: argparse.Namespace, topic: str) -> bool:
-    if asked.topics:
-        return topic in topic_names(asked.topics)
+def _reads(args: argparse.Namespace, topic: str) -> bool:
+    if args.topics:
+        return topic in topic_names(args.topics)
     try:
-        return re.search(java_pattern(asked.pattern), topic) is not None
+        return re.search(java_pattern(args.pattern), topic) is not None
     except ValueError as error:
         raise ConfigError(f"--pattern: {error}") from error
 
 
-def triggered(writer: DataStreamWriter, asked: argparse.Namespace) -> DataStreamWriter:
-    return writer.trigger(processingTime=asked.interval) if asked.interval else writer.trigger(availableNow=True)
+def triggered(writer: DataStreamWriter, args: argparse.Namespace) -> DataStreamWriter:
+    return writer.trigger(processingTime=args.interval) if args.interval else writer.trigger(availableNow=True)
 
 
 def _pair(text: str) -> tuple[str, str]:
@@ -138,10 +140,10 @@ def _pair(text: str) -> tuple[str, str]:
 
 
 def main_of(main: Callable[[Sequence[str]], int]) -> None:
-    """Ends the process with the job's status; never with Python's own 1, which is an audit's word for damage."""
+    """End the process with the job's status. Never use Python's default of 1, by which an audit reports damage."""
     try:
         status = main(sys.argv[1:])
-    except Exception:  # noqa: BLE001 - told in full, and the process ends
+    except Exception:  # noqa: BLE001 - printed in full, and the process ends
         traceback.print_exc()
-        status = _NOT_DONE
+        status = _FAILED
     sys.exit(status)

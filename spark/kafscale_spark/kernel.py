@@ -1,47 +1,47 @@
-"""The loops over batches and over their records, compiled. The formats: `kafscale.records.batch` and `.record`.
+"""The compiled loops over batches and their records. For the formats, see `kafscale.records.batch` and `.record`.
 
-`link` goes through headers and notes batches in a table; `decode` goes through the records of such batches and appends
-those that are wanted to columns. Both check every bound. `link` stops where `kafscale.segment.chain` finds a fault;
-`decode` refuses what `read_records` refuses. What they share are arrays of int64, whose fields have the names below.
+`link` reads headers and adds batches to a table. `decode` reads the records of these batches and appends the wanted
+ones to columns. Both check every bound. `link` stops at a fault as `kafscale.segment.chain` defines it, and `decode`
+rejects the same records as `read_records`. They share arrays of int64 with the fields that are named below.
 """
 
 import numpy as np
 
 from kafscale_spark.machine import Bytes, Ends, Flags, Ints, compiled, copy, inlined, read_number, read_varint
 
-# A batch in the table. START and END are of its records, in the piece or where they were decompressed to.
+# A batch in the table. START and END are the positions of its records, in the piece or in decompressed data.
 START, END, BASE_OFFSET, LAST_DELTA, COUNT, ATTRIBUTES, BASE_TIMESTAMP, MAX_TIMESTAMP, CRC, TAKE = range(10)
 ENTRY = 10
-# TAKE: whether its header lets a batch have wanted records.
+# TAKE: whether, by its header, a batch may have wanted records.
 
-# Where `link` is in a piece; EXACT: no offset may be missing before the next batch; EPOCH -1: the next batch's.
+# The state of `link` in a piece. EXACT: no offset may be missing before the next batch. EPOCH -1: use the next batch's.
 POSITION, NEXT_OFFSET, EXACT, EPOCH, GAPS, BEYOND = range(6)
 PLACE = 6
 
-# What is asked for.
+# The wanted records and columns, and the limits.
 FIRST_OFFSET, END_OFFSET, FIRST_TIMESTAMP, LAST_TIMESTAMP, MAX_ROWS, MAX_BYTES, ROW_BYTES = range(7)
 KEYS, VALUES, HEADERS, OFFSETS, TIMESTAMPS, TYPES = range(7, 13)
-ASKED = 13
+REQUEST = 13
 
-# How far `decode` has come: in the table, in the batch (AT -1: not begun), in the columns since ROWS was 0.
+# The state of `decode`: in the table, in the batch (AT -1: not begun), in the columns since ROWS was 0.
 BATCH, AT, RECORD, DELTA = range(4)
 ROWS, BYTES, KEY_NULLS, VALUE_NULLS, TIME_NULLS = range(4, 9)
 KEYS_END, VALUES_END, HEADERS_END, HEADER_KEYS_END, HEADER_VALUES_END = range(9, 14)
-NEEDS = 14  # from here on, after NO_ROOM: where the next row would end in those five
+NEEDS = 14  # from here on, after NO_ROOM: the end of the next row in those five
 STATE = 19
 
-# `decode`'s answers.
+# The results of `decode`.
 DONE, FULL, NO_ROOM, BAD_VARINT, BAD_LENGTH, BAD_DELTA, BAD_HEADERS, LEFT_OVER = range(8)
 FAULTS = {
     BAD_VARINT: "the record does not end within the batch, or a varint is longer than 64 bits",
     BAD_LENGTH: "the record does not end where its length says",
     BAD_DELTA: "the record's offset delta is not above the one before it, or above the batch's last",
-    BAD_HEADERS: "the record's headers cannot be in the bytes that are left, or one has no key",
+    BAD_HEADERS: "the record's headers do not fit in the remaining bytes, or one has no key",
     LEFT_OVER: "bytes are left over after the last record",
 }
 
 NO_TIME = -(2**63)
-"""A timestamp that microseconds cannot hold: null."""
+"""Marks null: a timestamp that does not fit in microseconds."""
 
 _HEADER_SIZE = 61
 _MAGIC = 2
@@ -50,14 +50,14 @@ _CONTROL_BIT, _LOG_APPEND_TIME_BIT = 0x20, 0x08
 _MAX_OFFSET = 2**63 - 1
 _MOST_MS = (2**63 - 1) // 1000
 _BYTES_PER_HEADER = 12
-"""What a header takes in Arrow besides its bytes: two int32 offsets, validity, rounded up."""
+"""The size of a header in Arrow in addition to its bytes: two int32 offsets and validity, rounded up."""
 
 
 @compiled
-def link(data: Bytes, place: Ints, asked: Ints, table: Ints) -> int:
-    """Notes batches in ``table`` until it is full, and how many: 0 at the end or a fault.
+def link(data: Bytes, place: Ints, request: Ints, table: Ints) -> int:
+    """Add batches to ``table`` until it is full, and return their number, which is 0 at the end or at a fault.
 
-    Checksums are for the caller to verify. BEYOND is set where a batch begins at or above END_OFFSET.
+    The caller must verify checksums. BEYOND is set if a batch begins at or above END_OFFSET.
     """
     position, found = place[POSITION], 0
     while found < table.shape[0] and position + _HEADER_SIZE <= data.size:
@@ -76,7 +76,7 @@ def link(data: Bytes, place: Ints, asked: Ints, table: Ints) -> int:
             epoch != place[EPOCH] and not (place[EPOCH] == 0 and epoch == -1)
         ):
             break
-        if base >= asked[END_OFFSET]:
+        if base >= request[END_OFFSET]:
             place[BEYOND] = 1
             break
         entry = table[found]
@@ -86,7 +86,7 @@ def link(data: Bytes, place: Ints, asked: Ints, table: Ints) -> int:
         entry[BASE_TIMESTAMP] = read_number(data, position + 27, 8)
         entry[MAX_TIMESTAMP] = read_number(data, position + 35, 8)
         entry[CRC] = read_number(data, position + 17, 4)
-        entry[TAKE] = _may_be_wanted(entry, asked)
+        entry[TAKE] = _may_be_wanted(entry, request)
         place[NEXT_OFFSET], place[EXACT] = base + last_delta + 1, not place[GAPS]
         position += size
         found += 1
@@ -95,18 +95,18 @@ def link(data: Bytes, place: Ints, asked: Ints, table: Ints) -> int:
 
 
 @compiled
-def _may_be_wanted(entry: Ints, asked: Ints) -> bool:
-    """Those batches are passed over whose records are all older, as look-ups by time do."""
+def _may_be_wanted(entry: Ints, request: Ints) -> bool:
+    """Return whether the batch may have wanted records. It has none if all are older, as in lookups by time."""
     following = entry[BASE_OFFSET] + entry[LAST_DELTA] + 1
     newest, fixed = entry[MAX_TIMESTAMP], (entry[ATTRIBUTES] & _LOG_APPEND_TIME_BIT) != 0
-    if entry[ATTRIBUTES] & _CONTROL_BIT or entry[COUNT] == 0 or following <= asked[FIRST_OFFSET]:
+    if entry[ATTRIBUTES] & _CONTROL_BIT or entry[COUNT] == 0 or following <= request[FIRST_OFFSET]:
         return False
-    return not (newest < asked[FIRST_TIMESTAMP] or (fixed and newest > asked[LAST_TIMESTAMP]))
+    return not (newest < request[FIRST_TIMESTAMP] or (fixed and newest > request[LAST_TIMESTAMP]))
 
 
 @inlined
 def _field(data: Bytes, position: int, end: int) -> tuple[int, int]:
-    """The size of the bytes that begin after their length (-1: null) and where they begin; -1 where they do not fit."""
+    """Return the size of a field (-1: null) and the position of its bytes, which is -1 if they do not fit."""
     size, start = read_varint(data, position, end)
     if size > end - start:
         start = -1
@@ -115,13 +115,13 @@ def _field(data: Bytes, position: int, end: int) -> tuple[int, int]:
 
 @compiled
 def _header_field(data: Bytes, position: int, end: int) -> tuple[int, int]:
-    """`_field` where it is not worth being a part of the loop."""
+    """`_field`, not inlined."""
     return _field(data, position, end)
 
 
 @compiled
 def _skip_headers(data: Bytes, position: int, end: int, count: int) -> tuple[int, int, int]:
-    """The position after ``count`` headers, -1 where they are damaged, and the bytes of their keys and values."""
+    """Return the position after ``count`` headers (-1: damaged), and the sizes of their keys and values."""
     keys, values = 0, 0
     for _ in range(count):
         size, start = _header_field(data, position, end)
@@ -141,7 +141,7 @@ def decode(
     data: Bytes,
     table: Ints,
     batches: int,
-    asked: Ints,
+    request: Ints,
     state: Ints,
     offsets: Ints,
     timestamps: Ints,
@@ -159,20 +159,20 @@ def decode(
     header_value_ends: Ends,
     header_valid: Flags,
 ) -> int:
-    """Appends the wanted records of the table's batches up to number ``batches`` to the columns asked for.
+    """Append the wanted records of the table's batches up to number ``batches`` to the wanted columns.
 
-    FULL: the next row would be more than MAX_ROWS or MAX_BYTES: to be called again with ROWS and what follows it in
-    ``state`` at 0. A row that alone is more than MAX_BYTES stands alone. NO_ROOM: a column is too small for the next
-    row: to be called again with larger ones. A fault is in the batch number ``state[BATCH]``.
+    FULL: the next row would exceed MAX_ROWS or MAX_BYTES. Call again with ROWS and all fields after it in ``state`` set
+    to 0. A row that exceeds MAX_BYTES is the only one in its columns. NO_ROOM: a column is too small for the next row.
+    Call again with larger columns. The batch with a fault is number ``state[BATCH]``.
     """
     batch, at, record, delta = state[BATCH], state[AT], state[RECORD], state[DELTA]
     row, filled = state[ROWS], state[BYTES]
     keys_end, values_end, headers_end = state[KEYS_END], state[VALUES_END], state[HEADERS_END]
     header_keys_end, header_values_end = state[HEADER_KEYS_END], state[HEADER_VALUES_END]
-    wants_key, wants_value, wants_headers = asked[KEYS] != 0, asked[VALUES] != 0, asked[HEADERS] != 0
-    wants_offset, wants_time, wants_kind = asked[OFFSETS] != 0, asked[TIMESTAMPS] != 0, asked[TYPES] != 0
-    first_offset, end_offset, max_rows, max_bytes = asked[0], asked[1], asked[MAX_ROWS], asked[MAX_BYTES]
-    first_timestamp, last_timestamp, row_bytes = asked[2], asked[3], asked[ROW_BYTES]
+    wants_key, wants_value, wants_headers = request[KEYS] != 0, request[VALUES] != 0, request[HEADERS] != 0
+    wants_offset, wants_time, wants_kind = request[OFFSETS] != 0, request[TIMESTAMPS] != 0, request[TYPES] != 0
+    first_offset, end_offset, max_rows, max_bytes = request[0], request[1], request[MAX_ROWS], request[MAX_BYTES]
+    first_timestamp, last_timestamp, row_bytes = request[2], request[3], request[ROW_BYTES]
     answer = DONE
     while batch < batches:
         entry = table[batch]

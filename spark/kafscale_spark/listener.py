@@ -1,4 +1,4 @@
-"""How streaming queries get on: rows, bytes and offsets behind, as log lines for people and as values for programs."""
+"""Reports the progress of streaming queries: rows, bytes and lag, as log lines and as values."""
 
 import json
 import logging
@@ -19,14 +19,14 @@ from kafscale_spark.stream_offsets import StreamOffsets, is_ours, parse_offsets
 from kafscale_spark.subscription import Found
 
 _MOST_QUERIES = 1000
-_SHOWN = 5
+_LISTED = 5
 
 _log = logging.getLogger("kafscale_spark.progress")
 
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """A query after a trigger. ``behind``: what of each partition is not read yet; None where that is not known."""
+    """A query after a trigger. ``behind`` is the number of unread offsets by partition, or None if unknown."""
 
     query: str
     batch: int
@@ -44,22 +44,22 @@ class Progress:
         if self.bytes_per_second is not None:
             parts.append(f"{self.bytes_per_second / 1e6:,.1f} MB/s")
         if self.behind is None:
-            parts.append("offsets behind not known")
+            parts.append("offsets behind unknown")
         else:
             most = sorted(((n, name) for name, n in self.behind.items() if n), reverse=True)
-            shown = ", ".join(f"{name} {n:,}" for n, name in most[:_SHOWN])
-            more = f", and {len(most) - _SHOWN} partitions more" if len(most) > _SHOWN else ""
-            parts.append(f"{self.offsets_behind:,} offsets behind{f' ({shown}{more})' if most else ''}")
+            listed = ", ".join(f"{name} {n:,}" for n, name in most[:_LISTED])
+            more = f", and {len(most) - _LISTED} more partitions" if len(most) > _LISTED else ""
+            parts.append(f"{self.offsets_behind:,} offsets behind{f' ({listed}{more})' if most else ''}")
         return f"{self.query}, batch {self.batch}: {', '.join(parts)}"
 
 
 class KafscaleListener(StreamingQueryListener):
     """`spark.streams.addListener(KafscaleListener())`: a log line at INFO after every trigger of a kafscale source.
 
-    ``progress`` has the newest of each query, by its name, or its id where it has none. ``options``: those of the
-    connection, as for the source, `kafscale.endpoints` among them. With them storage is asked for bytes, and for where
-    logs end, which Spark tells by itself from 4.2 on. Of a query's first batch there is no rate of bytes: Spark does
-    not tell where it began.
+    ``progress`` has the newest progress of each query, by its name, or by its id if it has no name. ``options`` are
+    those of the connection, as for the source, including `kafscale.endpoints`. With them, storage is asked for bytes
+    and for the ends of logs, which Spark itself reports from 4.2 on. A query's first batch has no rate of bytes,
+    because Spark does not report its start.
     """
 
     def __init__(self, options: Mapping[str, str] | None = None) -> None:
@@ -70,16 +70,16 @@ class KafscaleListener(StreamingQueryListener):
             self._connection = connection_of(read_options(CONNECTION_OPTIONS, options))
 
     def onQueryStarted(self, event: Any) -> None:  # noqa: N802 - Spark's name
-        """Nothing is known yet."""
+        """Do nothing."""
 
     def onQueryIdle(self, event: Any) -> None:  # noqa: N802 - Spark's name
-        """Nothing has changed."""
+        """Do nothing: no offset has changed."""
 
     def onQueryTerminated(self, event: Any) -> None:  # noqa: N802 - Spark's name
-        """What was known last stays."""
+        """Do nothing: the last progress stays available."""
 
     def onQueryProgress(self, event: Any) -> None:  # noqa: N802 - Spark's name
-        """Called by Spark after every trigger."""
+        """Log and keep the progress. Spark calls this after every trigger."""
         found = self._progress(event.progress)
         if found is None:
             return
@@ -89,9 +89,9 @@ class KafscaleListener(StreamingQueryListener):
         self.progress[found.query] = found
         _log.info("%s", found)
 
-    def _progress(self, told: Any) -> Progress | None:
-        """None: none of its sources is one of ours."""
-        sources = [source for source in told.sources if is_ours(_json(source.endOffset))]
+    def _progress(self, reported: Any) -> Progress | None:
+        """Return a query's progress, or None if it has no kafscale source."""
+        sources = [source for source in reported.sources if is_ours(_json(source.endOffset))]
         if not sources:
             return None
         behind: dict[str, int] | None = {}
@@ -101,23 +101,29 @@ class KafscaleListener(StreamingQueryListener):
                 _offsets(text) for text in (source.startOffset, source.endOffset, source.latestOffset)
             )
             if self._connection is not None:
-                latest, of_source = self._asked(start, end)
+                latest, of_source = self._from_storage(start, end)
                 read_bytes = None if read_bytes is None or of_source is None else read_bytes + of_source
             if latest is None or end is None or behind is None:
                 behind = None
             else:
                 for key, newest in latest.offsets.items():
                     behind[_name(key)] = max(0, newest - end.offsets.get(key, 0))
-        seconds = told.durationMs.get("triggerExecution", 0) / 1000
+        seconds = reported.durationMs.get("triggerExecution", 0) / 1000
         rate = read_bytes / seconds if self._connection is not None and read_bytes is not None and seconds else None
         rows = sum(source.numInputRows for source in sources)
-        return Progress(str(told.name or told.id), told.batchId, rows, rows / seconds if seconds else 0.0, rate, behind)
+        return Progress(
+            str(reported.name or reported.id),
+            reported.batchId,
+            rows,
+            rows / seconds if seconds else 0.0,
+            rate,
+            behind,
+        )
 
-    def _asked(self, start: StreamOffsets | None, end: StreamOffsets | None) -> tuple[StreamOffsets | None, int | None]:
-        """Where logs end now, and how many bytes lie from ``start`` to ``end``, as storage says.
-
-        None: that is not known.
-        """
+    def _from_storage(
+        self, start: StreamOffsets | None, end: StreamOffsets | None
+    ) -> tuple[StreamOffsets | None, int | None]:
+        """Ask storage for the ends of logs and the number of bytes from ``start`` to ``end``. None means unknown."""
         if self._connection is None or end is None:
             return None, None
         found = Found(tuple(sorted(end.offsets)), end.ids)
@@ -129,7 +135,7 @@ class KafscaleListener(StreamingQueryListener):
                     {
                         key: pb.PartitionScan(
                             partition=found.ref(key),
-                            # What is new is read from its beginning.
+                            # New partitions are read from their beginning.
                             start=pb.Bound(offset=begun[key]) if key in begun else pb.Bound(earliest=True),
                             end=pb.Bound(offset=end.offsets[key]),
                         )
@@ -137,9 +143,9 @@ class KafscaleListener(StreamingQueryListener):
                     },
                 )
         except KafscaleError as error:
-            _log.warning("offsets behind are not known: %s", error)
+            _log.warning("the lag of a query is unknown: %s", error)
             return None, None
-        ends = {key: one.committed_end for key, one in plans.items() if not is_gone(one)}
+        ends = {key: one.high_watermark for key, one in plans.items() if not is_gone(one)}
         of_all = sum(split.bytes for one in plans.values() for split in one.splits)
         return StreamOffsets(ends, end.ids), None if start is None else of_all
 

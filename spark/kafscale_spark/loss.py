@@ -1,4 +1,4 @@
-"""What failOnDataLoss decides about."""
+"""Handles lost records according to failOnDataLoss."""
 
 import logging
 
@@ -8,11 +8,11 @@ _log = logging.getLogger("kafscale_spark")
 
 
 class DataLoss(KafscaleError):
-    """Records that were to be read are not there any more."""
+    """Records that should be read no longer exist."""
 
 
 def data_lost(what: str, *, fail: bool) -> None:
-    """Raises DataLoss, or logs a warning."""
+    """Raise DataLoss, or log a warning if ``fail`` is false."""
     if fail:
-        raise DataLoss(f"{what}. With the option failOnDataLoss=false what is there is read, and this is a warning.")
-    _log.warning("%s; it goes on with what is there, since failOnDataLoss is false", what)
+        raise DataLoss(f"{what}. Set failOnDataLoss=false to log a warning instead and read the remaining records.")
+    _log.warning("%s; reading the remaining records because failOnDataLoss is false", what)

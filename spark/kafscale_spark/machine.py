@@ -1,8 +1,8 @@
-"""What compiled loops are made with: the compiler and its cache, copying, varints.
+"""Helpers of compiled loops: the compiler and its cache, copying, varints.
 
-What was compiled (some seconds of CPU for the decoder) is kept in ``kafscale-spark`` under ``NUMBA_CACHE_DIR``,
-``XDG_CACHE_HOME`` or ``~/.cache``, by what the sources are: so copies of the package share it wherever they lie, as
-those that each Spark application gets. Where it cannot be kept or read, each process compiles for itself.
+Compiled code (some seconds of CPU for the decoder) is cached in ``kafscale-spark`` under ``NUMBA_CACHE_DIR``,
+``XDG_CACHE_HOME`` or ``~/.cache``, by a digest of the sources. All copies of the package, such as those of each Spark
+application, thus share it. If the cache cannot be written or read, each process compiles the code again.
 """
 
 import contextlib
@@ -33,7 +33,7 @@ _DIRECTORY = "kafscale-spark"
 
 
 class _Locator(_CacheLocator):  # type: ignore[misc]
-    """Where numba finds what it has compiled of a module. Code of this module becomes part of other modules' code."""
+    """Locates the cached code of a module. The digest includes this module, whose code is inlined in others."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
         package, _, name = function.__module__.rpartition(".")
@@ -61,38 +61,38 @@ class _Kept(CompileResultCacheImpl):  # type: ignore[misc]
 
 
 class _Cache(FunctionCache):  # type: ignore[misc]
-    """Numba's cache, which never makes a call fail."""
+    """Numba's cache, whose errors never fail a call."""
 
     _impl_class = _Kept
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
         try:
             return super().load_overload(sig, target_context)
-        except Exception:  # noqa: BLE001  whatever a torn file makes pickle raise
+        except Exception:  # noqa: BLE001  a damaged file can make pickle raise anything
             return None
 
     def save_overload(self, sig: Any, data: Any) -> None:
         try:
             super().save_overload(sig, data)
-        except Exception:  # noqa: BLE001  it reads the index, which may be torn
+        except Exception:  # noqa: BLE001  it reads the index, which may be damaged
             self.disable()
 
 
 def compiled(function: F) -> F:
-    """``function`` as machine code, made at its first call unless it is in the cache."""
+    """Return ``function`` as machine code, which is compiled at the first call unless it is cached."""
     dispatcher = numba.njit(nogil=True)(function)
-    with contextlib.suppress(RuntimeError, OSError):  # no home directory, or no source to be had
-        dispatcher._cache = _Cache(function)  # no public name takes another cache
+    with contextlib.suppress(RuntimeError, OSError):  # no home directory, or no source
+        dispatcher._cache = _Cache(function)  # there is no public way to set a cache
     return cast(F, dispatcher)
 
 
 def inlined(function: F) -> F:
-    """``function`` as a part of the compiled functions that call it."""
+    """Return ``function`` to be inlined in the compiled functions that call it."""
     return cast(F, numba.njit(inline="always")(function))
 
 
 def frozen(data: Buffer) -> Bytes:
-    """``data`` as an array that is never written to: one type for the compiler, whatever the buffer is."""
+    """Return ``data`` as a read-only array, so that the compiler sees one type for all buffers."""
     array = np.frombuffer(data, np.uint8)
     array.flags.writeable = False
     return array
@@ -100,7 +100,7 @@ def frozen(data: Buffer) -> Bytes:
 
 @intrinsic  # type: ignore[untyped-decorator]
 def copy(_context: Any, target: Any, at: Any, source: Any, start: Any, size: Any) -> Any:
-    """``copy(target, at, source, start, size)``: bytes of one array to another; nothing checks that they are there."""
+    """``copy(target, at, source, start, size)`` copies bytes between arrays without checking bounds."""
 
     def emit(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         kinds = signature.args
@@ -115,7 +115,7 @@ def copy(_context: Any, target: Any, at: Any, source: Any, start: Any, size: Any
 
 @intrinsic  # type: ignore[untyped-decorator]
 def byte_at(_context: Any, source: Any, at: Any) -> Any:
-    """``byte_at(source, at)``: as an int64; nothing checks that it is there, and no index counts from the end."""
+    """``byte_at(source, at)`` returns a byte as an int64, without checking bounds or supporting negative indexes."""
 
     def emit(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         array = context.make_array(signature.args[0])(context, builder, args[0])
@@ -141,7 +141,7 @@ def _long_varint(data: Bytes, position: int, end: int) -> tuple[int, int]:
 
 @inlined
 def read_varint(data: Bytes, position: int, end: int) -> tuple[int, int]:
-    """The number and the position after it, which is -1 where there is none before ``end``."""
+    """Return the number and the position after it, or a position of -1 if none ends before ``end``."""
     byte = byte_at(data, position) if position + 1 < end else 0x80
     more = byte_at(data, position + 1) if byte >= 0x80 and position + 1 < end else 0x80
     if byte < 0x80:
@@ -155,7 +155,7 @@ def read_varint(data: Bytes, position: int, end: int) -> tuple[int, int]:
 
 @compiled
 def read_number(data: Bytes, position: int, size: int) -> int:
-    """The unsigned number of ``size`` bytes, the first one highest; of 8 bytes, a signed one."""
+    """Return the big-endian unsigned number of ``size`` bytes; with 8 bytes, it is signed."""
     number = 0
     for index in range(position, position + size):
         number = (number << 8) | np.int64(data[index])  # type: ignore[assignment]

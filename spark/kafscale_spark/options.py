@@ -1,7 +1,7 @@
-"""Options as Spark hands them over: declared once, read with errors that name the option, documented from the same.
+"""Declares the options of the source and sink; parsing, error messages and the reference derive from these tables.
 
-Spark gives names in any case and values as text. An option that no table has is an error, so that no wrong spelling is
-taken in silence.
+Spark passes names in any case and values as text. An unknown option is an error, so that misspelled names are not
+silently ignored.
 """
 
 import re
@@ -24,7 +24,7 @@ _ENDPOINT = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+):([0-9]{1,5})")
 
 @dataclass(frozen=True, slots=True)
 class Parser(Generic[T]):
-    """``read`` raises ValueError, whose text says what is wrong; ``accepts`` is for the documents."""
+    """``read`` raises ValueError with a message for users; ``accepts`` describes the values in the reference."""
 
     accepts: str
     read: Callable[[str], T]
@@ -32,7 +32,7 @@ class Parser(Generic[T]):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Option(Generic[T]):
-    """One option. ``uses``: what it is for, as the documents say it: `batch`, `streaming`, `batch, streaming`, ..."""
+    """One option. ``uses`` is where it applies, as in the reference: `batch`, `streaming` or `batch, streaming`."""
 
     name: str
     parser: Parser[T]
@@ -43,37 +43,37 @@ class Option(Generic[T]):
 
 
 class Options:
-    """Values of a table's options by option, defaults included."""
+    """The values of a table's options, including defaults."""
 
-    def __init__(self, values: Mapping[str, object], given: frozenset[str]) -> None:
+    def __init__(self, values: Mapping[str, object], set_names: frozenset[str]) -> None:
         self._values = dict(values)
-        self._given = given
+        self._set = set_names
 
     def __getitem__(self, option: Option[T]) -> T:
         return cast(T, self._values[option.name])
 
-    def given(self, option: Option[Any]) -> bool:
-        return option.name in self._given
+    def is_set(self, option: Option[Any]) -> bool:
+        return option.name in self._set
 
 
 def read_options(
-    table: Iterable[Option[Any]], given: Mapping[str, str], hints: Mapping[str, str] | None = None
+    table: Iterable[Option[Any]], texts: Mapping[str, str], hints: Mapping[str, str] | None = None
 ) -> Options:
-    """The values of ``table``'s options. ``hints``: what to say of names, in lower case, that are no options here.
+    """Parse the values of ``table``'s options. ``hints`` has messages for other names, by pattern in lower case.
 
-    Raises ConfigError that names the option, and for an unknown one the nearest known.
+    Raises ConfigError, which names the option, and the nearest known option for an unknown one.
     """
     options = {option.name.lower(): option for option in table}
     values: dict[str, object] = {option.name: option.default for option in options.values()}
     names = set()
-    for key, text in given.items():
+    for key, text in texts.items():
         option = options.get(key.lower())
         if option is None:
             raise ConfigError(_unknown(key, options, hints or {}))
         try:
             values[option.name] = option.parser.read(text)
         except ValueError as error:
-            raise ConfigError(f"option {option.name}={text!r}: {error}; it takes {option.parser.accepts}") from error
+            raise ConfigError(f"option {option.name}={text!r}: {error}; expected {option.parser.accepts}") from error
         names.add(option.name)
     return Options(values, frozenset(names))
 
@@ -83,8 +83,8 @@ def _unknown(key: str, options: Mapping[str, Option[Any]], hints: Mapping[str, s
     if hint is not None:
         return f"option {key!r}: {hint}"
     nearest = get_close_matches(key.lower(), options, n=1, cutoff=0.5)
-    what = f"did you mean {options[nearest[0]].name!r}?" if nearest else f"there are {_listed(options)}"
-    return f"option {key!r} is not known: {what}"
+    what = f"did you mean {options[nearest[0]].name!r}?" if nearest else f"known options are {_listed(options)}"
+    return f"unknown option {key!r}: {what}"
 
 
 def _listed(options: Mapping[str, Option[Any]]) -> str:
@@ -92,7 +92,7 @@ def _listed(options: Mapping[str, Option[Any]]) -> str:
 
 
 def option_rows(table: Iterable[Option[Any]]) -> list[tuple[str, str, str, str, str]]:
-    """Option, default, what it takes, what it is for, meaning: the rows of the documents' table."""
+    """Return the rows of the reference's table: option, default, accepted values, use, meaning."""
     return [
         (
             f"`{option.name}`",
@@ -114,7 +114,7 @@ def integer(least: int, most: int = 2**63 - 1) -> Parser[int]:
     def read(text: str) -> int:
         value = int(text) if re.fullmatch(r"\s*[+-]?[0-9]+\s*", text) else None
         if value is None or not least <= value <= most:
-            raise ValueError("not such a number")
+            raise ValueError("not a whole number in this range")
         return value
 
     bounds = f"a whole number from {least}" + (f" to {most}" if most < 2**63 - 1 else "")
@@ -126,7 +126,7 @@ def size(least: int, most: int) -> Parser[int]:
         found = _SIZE.fullmatch(text.strip())
         value = int(found[1]) * _UNITS[found[2].lower() + "b" if found[2] else ""] if found else -1
         if not least <= value <= most:
-            raise ValueError("not such a size")
+            raise ValueError("not a size in this range")
         return value
 
     return Parser(f"a size from {least} to {most} bytes, such as `64MB`", read)
@@ -137,7 +137,7 @@ def duration(least_seconds: float, most_seconds: float) -> Parser[float]:
         found = _DURATION.fullmatch(text.strip())
         value = int(found[1]) * _SECONDS[found[2].lower()] if found else -1.0
         if not least_seconds <= value <= most_seconds:
-            raise ValueError("not such a time")
+            raise ValueError("not a time in this range")
         return value
 
     return Parser(f"a time from {least_seconds:g} s to {most_seconds:g} s, such as `500ms`, `30s`, `15m`", read)
@@ -146,14 +146,14 @@ def duration(least_seconds: float, most_seconds: float) -> Parser[float]:
 def choice(*values: str) -> Parser[str]:
     def read(text: str) -> str:
         if text.strip().lower() not in values:
-            raise ValueError("not one of these")
+            raise ValueError("not an accepted value")
         return text.strip().lower()
 
     return Parser(" or ".join(f"`{value}`" for value in values), read)
 
 
 def optional(parser: Parser[T]) -> Parser[T | None]:
-    """For an option that is None unless it is given."""
+    """Return the parser for an option that is None unless it is set."""
     return Parser(parser.accepts, parser.read)
 
 
@@ -174,7 +174,7 @@ def _endpoints(text: str) -> tuple[str, ...]:
     found = tuple(part.strip() for part in text.split(",") if part.strip())
     wrong = [part for part in found if not (match := _ENDPOINT.fullmatch(part)) or not 0 < int(match[2]) < 65536]
     if wrong or not found:
-        raise ValueError(f"{wrong[0]!r} is no address" if wrong else "it is empty")
+        raise ValueError(f"{wrong[0]!r} is not an address" if wrong else "it is empty")
     return found
 
 

@@ -1,8 +1,8 @@
-"""``python -m kafscale_spark.package FILE.zip`` writes what executors need into a file for ``spark-submit --py-files``.
+"""``python -m kafscale_spark.package FILE.zip`` writes a zip for ``spark-submit --py-files``.
 
-That is this package and the part of ``kafscale`` that it imports. What both take from others (numba, numpy, pyarrow,
-grpcio, protobuf, crc32c, cramjam; minio for audits) has compiled code or brings such, which no zip can hold: it is
-installed where the executors run.
+It has this package and the part of ``kafscale`` that it imports. Their dependencies (numba, numpy, pyarrow, grpcio,
+protobuf, crc32c, cramjam; minio for audits) contain or require compiled code, which cannot be imported from a zip, so
+they must be installed where the executors run.
 """
 
 import sys
@@ -13,14 +13,14 @@ from pathlib import Path
 import kafscale
 import kafscale_spark
 
-SHIPPED = ("__init__", "catalog", "errors", "paths", "kafka", "records", "segment", "topics", "v1")
-"""Modules and packages of ``kafscale`` that do no IO of their own."""
+SHIPPED = ("__init__", "catalog", "errors", "malloc", "paths", "kafka", "records", "segment", "topics", "v1")
+"""The modules and packages of ``kafscale`` that do no IO."""
 
 _DATE = (1980, 1, 1, 0, 0, 0)
 
 
 def write_package(target: Path) -> None:
-    """The same tree gives the same bytes."""
+    """Write the zip. The same tree results in the same bytes."""
     with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, source in _modules():
             archive.writestr(zipfile.ZipInfo(name, _DATE), source.read_bytes(), zipfile.ZIP_DEFLATED)

@@ -1,4 +1,4 @@
-"""Decompression, as `kafscale.records.codecs` does it, and faster where that can be had."""
+"""Decompression with the results of `kafscale.records.codecs`, but faster for zstd."""
 
 import zstandard
 
@@ -12,10 +12,10 @@ _CHECKSUM_BYTES = 4
 
 
 class Unpacker:
-    """Decompresses to at most ``most_bytes``, one batch after the other.
+    """Decompresses batches to at most ``most_bytes`` each.
 
-    The codecs of `decompress` begin anew with each batch, which for zstd takes longer than the batch itself; so that
-    one has a decompressor that stays. What it refuses, and what is unusual, is for `decompress` to judge.
+    `decompress` creates a decompressor for each batch, which for zstd takes longer than decompressing the batch, so
+    this class keeps one. Unusual data, and data that it rejects, are left to `decompress`.
     """
 
     def __init__(self, most_bytes: int) -> None:
@@ -23,13 +23,13 @@ class Unpacker:
         self._zstd = zstandard.ZstdDecompressor()
 
     def unpack(self, codec: Codec, data: Buffer) -> bytes:
-        """What ``data`` was; raises CorruptBatch as `decompress` does."""
+        """Return ``data`` decompressed. Raises CorruptBatch as `decompress` does."""
         if codec is Codec.ZSTD:
             room = min(self.most_bytes, max(_LEAST_ROOM, _USUAL_RATIO * len(data)))
             try:
-                told = zstandard.get_frame_parameters(data)
-                unknown = told.content_size == zstandard.CONTENTSIZE_UNKNOWN
-                if (unknown or 0 < told.content_size <= room) and _is_one_frame(data, has_checksum=told.has_checksum):
+                frame = zstandard.get_frame_parameters(data)
+                unknown = frame.content_size == zstandard.CONTENTSIZE_UNKNOWN
+                if (unknown or 0 < frame.content_size <= room) and _is_one_frame(data, has_checksum=frame.has_checksum):
                     return self._zstd.decompress(data, max_output_size=room)
             except zstandard.ZstdError:
                 pass
@@ -37,7 +37,7 @@ class Unpacker:
 
 
 def _is_one_frame(data: Buffer, *, has_checksum: bool) -> bool:
-    """Whether nothing follows the first zstd frame, which the decompressor does not tell (RFC 8878, 3.1.1)."""
+    """Return whether nothing follows the first zstd frame (RFC 8878, 3.1.1), which the decompressor ignores."""
     position, last = zstandard.frame_header_size(data), False
     while not last and position < len(data):
         header = int.from_bytes(data[position : position + 3], "little")

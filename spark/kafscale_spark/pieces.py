@@ -1,4 +1,4 @@
-"""What is read of a partition: pieces of its segments, and the records that are wanted of them."""
+"""Verifies pieces of segments, and describes which of their records are wanted."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -14,17 +14,17 @@ from kafscale.segment.reader import verify_batch
 from kafscale_spark import kernel
 from kafscale_spark.machine import Ints, frozen
 
-_BATCHES = 256  # verified, then decoded, before the next ones
-_CHECKED_FROM = 40  # bytes of the header under the checksum
+_BATCHES = 256  # verified and then decoded together
+_CHECKED_FROM = 40  # bytes of the header that the checksum covers
 
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """Whole batches that lie one after the other in one object.
+    """Consecutive whole batches of one object.
 
-    ``source`` names the object in errors. ``first_offset`` is the first batch's base offset. ``epoch``: of the segment,
-    None for what the first batch has. ``gaps``: offsets may be missing between batches, as after compaction; base
-    offsets are under no batch's checksum, so only who has checked the segment's own may allow that.
+    ``source`` names the object in errors. ``first_offset`` is the first batch's base offset. ``epoch`` is that of the
+    segment, or None for that of the first batch. With ``gaps``, offsets may be missing between batches, as after
+    compaction. Set it only if the segment's checksum was verified, because the batches' do not cover base offsets.
     """
 
     data: Buffer
@@ -38,8 +38,8 @@ class Piece:
 class Wanted:
     """Offsets from ``start`` up to ``end``, timestamps (ms since 1970) from ``since_ms`` up to ``until_ms``.
 
-    Ends are left out; None is no bound. A batch is passed over unread when its header says that all its records are
-    older, as look-ups by time do.
+    Ends are exclusive, and None means no bound. A batch is skipped if, by its header, all its records are older, as in
+    lookups by time.
     """
 
     start: int = 0
@@ -49,7 +49,7 @@ class Wanted:
 
     @property
     def times(self) -> tuple[int, int]:
-        """The first and the last timestamp, of all that there are where there is no bound."""
+        """Return the first and the last wanted timestamp, which are those of int64 if there is no bound."""
         return (
             -MAX_OFFSET - 1 if self.since_ms is None else self.since_ms,
             MAX_OFFSET if self.until_ms is None else self.until_ms - 1,
@@ -58,28 +58,28 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True)
 class Partition:
-    """Whose bytes are read, for the columns and for errors."""
+    """The partition being read, for columns and errors."""
 
     topic: str
     number: int
 
     def damaged(self, offset: int, source: str, error: CorruptData) -> CorruptData:
-        """The error with the place where it was found."""
+        """Return the error with its place."""
         return CorruptData(f"topic {self.topic}, partition {self.number}, offset {offset} in {source}: {error}")
 
 
 class Chain:
-    """The batches of pieces of one partition, verified: checksums, and that each follows the one before."""
+    """Verifies the batches of a partition's pieces: their checksums, and that each follows the one before."""
 
-    def __init__(self, partition: Partition, asked: Ints) -> None:
+    def __init__(self, partition: Partition, request: Ints) -> None:
         self._partition = partition
-        self._asked = asked
+        self._request = request
         self._table = np.empty((_BATCHES, kernel.ENTRY), np.int64)
 
     def tables(self, piece: Piece) -> Iterator[Ints]:
-        """The entries of some batches at a time, up to the wanted end; each is gone when the next is asked for.
+        """Yield the entries of some batches at a time, up to the wanted end, in an array that is reused.
 
-        Raises CorruptData, after what is good before it.
+        Raises CorruptData after yielding the valid batches before the damage.
         """
         if not len(piece.data):
             return
@@ -88,7 +88,7 @@ class Chain:
         found = 1
         while found and not place[kernel.BEYOND]:
             expected = int(place[kernel.NEXT_OFFSET])
-            found = kernel.link(data, place, self._asked, self._table)
+            found = kernel.link(data, place, self._request, self._table)
             table = self._table[:found]
             whole = _whole(view, table)
             if whole:
@@ -100,7 +100,7 @@ class Chain:
             raise self._fault(piece, int(place[kernel.POSITION]), int(place[kernel.NEXT_OFFSET]), place)
 
     def _fault(self, piece: Piece, position: int, expected: int, place: Ints) -> CorruptData:
-        """What is wrong with the batch at ``position``, where offset ``expected`` comes next: asked of `chain`."""
+        """Return the error of the batch at ``position``, as `chain` describes it. ``expected`` is the next offset."""
         exact = position == 0 or not piece.gaps
         try:
             found = batch_at(piece.data, position, len(piece.data))
@@ -114,9 +114,9 @@ class Chain:
 
 
 def _whole(view: memoryview, table: Ints) -> int:
-    """How many of the table's batches come before the first whose bytes do not have the checksum of its header."""
+    """Return the number of batches before the first whose bytes do not have the checksum of its header."""
     starts, ends = (table[:, kernel.START] - _CHECKED_FROM).tolist(), table[:, kernel.END].tolist()
-    # Without a line of Python for each batch: where many small ones come, that is dearer than the sums.
+    # Without Python code per batch, which costs more than the checksums if batches are small.
     sums = np.fromiter(map(crc32c, map(view.__getitem__, map(slice, starts, ends))), np.int64, len(table))
     damaged = np.flatnonzero(sums != table[:, kernel.CRC])
     return int(damaged[0]) if len(damaged) else len(table)

@@ -1,4 +1,4 @@
-"""What is read, split into tasks, with one PlanScan for all partitions."""
+"""Splits a read into tasks, with one PlanScan for all partitions."""
 
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
@@ -14,20 +14,20 @@ from kafscale_spark.client import PLAN_SCAN, TOPICS, Client
 from kafscale_spark.edges import Edge, TopicPartition
 from kafscale_spark.filters import Pushed
 from kafscale_spark.loss import data_lost
-from kafscale_spark.slots import told_slots
+from kafscale_spark.slots import configured_slots
 from kafscale_spark.source_options import SourceSettings
 from kafscale_spark.stream_offsets import StreamOffsets
 from kafscale_spark.subscription import Found, Subscription
 
 GONE = (common_pb2.UNKNOWN_TOPIC, common_pb2.TOPIC_ID_MISMATCH)
-"""What instances say of topics that were deleted, or made anew."""
+"""The statuses that instances return for topics that were deleted or recreated."""
 
 _NOTHING = StreamOffsets()
 _RANGE_BYTES = 256 << 20
-"""Of a range as it is planned: within one, all offsets count alike. And of a task where no slots are known."""
+"""The size of a planned range, in which all offsets get equal weight, and of a task if the slots are unknown."""
 _TASK_BYTES = 1 << 30
 _LEAST_BYTES = 16 << 20
-"""For less no task is made only that a slot is not idle: Spark takes about a tenth of a second for each."""
+"""The least bytes for which a task is added to fill a slot. Spark spends about a tenth of a second per task."""
 _COUNTED_AT_ONCE = 4
 _COUNTED_ROWS = 1 << 20
 _COUNTING_TASKS = 1000
@@ -35,7 +35,7 @@ _COUNTING_TASKS = 1000
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """Offsets of a partition, and their bytes in segments, about."""
+    """A range of offsets of a partition, and the approximate bytes of its segments."""
 
     partition: TopicPartition
     start: int
@@ -43,13 +43,13 @@ class Range:
     bytes: int = 0
 
     def within(self, start: int, end: int) -> "Range":
-        """What of it lies from ``start`` up to ``end``, its share of the bytes too."""
+        """Return the part from ``start`` up to ``end``, with its share of the bytes."""
         start, end = max(self.start, start), min(self.end, end)
         return replace(self, start=start, end=end, bytes=self.bytes * (end - start) // (self.end - self.start))
 
 
 class Split(InputPartition):
-    """One task: ranges, read in this order, the ids of their topics, and the instances to ask, in this order."""
+    """One task: the ranges in reading order, the ids of their topics, and the instances in the order to try them."""
 
     def __init__(self, ranges: Sequence[Range], ids: Mapping[str, bytes], endpoints: tuple[str, ...]) -> None:
         super().__init__(None)
@@ -59,16 +59,16 @@ class Split(InputPartition):
 
 
 def find(client: Client, subscription: Subscription, *, expected: StreamOffsets = _NOTHING) -> Found:
-    """What there is to read. The client learns of the live instances.
+    """Return the partitions to read. The client learns the addresses of the live instances.
 
-    ``expected`` is what was there: where an instance does not know of it, which may be behind, others are asked too.
+    If an instance does not know everything in ``expected``, its metadata may be old, and others are asked too.
     """
     request = pb.TopicsRequest(names=subscription.names)
     found = Found((), {})
     for reply in client.answers(TOPICS, request):
         client.knows(reply.instances)
         found = subscription.select(reply.topics)
-        if expected.offsets.keys() <= set(found.partitions) and not expected.made_anew(found.ids):
+        if expected.offsets.keys() <= set(found.partitions) and not expected.recreated(found.ids):
             break
     return found
 
@@ -76,7 +76,10 @@ def find(client: Client, subscription: Subscription, *, expected: StreamOffsets 
 def plan(
     client: Client, scans: Mapping[TopicPartition, pb.PartitionScan], *, request: pb.PlanScanRequest | None = None
 ) -> dict[TopicPartition, pb.PartitionPlan]:
-    """The plan of every partition; ``request`` has how to split. Those of topics that are gone have that status."""
+    """Return the plan of every partition. ``request`` says how to split. Plans of deleted topics have a `GONE` status.
+
+    Raises CorruptData, KafscaleError if a plan has another error status.
+    """
     plans = plans_of(client, scans, request=request)
     for (topic, number), found in plans.items():
         if found.status not in {common_pb2.OK, *GONE}:
@@ -89,12 +92,12 @@ def plan(
 def plans_of(
     client: Client, scans: Mapping[TopicPartition, pb.PartitionScan], *, request: pb.PlanScanRequest | None = None
 ) -> dict[TopicPartition, pb.PartitionPlan]:
-    """The same, of whatever status for good."""
-    asked = pb.PlanScanRequest()
+    """Return the plan of every partition, with any final status. `_not_yet` statuses are retried."""
+    message = pb.PlanScanRequest()
     if request is not None:
-        asked.CopyFrom(request)
-    asked.scans.extend(scans.values())
-    reply = client.call(PLAN_SCAN, asked, again=_not_yet)
+        message.CopyFrom(request)
+    message.scans.extend(scans.values())
+    reply = client.call(PLAN_SCAN, message, again=_not_yet)
     if len(reply.plans) != len(scans):
         raise CorruptData(f"PlanScan: {len(reply.plans)} plans for {len(scans)} partitions")
     return dict(zip(scans, reply.plans, strict=True))
@@ -112,15 +115,18 @@ def _not_yet(reply: pb.PlanScanReply) -> str:
 def plan_batch(
     client: Client, settings: SourceSettings, pushed: Pushed, *, counted: bool = False
 ) -> list[InputPartition]:
-    """The tasks of a batch; ``counted``: of one that only counts records. Raises ConfigError, DataLoss, Unavailable."""
+    """Return the tasks of a batch, which only counts records if ``counted`` is true.
+
+    Raises ConfigError, DataLoss, Unavailable.
+    """
     found = find(client, settings.subscription)
     missing = settings.subscription.missing(found)
     if missing:
-        raise ConfigError(f"there is no {', '.join(missing)}: nothing of it can be read")
+        raise ConfigError(f"no such topic or partition: {', '.join(missing)}")
     for edge in (settings.start, settings.end):
         edge.check(found.partitions)
-    wanted = [partition for partition in found.partitions if pushed.wants(partition)]
-    if not wanted or pushed.start >= pushed.end:
+    selected = [partition for partition in found.partitions if pushed.wants(partition)]
+    if not selected or pushed.start >= pushed.end:
         return []
     scans = {
         partition: pb.PartitionScan(
@@ -128,9 +134,9 @@ def plan_batch(
             start=_later(settings.start, partition, pushed.start),
             end=_earlier(settings.end, partition, pushed.end),
         )
-        for partition in wanted
+        for partition in selected
     }
-    # What is known of segments is enough to count, but not to count by time.
+    # The counts of segments suffice, except for a range of time.
     counted = counted and pushed.since_ms is pushed.until_ms is None
     request = range_request(settings)
     if counted:
@@ -152,12 +158,12 @@ def plan_batch(
 
 
 def range_request(settings: SourceSettings) -> pb.PlanScanRequest:
-    """How large the ranges of a plan are to be, of which tasks are made."""
+    """Return a request with the size of ranges, which `tasks` combines into tasks."""
     return pb.PlanScanRequest(split_bytes=settings.split_bytes or _RANGE_BYTES, split_records=settings.split_records)
 
 
 def _later(edge: Edge, partition: TopicPartition, offset: int) -> pb.Bound:
-    """The edge, or ``offset`` where that is surely later."""
+    """Return the later of the edge and ``offset``, or the edge if they cannot be compared."""
     bound = edge.bound(partition)
     if bound.HasField("earliest") and offset > 0:
         return pb.Bound(offset=offset)
@@ -172,21 +178,24 @@ def _earlier(edge: Edge, partition: TopicPartition, offset: int) -> pb.Bound:
 
 
 def check_range(settings: SourceSettings, partition: TopicPartition, found: pb.PartitionPlan) -> None:
-    """What was asked for by its offset must be in the log, or is lost; a timestamp must have a record."""
+    """Check that requested offsets are in the log, and that a starting timestamp has a record.
+
+    Raises ConfigError, DataLoss.
+    """
     name = f"topic {partition[0]}, partition {partition[1]}"
     fail = settings.fail_on_data_loss
     if is_gone(found):
-        data_lost(f"{name} is not there any more: {found.detail}", fail=fail)
+        data_lost(f"{name} no longer exists: {found.detail}", fail=fail)
         return
-    has = f"the log has {found.log_start} to {found.committed_end}"
+    has = f"the log has {found.log_start} to {found.high_watermark}"
     for edge in (settings.start, settings.end):
-        asked = edge.offset_of(partition)
-        if asked is not None and not found.log_start <= asked <= found.committed_end:
-            data_lost(f"{name}: {edge.option} asks for offset {asked}, {has}", fail=fail)
-    if settings.start.by_time and found.start == found.committed_end and not settings.latest_if_no_timestamp:
+        requested = edge.offset_of(partition)
+        if requested is not None and not found.log_start <= requested <= found.high_watermark:
+            data_lost(f"{name}: {edge.option} requests offset {requested}, but {has}", fail=fail)
+    if settings.start.by_time and found.start == found.high_watermark and not settings.latest_if_no_timestamp:
         raise ConfigError(
-            f"{name}: {settings.start.option} asks for {settings.start.of(partition)}, and no record has this "
-            "timestamp or a later one (startingOffsetsByTimestampStrategy=latest begins at the latest instead)"
+            f"{name}: {settings.start.option} requests {settings.start.of(partition)}, but no record has this "
+            "timestamp or a later one (startingOffsetsByTimestampStrategy=latest begins at the latest offset instead)"
         )
 
 
@@ -198,8 +207,8 @@ def tasks(
     *,
     counted: bool = False,
 ) -> list[InputPartition]:
-    """All ranges in tasks of even bytes, spread over the instances; ``counted``: no record of them is read."""
-    parts = divided(ranges, _how_many(ranges, settings, told_slots(), counted=counted))
+    """Combine the ranges into tasks of equal bytes, spread over the instances. ``counted`` tasks read no records."""
+    parts = divided(ranges, _how_many(ranges, settings, configured_slots(), counted=counted))
     if settings.split_records:
         parts = [
             few for part in parts for few in divided(part, _parts(_offsets(part), settings.split_records), even=True)
@@ -211,7 +220,7 @@ def tasks(
 
 
 def _how_many(ranges: Sequence[Range], settings: SourceSettings, slots: int, *, counted: bool) -> int:
-    """Tasks for the ranges. A count has them for the rows that Spark makes of records."""
+    """Return the number of tasks. For a count it depends on the rows that Spark processes."""
     size, partitions = sum(part.bytes for part in ranges), len({part.partition for part in ranges})
     most = settings.split_bytes or (_TASK_BYTES if slots else _RANGE_BYTES)
     if counted:
@@ -222,7 +231,7 @@ def _how_many(ranges: Sequence[Range], settings: SourceSettings, slots: int, *, 
     else:
         count = max(_parts(size, most), partitions)
     if slots and count > slots:
-        # No slot is idle in the last round.
+        # Use all slots in the last round.
         count = _parts(count, slots) * slots
     return max(count, settings.min_partitions)
 
@@ -232,38 +241,38 @@ def _offsets(ranges: Iterable[Range]) -> int:
 
 
 def _parts(whole: int, most: int) -> int:
-    """How many parts of at most ``most``."""
+    """Return the number of parts of at most ``most``."""
     return -(-whole // most)
 
 
 def divided(ranges: Iterable[Range], count: int, *, even: bool = False) -> list[list[Range]]:
-    """The same offsets in order, in ``count`` parts, if there are so many: of even bytes, or ``even`` in offsets.
+    """Divide the ranges, in order, into at most ``count`` parts of equal bytes, or of equal offsets if ``even``.
 
-    A part may have ranges of several partitions; within a range, all offsets are taken to have as many bytes.
+    A part may have ranges of several partitions. All offsets of a range are assumed to have equal sizes.
     """
     ordered = sorted(ranges, key=lambda part: (part.partition, part.start))
     if not ordered:
         return []
     sizes = [part.end - part.start for part in ordered]
-    # In parts, so that each part's share is a whole number.
+    # Multiplied by the count, so that each part's share is a whole number.
     weights = [count * (size if even else max(part.bytes, 1)) for size, part in zip(sizes, ordered, strict=True)]
-    # How many offsets, and how much weight, come before each range; then those of all.
+    # The sums of offsets and of weights before each range, and at the end the totals.
     before, sums = ([*accumulate(each, initial=0)] for each in (sizes, weights))
     count = min(count, before[-1])
     cuts = [0]
     for number in range(1, count):
-        wanted = sums[-1] * number // count
-        at = bisect_right(sums, wanted) - 1
-        cut = before[at] + sizes[at] * (wanted - sums[at]) // weights[at]
-        # One offset at least for each part, those that come included.
+        target = sums[-1] * number // count
+        at = bisect_right(sums, target) - 1
+        cut = before[at] + sizes[at] * (target - sums[at]) // weights[at]
+        # Each part, including the following ones, gets at least one offset.
         cuts.append(min(max(cut, cuts[-1] + 1), before[-1] - (count - number)))
     return [_between(ordered, before, start, end) for start, end in pairwise([*cuts, before[-1]])]
 
 
 def _between(ordered: Sequence[Range], before: Sequence[int], start: int, end: int) -> list[Range]:
-    """From the offset number ``start`` of all ranges to the one before ``end``; ``before`` as in `divided`.
+    """Return the ranges from offset number ``start`` of all ranges up to ``end``. ``before`` is as in `divided`.
 
-    Ranges that follow each other become one: each is a stream of its own.
+    Adjacent ranges are merged, because each range is read as one stream.
     """
     found: list[Range] = []
     at = bisect_right(before, start) - 1

@@ -1,4 +1,4 @@
-"""How far long work is, on a terminal: one line that is written anew. Elsewhere nothing is shown."""
+"""Shows the progress of long work in one line that is overwritten. Only for terminals."""
 
 import sys
 import threading
@@ -13,10 +13,10 @@ _EVERY_SECONDS = 1.0
 
 
 class Ticker:
-    """Shows what ``tell`` says once a second while it is entered."""
+    """A context manager that shows the text of ``status`` once a second."""
 
-    def __init__(self, tell: Callable[[], str], out: IO[str]) -> None:
-        self._tell = tell
+    def __init__(self, status: Callable[[], str], out: IO[str]) -> None:
+        self._status = status
         self._out = out
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
@@ -34,18 +34,18 @@ class Ticker:
 
     def _run(self) -> None:
         while not self._ended.wait(_EVERY_SECONDS):
-            self._out.write("\r" + self._tell()[:_WIDTH].ljust(_WIDTH))
+            self._out.write("\r" + self._status()[:_WIDTH].ljust(_WIDTH))
             self._out.flush()
 
 
-def ticking(tell: Callable[[], str], out: IO[str] | None = None) -> AbstractContextManager[None]:
-    """A `Ticker` where ``out``, standard error by itself, is a terminal."""
-    shown = sys.stderr if out is None else out
-    return Ticker(tell, shown) if shown.isatty() else nullcontext()
+def ticking(status: Callable[[], str], out: IO[str] | None = None) -> AbstractContextManager[None]:
+    """Return a `Ticker` if ``out``, by default standard error, is a terminal."""
+    stream = sys.stderr if out is None else out
+    return Ticker(status, stream) if stream.isatty() else nullcontext()
 
 
 class Pace:
-    """What was done per second since it was made."""
+    """Measures work per second since this object was created."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -60,12 +60,12 @@ class Pace:
 
 
 def amount(count: float) -> str:
-    """12,345"""
+    """Format a count: 12,345."""
     return f"{count:,.0f}"
 
 
 def size(count: float) -> str:
-    """Bytes as a person says them: 1.5 GB."""
+    """Format a number of bytes: 1.5 GB."""
     for unit in ("B", "KB", "MB", "GB"):
         if abs(count) < 1000:
             return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"

@@ -1,4 +1,4 @@
-"""How far a trigger of a stream reads: shares of a limit in the proportion in which partitions are behind."""
+"""Divides the limits of a trigger among partitions, in proportion to their lag."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ Offsets = Mapping[TopicPartition, int]
 
 @dataclass(frozen=True, slots=True)
 class Rates:
-    """Offsets and bytes of one trigger, and how many seconds to wait for the least. None: no limit."""
+    """Limits of one trigger, and the longest wait for its minimum of offsets. None means no limit."""
 
     max_offsets: int | None = None
     min_offsets: int | None = None
@@ -20,7 +20,7 @@ class Rates:
 
 @dataclass(frozen=True, slots=True)
 class Behind:
-    """What of a partition is not read yet: offsets from ``start`` up to ``end``, and their bytes in segments, about."""
+    """The lag of a partition: offsets from ``start`` up to ``end``, and the approximate bytes of their segments."""
 
     start: int
     end: int
@@ -32,9 +32,9 @@ class Behind:
 
 
 def shares(limit: int, amounts: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-    """``limit`` divided in the proportion of ``amounts``: never more than a partition's own, and at least 1 of it.
+    """Divide ``limit`` in proportion to ``amounts``. A share is at least 1 and at most the partition's amount.
 
-    As in Spark's Kafka source, what is below 1 is 1, so that no partition waits for ever: together they may be above
+    As in Spark's Kafka source, a share below 1 becomes 1, so that no partition starves. The sum may thus exceed
     ``limit`` by less than the number of partitions.
     """
     total = sum(amounts.values())
@@ -44,15 +44,15 @@ def shares(limit: int, amounts: Mapping[TopicPartition, int]) -> dict[TopicParti
 
 
 def ends_by_offsets(behind: Mapping[TopicPartition, Behind], limit: int) -> dict[TopicPartition, int]:
-    """Where a trigger that reads ``limit`` offsets ends."""
+    """Return the end of a trigger that reads ``limit`` offsets."""
     found = shares(limit, {key: part.offsets for key, part in behind.items()})
     return {key: part.start + found[key] if part.offsets else part.start for key, part in behind.items()}
 
 
 def ends_by_bytes(behind: Mapping[TopicPartition, Behind], limit: int) -> dict[TopicPartition, int]:
-    """Where a trigger that reads ``limit`` bytes ends, if offsets had the same bytes everywhere in a partition.
+    """Return the end of a trigger that reads ``limit`` bytes, if all offsets of a partition have the same size.
 
-    A partition of whose bytes nothing is known is read to its end.
+    A partition whose size is unknown is read to its end.
     """
     found = shares(limit, {key: part.bytes for key, part in behind.items()})
     ends = {}
@@ -65,7 +65,7 @@ def ends_by_bytes(behind: Mapping[TopicPartition, Behind], limit: int) -> dict[T
 
 
 def too_few(behind: Mapping[TopicPartition, Behind], rates: Rates, waited_seconds: float) -> bool:
-    """Whether a trigger should wait for more."""
+    """Return whether a trigger should wait for more records."""
     if rates.min_offsets is None or waited_seconds >= rates.max_delay_seconds:
         return False
     return sum(part.offsets for part in behind.values()) < rates.min_offsets

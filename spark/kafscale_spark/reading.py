@@ -1,6 +1,6 @@
-"""A task: its ranges, each from any instance, decoded or counted; never a record twice, and none left out.
+"""Reads the ranges of a task from any instances and decodes or counts their records, each exactly once.
 
-A scan that ends before the range does, whatever the reason, is gone on with where it stood, on the next instance.
+If a scan ends before its range does, it is continued at the next offset on the next instance.
 """
 
 from collections import deque
@@ -27,7 +27,7 @@ _LATER = (common_pb2.UNAVAILABLE, common_pb2.NOT_OWNER, common_pb2.BUFFER_FULL)
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What every task of a query reads by. ``since_ms`` and ``until_ms`` as in a ScanRequest."""
+    """The settings of all tasks of a query. ``since_ms`` and ``until_ms`` are as in a ScanRequest."""
 
     connection: Connection
     columns: tuple[str, ...]
@@ -38,12 +38,12 @@ class Reading:
 
     @property
     def counts(self) -> bool:
-        """Whether no record need be looked at."""
+        """Return whether records are only counted."""
         return only_counted(self.columns)
 
 
 def read_split(reading: Reading, split: Split) -> Iterator[pa.RecordBatch]:
-    """The records of its ranges in order. Raises CorruptData, DataLoss, Unavailable; all name where."""
+    """Yield the records of the ranges in order. Raises CorruptData, DataLoss, Unavailable, which name the place."""
     begin_task()
     with Client(reading.connection) as client:
         instances = _Instances(split.endpoints)
@@ -53,7 +53,7 @@ def read_split(reading: Reading, split: Split) -> Iterator[pa.RecordBatch]:
 
 
 class _Instances:
-    """Whom a task asks: one after the other for its ranges, and those last that failed it."""
+    """The instances that a task asks, in turn for its ranges. Those that failed come last."""
 
     def __init__(self, endpoints: tuple[str, ...]) -> None:
         self._ready = deque(endpoints)
@@ -70,7 +70,7 @@ class _Instances:
         self._ready.rotate(-1)
 
     def failed(self) -> None:
-        """The next one did."""
+        """Record that `next` failed."""
         if self._ready:
             self._failed.append(self._ready.popleft())
         else:
@@ -78,7 +78,7 @@ class _Instances:
 
 
 class _Range:
-    """Where the reading of one range stands: ``_next`` is the first offset that was not given yet."""
+    """The progress in one range: ``_next`` is the first offset that has not been yielded yet."""
 
     def __init__(self, reading: Reading, topic_id: bytes, part: Range, client: Client, instances: _Instances) -> None:
         self._reading = reading
@@ -91,26 +91,26 @@ class _Range:
 
     def read(self) -> Iterator[pa.RecordBatch]:
         attempts = self._client.attempts()
-        asked = 0
+        tries = 0
         while self._next < self._part.end:
             before = self._next
             endpoint = self._instances.next
-            asked += 1
+            tries += 1
             try:
                 yield from self._scan(endpoint)
-                trouble = f"{endpoint}: the scan ended early"
+                reason = f"{endpoint}: the scan ended early"
             except Unavailable as error:
-                trouble = str(error)
+                reason = str(error)
             if self._next < self._part.end:
                 self._instances.failed()
             if self._next > before:
                 attempts.progress()
-            # The next instance is asked at once, all of them once more after a pause.
-            if self._next < self._part.end and asked % len(self._instances) == 0 and not attempts.pause():
-                raise Unavailable(f"{self._place()}: no storage instance gets on: {trouble}")
+            # Try the next instance at once, and all of them again after a pause.
+            if self._next < self._part.end and tries % len(self._instances) == 0 and not attempts.pause():
+                raise Unavailable(f"{self._place()}: no storage instance makes progress: {reason}")
 
     def _scan(self, endpoint: str) -> Iterator[pa.RecordBatch]:
-        """One stream, from where the last one came to. What it gave is given on, however it ends."""
+        """Read one stream from ``_next`` on. Its records are yielded even if it fails."""
         reading = self._reading
         request = pb.ScanRequest(
             partition=common_pb2.PartitionRef(topic=self._topic, topic_id=self._topic_id, partition=self._number),
@@ -138,7 +138,7 @@ class _Range:
                     break
                 if not piece.first_offset <= self._next < piece.next_offset:
                     raise CorruptData(
-                        f"{self._place()}: {endpoint} gives offsets {piece.first_offset} to {piece.next_offset} for it"
+                        f"{self._place()}: {endpoint} sent offsets {piece.first_offset} to {piece.next_offset}"
                     )
                 yield from rows.feed(piece, records)
                 self._next = piece.next_offset
@@ -147,21 +147,22 @@ class _Range:
             raise failure
 
     def _refusal(self, piece: pb.ScanPiece, endpoint: str) -> KafscaleError | None:
-        """What a piece without records says. None: that is lost, and what is behind it can be read. Raises DataLoss."""
+        """Return the error that a piece without records reports, or None to skip lost records. Raises DataLoss."""
         place, fail = self._place(), self._reading.fail_on_data_loss
         status = common_pb2.Status.Name(piece.status)
         if piece.status in GONE:
-            data_lost(f"{place} and what follows is not there any more ({status}): {piece.detail}", fail=fail)
+            data_lost(f"{place} and the following offsets no longer exist ({status}): {piece.detail}", fail=fail)
             self._next = self._part.end
             return None
         if piece.status == common_pb2.OFFSET_OUT_OF_RANGE and piece.log_start > self._next:
-            data_lost(f"{place} is not there any more, the log begins at {piece.log_start}", fail=fail)
+            data_lost(f"{place} no longer exists; the log begins at {piece.log_start}", fail=fail)
             self._next = min(piece.log_start, self._part.end)
             return None
-        said = f"{place}{f' in {piece.object}' if piece.object else ''}, told by {endpoint} ({status}): {piece.detail}"
+        where = f"{place}{f' in {piece.object}' if piece.object else ''}"
+        message = f"{where}, reported by {endpoint} ({status}): {piece.detail}"
         if piece.status in _LATER:
-            return Unavailable(said)
-        return CorruptData(said) if piece.status == common_pb2.DAMAGED else Refused(said)
+            return Unavailable(message)
+        return CorruptData(message) if piece.status == common_pb2.DAMAGED else Refused(message)
 
     @property
     def _partition(self) -> Partition:
@@ -172,7 +173,7 @@ class _Range:
 
 
 class _Decoded:
-    """Records of one stream."""
+    """Decodes the records of one stream."""
 
     def __init__(self, reading: Reading, partition: Partition, request: pb.ScanRequest) -> None:
         wanted = Wanted(request.start, request.end, reading.since_ms, reading.until_ms)
@@ -180,7 +181,7 @@ class _Decoded:
 
     def feed(self, piece: pb.ScanPiece, records: memoryview) -> Iterator[pa.RecordBatch]:
         if records:
-            # Offsets that are missing are proven by the segment's footer, which storage has checked.
+            # Offsets may be missing: the footer's checksum, which storage has verified, covers them.
             whole = Piece(records, piece.object, piece.first_offset, piece.epoch, gaps=True)
             yield from self._decoder.feed(whole)
 
@@ -189,7 +190,7 @@ class _Decoded:
 
 
 class _Counted:
-    """So many rows that are all the same."""
+    """Makes equal rows, one for each record of one stream."""
 
     def __init__(self, reading: Reading, partition: Partition) -> None:
         self._schema = pa.schema([COLUMNS.field(name) for name in reading.columns])

@@ -1,4 +1,4 @@
-"""A sink's rows as arrays that compiled code reads: what Arrow gave, without a Python object per row."""
+"""Converts a sink's Arrow rows to arrays for compiled code, without a Python object per row."""
 
 from dataclasses import dataclass
 
@@ -13,7 +13,7 @@ _TEXT = (pa.string(), pa.large_string(), pa.large_binary())
 
 @dataclass(frozen=True, slots=True)
 class Binaries:
-    """Bytes, each from one end to the next; those that are not valid are null."""
+    """Bytes of rows in ``data``. Row i is from ``ends[i]`` to ``ends[i + 1]``, and null unless ``valid[i]``."""
 
     data: Bytes
     ends: Ends
@@ -21,7 +21,7 @@ class Binaries:
 
     @classmethod
     def of(cls, array: pa.Array) -> "Binaries":
-        """Of text or bytes, or of nothing but nulls."""
+        """Convert an array of text, of bytes, or of only nulls. Raises TypeError for others."""
         if pa.types.is_null(array.type):
             return cls.nulls(len(array))
         if array.type in _TEXT:
@@ -40,7 +40,7 @@ class Binaries:
 
 @dataclass(frozen=True, slots=True)
 class Headers:
-    """Rows' headers: so many from a place on, among the keys and values of all."""
+    """The headers of rows. Row i has ``counts[i]`` headers from number ``starts[i]`` on in ``keys`` and ``values``."""
 
     starts: Ints
     counts: Ints
@@ -49,7 +49,7 @@ class Headers:
 
     @classmethod
     def of(cls, array: pa.Array | None, rows: int) -> "Headers":
-        """Of lists of structs of a key and a value; raises ValueError for a header without a key."""
+        """Convert lists of structs of a key and a value. Raises ValueError for a header without a key."""
         if array is None or pa.types.is_null(array.type):
             none = np.zeros(rows, np.int64)
             return cls(none, none, Binaries.nulls(0), Binaries.nulls(0))
@@ -66,7 +66,7 @@ class Headers:
 
 
 def milliseconds(array: pa.Array | None, rows: int, otherwise: int) -> Ints:
-    """Timestamps, or numbers that are milliseconds already; ``otherwise`` for nulls."""
+    """Return timestamps, or numbers of milliseconds, as milliseconds, with ``otherwise`` for nulls."""
     if array is None or pa.types.is_null(array.type):
         return np.full(rows, otherwise, np.int64)
     numbers = pc.fill_null(array.view(pa.int64()) if pa.types.is_timestamp(array.type) else array.cast(pa.int64()), 0)
@@ -78,14 +78,14 @@ def milliseconds(array: pa.Array | None, rows: int, otherwise: int) -> Ints:
 
 
 def partitions(array: pa.Array | None, rows: int, count: int) -> Ints:
-    """The partitions of ``count`` that rows ask for, -1 where they ask for none."""
+    """Return the partitions that rows name, or -1 for none. Raises ValueError for those not below ``count``."""
     if array is None or pa.types.is_null(array.type):
         return np.full(rows, -1, np.int64)
-    asked = np.array(pc.fill_null(array.cast(pa.int64()), -1).to_numpy(), np.int64)
-    wrong = _valid(array) & ((asked < 0) | (asked >= count))
+    named = np.array(pc.fill_null(array.cast(pa.int64()), -1).to_numpy(), np.int64)
+    wrong = _valid(array) & ((named < 0) | (named >= count))
     if wrong.any():
-        raise ValueError(f"there is no partition {asked[wrong][0]} of {count}")
-    return asked
+        raise ValueError(f"there is no partition {named[wrong][0]} of {count}")
+    return named
 
 
 def _valid(array: pa.Array) -> Flags:
@@ -99,6 +99,6 @@ def _frozen(data: pa.Buffer | None) -> Bytes:
 
 
 def _read_only(array: np.ndarray) -> np.ndarray:
-    """One type for the compiler, whatever the buffer is."""
+    """Make the array read-only, so that the compiler sees one type for all buffers."""
     array.flags.writeable = False
     return array

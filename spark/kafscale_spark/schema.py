@@ -24,14 +24,14 @@ _OF_PARTITIONS = {"topic", "partition"}
 
 
 def only_counted(columns: Iterable[str]) -> bool:
-    """Whether they are the same for all records of a partition, so that their number is enough."""
+    """Return whether all records of a partition have equal values in these columns, so that a count suffices."""
     return set(columns) <= _OF_PARTITIONS
 
 
 def schema_of(columns: Iterable[str]) -> pa.Schema:
-    """The schema of the named columns in the order given; raises ValueError for none, unknown or doubled names."""
+    """Return the schema of the columns, in this order. Raises ValueError for no, unknown or duplicate names."""
     names = list(columns)
     unknown = [name for name in names if name not in COLUMNS.names]
     if not names or unknown or len(set(names)) != len(names):
-        raise ValueError(f"columns {names}: one or more of {COLUMNS.names}, each once")
+        raise ValueError(f"columns {names}: expected one or more of {COLUMNS.names}, each once")
     return pa.schema([COLUMNS.field(name) for name in names])

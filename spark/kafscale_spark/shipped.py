@@ -1,7 +1,7 @@
-"""What Spark leaves out of ``--py-files``: the processes that plan streams of Python sources.
+"""Makes a package from ``--py-files`` available to the processes that plan streams of Python sources.
 
-They are told to look where no files are (``streaming_job``, below where they are for all others; 4.0 to 4.3), so that
-they find the package only where the environment of the session's Python functions leads.
+Spark 4.0 to 4.3 lets them search an empty directory (``streaming_job``, below the one with the files), so they find the
+package only through the environment of the session's Python functions.
 """
 
 import os
@@ -15,10 +15,10 @@ import kafscale_spark
 _PATH = "PYTHONPATH"
 
 
-def show_to_planners(spark: SparkSession) -> None:
-    """Let planners, which run where the driver does, import from the zip that the driver imports from."""
+def extend_planner_path(spark: SparkSession) -> None:
+    """Let planners, which run on the driver's machine, import from the zip that the driver imports from."""
     spec = kafscale_spark.__spec__
-    # A session of Spark Connect is none of this class: its driver is elsewhere.
+    # A session of Spark Connect has another class, because its driver is elsewhere.
     if spec is None or not isinstance(spec.loader, zipimporter) or not isinstance(spark, SparkSession):
         return
     environment = spark.sparkContext.environment

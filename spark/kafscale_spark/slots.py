@@ -1,7 +1,7 @@
-"""How many tasks run at a time: the planners of Python sources are not told by Spark.
+"""The number of tasks that run at a time, which Spark does not pass to the planners of Python sources.
 
-A driver that registers the source tells them, in the environment of its Python functions. Where Spark finds an
-installed source by itself it asks no driver: then the variable must be in the environment in which the driver starts.
+A driver that registers the source passes it to them in the environment of its Python functions. If Spark discovers an
+installed source, no driver does so, and the variable must be set in the environment in which the driver starts.
 """
 
 import os
@@ -16,27 +16,27 @@ SLOTS = "KAFSCALE_SPARK_SLOTS"
 _LOCAL = re.compile(r"local(?:\[(\d+|\*)(?:,\d+)?\])?")
 
 
-def tell_planners(spark: SparkSession) -> None:
-    """Those of sources that are registered from now on, unless the driver's environment says it."""
-    # A session of Spark Connect is none of this class: its driver is elsewhere.
+def pass_slots_to_planners(spark: SparkSession) -> None:
+    """Set the variable for sources that are registered from now on; the driver's own environment takes precedence."""
+    # A session of Spark Connect has another class, because its driver is elsewhere.
     if not isinstance(spark, SparkSession):
         return
     context = spark.sparkContext
     context.environment[SLOTS] = os.environ.get(SLOTS) or str(slots_of(context))
 
 
-def told_slots() -> int:
-    """In a planner; 0: not known. Raises ConfigError."""
-    told = os.environ.get(SLOTS) or "0"
-    if not told.isdecimal():
+def configured_slots() -> int:
+    """Return the number that this planner was passed, or 0 if it is unknown. Raises ConfigError."""
+    value = os.environ.get(SLOTS) or "0"
+    if not value.isdecimal():
         raise ConfigError(
-            f"{SLOTS} is {told!r}, and must be a whole number: how many tasks run at a time, 0: not known"
+            f"{SLOTS} is {value!r}, but must be the number of tasks that run at a time, or 0 if it is unknown"
         )
-    return int(told)
+    return int(value)
 
 
 def slots_of(context: SparkContext) -> int:
-    """0: not known, as where executors come and go, or each takes all cores of its machine."""
+    """Return the number, or 0 if unknown: with dynamic allocation, or if executors use all cores of their machines."""
     conf = context.getConf()
     names = ("task.cpus", "executor.instances", "executor.cores", "cores.max")
     of_task, executors, of_executor, most = (int(conf.get(f"spark.{name}", "0") or 0) for name in names)
@@ -50,9 +50,9 @@ def slots_of(context: SparkContext) -> int:
     return min(known, default=0)
 
 
-def _cores(context: SparkContext, said: str | None) -> int:
-    """Of a local master, which says how many, or that it takes all."""
-    if said != "*":
-        return int(said or 1)
-    # What is set there is for shuffles; else it is the cores that the JVM sees.
+def _cores(context: SparkContext, configured: str | None) -> int:
+    """Return the cores of a local master: the ``configured`` number, 1 without one, or all for ``*``."""
+    if configured != "*":
+        return int(configured or 1)
+    # A configured parallelism is meant for shuffles; the default is the number of cores that the JVM sees.
     return 0 if context.getConf().get("spark.default.parallelism") else context.defaultParallelism

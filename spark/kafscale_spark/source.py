@@ -1,4 +1,4 @@
-"""The data source `kafscale` of PySpark: topics are read and written through the storage service."""
+"""The data source `kafscale` of PySpark, which reads and writes topics through the storage service."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -86,7 +86,7 @@ class BatchReader(DataSourceReader):
 
     def partitions(self) -> list[InputPartition]:
         with Client(self._settings.connection) as client:
-            # Spark makes one task of no value where there is none: `read` knows it.
+            # Without partitions Spark makes one task with no partition, which `read` recognizes.
             return plan_batch(client, self._settings, self._pushed, counted=only_counted(self._columns))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -95,19 +95,19 @@ class BatchReader(DataSourceReader):
 
 
 class FilteringReader(BatchReader):
-    """The same, taking filters from Spark, which gives them only where its own setting allows it."""
+    """A `BatchReader` that accepts filters, which Spark pushes only if its own setting allows it."""
 
     @property
     def pushFilters(self) -> PushFilters:  # noqa: N802 - Spark's name
         return PushFilters(self._push)
 
     def _push(self, filters: list[Any]) -> list[Any]:
-        self._pushed, left = push(filters)
-        return left
+        self._pushed, remaining = push(filters)
+        return remaining
 
 
 class _StreamReader(DataSourceStreamReader):
-    """What all versions of Spark ask of a stream."""
+    """The methods that all versions of Spark call on a stream."""
 
     def __init__(self, settings: SourceSettings, columns: tuple[str, ...]) -> None:
         self._settings = settings
@@ -125,7 +125,7 @@ class _StreamReader(DataSourceStreamReader):
 
 
 class StreamReader(_StreamReader, SupportsTriggerAvailableNow):
-    """For a Spark that says where a trigger begins when it asks where it ends."""
+    """For versions of Spark that pass the start of a trigger when they ask for its end."""
 
     def latestOffset(self, start: Mapping[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802 - Spark's name
         return self._stream.latest(parse_offsets(start), self._rates(limit)).json()
@@ -143,14 +143,14 @@ class StreamReader(_StreamReader, SupportsTriggerAvailableNow):
         return None if self._stream.newest is None else self._stream.newest.json()
 
     def _rates(self, limit: ReadLimit) -> Rates:
-        """All that the options say, of which Spark can tell but one; none where Spark wants all there is."""
+        """Return all configured limits, of which Spark passes only one; none if Spark reads all that is available."""
         return Rates() if isinstance(limit, ReadAllAvailable) else self._settings.rates
 
 
 class UnaskedStreamReader(_StreamReader):
-    """For a Spark that asks only where the log ends: the limits count from where the newest trigger ended.
+    """For versions of Spark that ask only for the end of the log. Limits apply from the end of the last trigger.
 
-    It asks that before it says where the query begins, so that the first trigger of each run has no limits.
+    They ask before they pass the start of the query, so the first trigger of each run has no limits.
     """
 
     def __init__(self, settings: SourceSettings, columns: tuple[str, ...]) -> None:
@@ -176,7 +176,7 @@ class UnaskedStreamReader(_StreamReader):
 def _columns(schema: StructType) -> tuple[str, ...]:
     columns = checked_columns(schema)
     if not columns and not keeps_rows_without_columns():
-        raise ConfigError("this pyspark loses rows that have no columns: count with the option columns=partition")
+        raise ConfigError("this pyspark loses rows that have no columns; count with the option columns=partition")
     return columns
 
 
@@ -189,7 +189,7 @@ def _read(
 ) -> Iterator[pa.RecordBatch]:
     if not isinstance(partition, Split):
         return iter(())
-    # The decoder is slow to import, and of no use on the driver.
+    # Imported in tasks only, because the decoder is slow to import.
     from kafscale_spark.reading import Reading, read_split  # noqa: PLC0415
 
     reading = Reading(

@@ -1,4 +1,4 @@
-"""The source's options: their table, from which the documents derive, and what they say together."""
+"""The source's options: their table, from which the reference is generated, and the settings of a query."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -31,7 +31,7 @@ def _columns(text: str) -> tuple[str, ...]:
     names = tuple(part.strip() for part in text.split(",") if part.strip())
     unknown = [name for name in names if name not in COLUMNS.names]
     if unknown or len(set(names)) != len(names):
-        raise ValueError(f"{unknown[0]} is no column" if unknown else "a column stands there twice")
+        raise ValueError(f"{unknown[0]} is not a column" if unknown else "a column is named twice")
     return names
 
 
@@ -190,7 +190,7 @@ PIECE_BYTES = Option(
     size(64 << 10, 32 * _MIB),
     4 * _MIB,
     "The size of the piece of a segment that is sent to a task in one message. A larger batch is sent whole. A task "
-    "holds at most two pieces and 4 MiB of the next data in memory. It also holds the decoded data: 16 MiB of Arrow, "
+    "holds at most four pieces and 4 MiB of the next data in memory. It also holds the decoded data: 16 MiB of Arrow, "
     "and three times its largest batch, decompressed.",
     _BOTH,
     "4MB",
@@ -223,20 +223,20 @@ SOURCE_OPTIONS: tuple[Option[Any], ...] = (
 )
 
 KAFKA_HINTS = {
-    r"kafka\.bootstrap\.servers": "give kafscale.endpoints instead, the addresses of storage instances",
-    r"kafka\.ssl\..*|kafka\.security\.protocol": "give kafscale.tls.ca and its like instead",
-    r"groupidprefix|kafka\.group\.id": "no consumer group is used: leave it out",
-    r"kafka\..*|kafkaconsumer\..*|fetchoffset\..*": "no Kafka client is used: leave it out",
-    "path": "load() takes no path: topics are named by subscribe, subscribePattern or assign",
+    r"kafka\.bootstrap\.servers": "use kafscale.endpoints instead, with the addresses of storage instances",
+    r"kafka\.ssl\..*|kafka\.security\.protocol": "use the kafscale.tls.* options instead",
+    r"groupidprefix|kafka\.group\.id": "remove it, because the source uses no consumer group",
+    r"kafka\..*|kafkaconsumer\..*|fetchoffset\..*": "remove it, because the source uses no Kafka client",
+    "path": "load() takes no path; name the topics with subscribe, subscribePattern or assign",
 }
-"""What to say of options that Spark's Kafka source and Spark itself have."""
+"""Hints for options of Spark's Kafka source and of Spark itself, by pattern."""
 
 _ENDING = (ENDING_OFFSETS, ENDING_TIMESTAMP, ENDING_OFFSETS_BY_TIMESTAMP)
 
 
 @dataclass(frozen=True, slots=True)
 class SourceSettings:
-    """What the options say, for a batch or for a stream: see `batch_settings` and `stream_settings`."""
+    """The settings of a batch or a stream: see `batch_settings` and `stream_settings`."""
 
     connection: Connection
     subscription: Subscription
@@ -252,20 +252,23 @@ class SourceSettings:
 
 
 def columns_of(options: Options) -> tuple[str, ...]:
-    """The columns that the options ask for."""
+    """Return the requested columns."""
     chosen = options[COLUMNS_OPTION]
     if chosen is None:
         return tuple(name for name in COLUMNS.names if name != "headers" or options[INCLUDE_HEADERS])
     return chosen
 
 
-def source_options(given: Mapping[str, str]) -> Options:
-    """Raises ConfigError that names the option."""
-    return read_options(SOURCE_OPTIONS, given, KAFKA_HINTS)
+def source_options(texts: Mapping[str, str]) -> Options:
+    """Parse the source's options. Raises ConfigError, which names the option."""
+    return read_options(SOURCE_OPTIONS, texts, KAFKA_HINTS)
 
 
 def batch_settings(options: Options) -> SourceSettings:
-    """Raises ConfigError where options do not go together. What is of triggers has no effect, as in Spark's own."""
+    """Return a batch's settings. Trigger options have no effect, as in Spark's Kafka source.
+
+    Raises ConfigError if options conflict.
+    """
     start = _first(options, STARTING_TIMESTAMP, STARTING_OFFSETS_BY_TIMESTAMP, STARTING_OFFSETS)
     end = _first(options, ENDING_TIMESTAMP, ENDING_OFFSETS_BY_TIMESTAMP, ENDING_OFFSETS)
     if start and not start.by_time and LATEST in {start.everywhere, *start.each.values()}:
@@ -276,14 +279,14 @@ def batch_settings(options: Options) -> SourceSettings:
 
 
 def stream_settings(options: Options) -> SourceSettings:
-    """Raises ConfigError where options do not go together, or are none of a stream's."""
+    """Return a stream's settings. Raises ConfigError if options conflict or do not apply to streams."""
     for option in _ENDING:
-        if options.given(option):
+        if options.is_set(option):
             raise ConfigError(f"option {option.name}: a stream has no end")
     start = _first(options, STARTING_TIMESTAMP, STARTING_OFFSETS_BY_TIMESTAMP, STARTING_OFFSETS)
     rates = Rates(options[MAX_OFFSETS], options[MIN_OFFSETS], options[MAX_DELAY], options[MAX_BYTES])
     if rates.max_offsets and rates.min_offsets and rates.min_offsets > rates.max_offsets:
-        raise ConfigError("option minOffsetsPerTrigger is more than maxOffsetsPerTrigger")
+        raise ConfigError("option minOffsetsPerTrigger is greater than maxOffsetsPerTrigger")
     return _settings(options, start or Edge("startingOffsets", LATEST), Edge("endingOffsets", LATEST), rates)
 
 

@@ -1,4 +1,4 @@
-"""The streaming reader's work on the driver: where a stream begins, how far a trigger goes, and what its tasks are."""
+"""The streaming reader on the driver: the start of a stream, and the end and the tasks of each trigger."""
 
 import math
 import time
@@ -22,24 +22,24 @@ _EARLIEST, _LATEST = pb.Bound(earliest=True), pb.Bound(latest=True)
 
 
 class Stream:
-    """One query's view of the log. It keeps what the newest trigger found, and where AvailableNow ends."""
+    """One query's view of the log. It keeps the latest offsets, and the end of AvailableNow."""
 
     def __init__(self, settings: SourceSettings, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._settings = settings
         self._clock = clock
-        # The first trigger waits for nothing, as in Spark's Kafka source.
+        # The first trigger does not wait, as in Spark's Kafka source.
         self._last_trigger = -math.inf
         self._target: StreamOffsets | None = None
         self.newest: StreamOffsets | None = None
 
     def initial(self) -> StreamOffsets:
-        """Where a query begins that has no checkpoint."""
+        """Return the start of a query that has no checkpoint."""
         settings = self._settings
         with Client(settings.connection) as client:
             found = find(client, settings.subscription)
             missing = settings.subscription.missing(found)
             if missing:
-                raise ConfigError(f"there is no {', '.join(missing)}: nothing of it can be read")
+                raise ConfigError(f"no such topic or partition: {', '.join(missing)}")
             settings.start.check(found.partitions)
             plans = plan(
                 client,
@@ -54,55 +54,55 @@ class Stream:
         for partition, one in plans.items():
             check_range(settings, partition, one)
             if not is_gone(one):
-                offsets[partition] = min(max(one.start, one.log_start), one.committed_end)
+                offsets[partition] = min(max(one.start, one.log_start), one.high_watermark)
         return StreamOffsets(offsets, found.ids)
 
     def stop_here(self) -> None:
-        """Nothing that comes later is read: Trigger.AvailableNow."""
+        """Read no later records, for Trigger.AvailableNow."""
         with Client(self._settings.connection) as client:
             found = find(client, self._settings.subscription)
             plans = plan(client, _scans(found, StreamOffsets(), found.partitions))
         self._target = StreamOffsets(
-            {key: one.committed_end for key, one in plans.items() if not is_gone(one)}, found.ids
+            {key: one.high_watermark for key, one in plans.items() if not is_gone(one)}, found.ids
         )
 
     def latest(self, start: StreamOffsets, rates: Rates = _NOT_LIMITED) -> StreamOffsets:
-        """Where the trigger that begins at ``start`` ends. Raises DataLoss."""
+        """Return the end of the trigger that begins at ``start``. Raises DataLoss."""
         with Client(self._settings.connection) as client:
             found = find(client, self._settings.subscription, expected=start)
-            start = self._still_there(start, found.partitions, found.ids)
+            start = self._without_lost(start, found.partitions, found.ids)
             plans = plan(client, _scans(found, start, found.partitions))
             for key in start.offsets:
                 self._check(key, None, plans[key])
             behind = {
-                # An instance may know of an older end than where the stream is.
-                key: Behind(max(one.start, one.log_start), max(one.committed_end, one.start), _bytes(one))
+                # The stream may be ahead of the end that this instance knows.
+                key: Behind(max(one.start, one.log_start), max(one.high_watermark, one.start), _bytes(one))
                 for key, one in plans.items()
                 if not is_gone(one)
             }
             ends = {key: part.end for key, part in behind.items()}
             self.newest = StreamOffsets(ends, found.ids)
             if self._target is not None:
-                self._target = _with(self._target, start, self.newest)
-                behind = _until(self._target, behind, found)
+                self._target = _extended(self._target, start, self.newest)
+                behind = _limited_to(self._target, behind, found)
             ends = self._limited(client, found, behind, rates)
         reached = {key: max(end, start.offsets.get(key, 0)) for key, end in ends.items()}
         return StreamOffsets(reached, {topic: found.ids[topic] for topic, _ in reached})
 
     def partitions(self, start: StreamOffsets, end: StreamOffsets) -> list[InputPartition]:
-        """The tasks of a trigger. Raises DataLoss, Unavailable."""
+        """Return the tasks of a trigger. Raises DataLoss, Unavailable."""
         settings = self._settings
-        # A Spark that does not say where a run begins (before 4.2) has not had this compared with what is there.
+        # Before 4.2, Spark does not pass the start of a run to `latest`, so lost topics are detected here.
         self._check_view(start, end)
-        begun = self._still_there(start, end.offsets, end.ids)
-        wanted = {key: stop for key, stop in end.offsets.items() if begun.offsets.get(key, -1) < stop}
-        if not wanted:
+        begun = self._without_lost(start, end.offsets, end.ids)
+        unread = {key: stop for key, stop in end.offsets.items() if begun.offsets.get(key, -1) < stop}
+        if not unread:
             return []
-        known = Found(tuple(sorted(wanted)), end.ids)
+        known = Found(tuple(sorted(unread)), end.ids)
         with Client(settings.connection) as client:
-            # Also whom else can be asked.
-            find(client, settings.subscription, expected=StreamOffsets(wanted, end.ids))
-            plans = plan(client, _scans(known, begun, known.partitions, wanted), request=range_request(settings))
+            # This also tells the client about other instances.
+            find(client, settings.subscription, expected=StreamOffsets(unread, end.ids))
+            plans = plan(client, _scans(known, begun, known.partitions, unread), request=range_request(settings))
             ranges = []
             for key, one in plans.items():
                 self._check(key, begun.offsets.get(key), one)
@@ -112,46 +112,47 @@ class Stream:
     def _check(self, partition: TopicPartition, start: int | None, found: pb.PartitionPlan) -> None:
         name, fail = f"topic {partition[0]}, partition {partition[1]}", self._settings.fail_on_data_loss
         if is_gone(found):
-            data_lost(f"{name} is not there any more: {found.detail}", fail=fail)
+            data_lost(f"{name} no longer exists: {found.detail}", fail=fail)
         elif start is not None and start < found.log_start:
             data_lost(
-                f"{name}: offsets {start} to {found.log_start - 1} were deleted before they were read, "
+                f"{name}: offsets {start} to {found.log_start - 1} were deleted before they were read; "
                 f"the log begins at {found.log_start}",
                 fail=fail,
             )
 
     def _check_view(self, start: StreamOffsets, end: StreamOffsets) -> None:
-        """Raises Unavailable where ``end`` lacks what is there: who told it was behind, and nothing is lost."""
-        anew = start.made_anew(end.ids)
-        lacking = {key for key in start.offsets if key not in end.offsets or key[0] in anew}
-        if not lacking:
+        """Raise Unavailable if ``end`` lacks existing topics: an instance with old metadata reported it."""
+        recreated = start.recreated(end.ids)
+        missing = {key for key in start.offsets if key not in end.offsets or key[0] in recreated}
+        if not missing:
             return
         with Client(self._settings.connection) as client:
             found = find(client, self._settings.subscription, expected=start)
         behind = sorted(
-            {topic for topic, _ in lacking.intersection(found.partitions) if found.ids[topic] == start.ids[topic]}
+            {topic for topic, _ in missing.intersection(found.partitions) if found.ids[topic] == start.ids[topic]}
         )
         if behind:
             raise Unavailable(
-                f"where the log ends was told by a storage instance that did not know yet of {', '.join(behind)}: "
-                "start the query again"
+                f"the end of the log came from a storage instance that does not know {', '.join(behind)} yet; "
+                "restart the query"
             )
 
-    def _still_there(
+    def _without_lost(
         self, start: StreamOffsets, partitions: Collection[TopicPartition], ids: Mapping[str, bytes]
     ) -> StreamOffsets:
-        """``start`` without what is gone, which is lost."""
+        """Return ``start`` without deleted and recreated topics, which are lost. Raises DataLoss."""
         fail = self._settings.fail_on_data_loss
         gone = sorted(start.offsets.keys() - set(partitions))
         if gone:
             names = ", ".join(f"{topic}-{number}" for topic, number in gone[:10])
-            data_lost(f"{len(gone)} partitions are not there any more: {names}", fail=fail)
-        anew = start.made_anew(ids)
-        if anew:
+            data_lost(f"{len(gone)} partitions no longer exist: {names}", fail=fail)
+        recreated = start.recreated(ids)
+        if recreated:
             data_lost(
-                f"topics were deleted and made anew, so that offsets mean other records: {', '.join(anew)}", fail=fail
+                f"topics were deleted and recreated, so their offsets refer to other records: {', '.join(recreated)}",
+                fail=fail,
             )
-        return start.only(key for key in partitions if key[0] not in anew)
+        return start.only(key for key in partitions if key[0] not in recreated)
 
     def _limited(
         self, client: Client, found: Found, behind: Mapping[TopicPartition, Behind], rates: Rates
@@ -177,7 +178,7 @@ class Stream:
         ends: Mapping[TopicPartition, int],
         limit: int,
     ) -> dict[TopicPartition, int]:
-        """Records differ in size: where those up to ``ends`` have more bytes than they were taken for, fewer."""
+        """Return ``ends``, reduced if the records up to them have more bytes than estimated."""
         chosen = [key for key, end in ends.items() if end > behind[key].start]
         start = StreamOffsets({key: behind[key].start for key in chosen}, found.ids)
         plans = plan(client, _scans(found, start, chosen, ends))
@@ -193,7 +194,7 @@ def _scans(
     partitions: "tuple[TopicPartition, ...] | list[TopicPartition]",
     ends: Mapping[TopicPartition, int] | None = None,
 ) -> dict[TopicPartition, pb.PartitionScan]:
-    """From where the stream is, or for partitions that it has not begun from their beginning, to the ends given."""
+    """Return scans from ``start``, or the beginning of partitions not in it, to ``ends`` or the latest offsets."""
     return {
         key: pb.PartitionScan(
             partition=found.ref(key),
@@ -208,17 +209,17 @@ def _bytes(found: pb.PartitionPlan) -> int:
     return sum(split.bytes for split in found.splits)
 
 
-def _with(target: StreamOffsets, start: StreamOffsets, newest: StreamOffsets) -> StreamOffsets:
-    """``target``, and of what it lacks that is being read all there is: who told it may have been behind."""
-    anew = start.made_anew(target.ids)
-    told = {key: end for key, end in target.offsets.items() if key[0] not in anew}
-    return StreamOffsets({**newest.only(start.offsets).offsets, **told}, {**target.ids, **start.ids})
+def _extended(target: StreamOffsets, start: StreamOffsets, newest: StreamOffsets) -> StreamOffsets:
+    """Return ``target`` plus ``newest`` for partitions being read that it lacks, because old metadata was reported."""
+    recreated = start.recreated(target.ids)
+    kept = {key: end for key, end in target.offsets.items() if key[0] not in recreated}
+    return StreamOffsets({**newest.only(start.offsets).offsets, **kept}, {**target.ids, **start.ids})
 
 
-def _until(
+def _limited_to(
     target: StreamOffsets, behind: Mapping[TopicPartition, Behind], found: Found
 ) -> dict[TopicPartition, Behind]:
-    """What of it is before ``target``."""
+    """Return the part of ``behind`` that is before ``target``."""
     return {
         key: Behind(part.start, max(part.start, min(part.end, target.offsets[key])), part.bytes)
         for key, part in behind.items()

@@ -1,7 +1,7 @@
-"""The offsets of a stream, as they stand in checkpoints and in a query's progress.
+"""The offsets of a stream, as checkpoints and a query's progress store them.
 
-As Spark's Kafka source writes them, `{"topic":{"0":123}}`, and the topics' ids beside them: `{"~ids":{"topic":"..."}}`
-(no topic's name has a tilde). By its id a topic that was deleted and made anew is known.
+The format is that of Spark's Kafka source, `{"topic":{"0":123}}`, plus the topics' ids: `{"~ids":{"topic":"..."}}`
+(topic names have no tilde). The ids reveal topics that were deleted and recreated.
 """
 
 from collections.abc import Iterable, Mapping
@@ -21,8 +21,8 @@ class StreamOffsets:
     offsets: Mapping[TopicPartition, int] = field(default_factory=dict)
     ids: Mapping[str, bytes] = field(default_factory=dict)
 
-    def made_anew(self, ids: Mapping[str, bytes]) -> list[str]:
-        """The topics that have another id there."""
+    def recreated(self, ids: Mapping[str, bytes]) -> list[str]:
+        """Return the topics that have another id in ``ids``."""
         return sorted({topic for topic, _ in self.offsets if self.ids[topic] != ids.get(topic, self.ids[topic])})
 
     def only(self, partitions: Iterable[TopicPartition]) -> "StreamOffsets":
@@ -30,7 +30,7 @@ class StreamOffsets:
         return StreamOffsets(kept, {topic: self.ids[topic] for topic, _ in kept})
 
     def json(self) -> dict[str, Any]:
-        """In one order, so that the same offsets are the same text."""
+        """Return the JSON in a fixed order, so that equal offsets have equal texts."""
         found: dict[str, Any] = {}
         for (topic, number), offset in sorted(self.offsets.items()):
             found.setdefault(topic, {})[str(number)] = offset
@@ -39,7 +39,7 @@ class StreamOffsets:
 
 
 def parse_offsets(stored: Mapping[str, Any]) -> StreamOffsets:
-    """Raises ConfigError for what is no checkpoint of this source."""
+    """Parse stored offsets. Raises ConfigError if they are not from this source."""
     try:
         ids = {topic: bytes.fromhex(text) for topic, text in stored[IDS].items()}
         offsets = {
@@ -51,10 +51,10 @@ def parse_offsets(stored: Mapping[str, Any]) -> StreamOffsets:
         if {topic for topic, _ in offsets} - ids.keys():
             raise ValueError("a topic has no id")
     except (KeyError, ValueError, TypeError, AttributeError) as error:
-        raise ConfigError(f"the checkpoint's offsets are none of the kafscale source: {stored!r} ({error})") from error
+        raise ConfigError(f"the checkpoint has no offsets of the kafscale source: {stored!r} ({error})") from error
     return StreamOffsets(offsets, ids)
 
 
 def is_ours(stored: object) -> bool:
-    """Whether a source's offset in a query's progress is of this source."""
+    """Return whether an offset in a query's progress is from this source."""
     return isinstance(stored, dict) and IDS in stored

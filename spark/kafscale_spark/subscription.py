@@ -1,4 +1,4 @@
-"""Which topics and partitions are read."""
+"""The topics and partitions that a query reads."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -12,7 +12,7 @@ from kafscale_spark.edges import TopicPartition
 
 @dataclass(frozen=True, slots=True)
 class Subscription:
-    """One of: topics by name, topics in whose name a pattern is found, or chosen partitions of topics."""
+    """One of: topics by name, topics whose name contains a match of a pattern, or partitions of topics."""
 
     topics: tuple[str, ...] = ()
     pattern: str = ""
@@ -20,11 +20,11 @@ class Subscription:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """What to ask for; none: all topics."""
+        """The names to request, or none to request all topics."""
         return tuple(self.partitions) if self.partitions is not None else self.topics
 
     def select(self, topics: Iterable[pb.TopicDescription]) -> "Found":
-        """What of the live topics is read."""
+        """Return the partitions of the live topics that are read."""
         known = {topic.name: topic for topic in topics}
         if self.partitions is not None:
             chosen = [
@@ -40,10 +40,10 @@ class Subscription:
         return Found(tuple(sorted(chosen)), {name: known[name].id for name, _ in chosen})
 
     def missing(self, found: "Found") -> list[str]:
-        """What was named and is not there, as text for people."""
+        """Return the named topics or partitions that do not exist, as text for messages."""
         if self.partitions is not None:
-            wanted = [(name, number) for name, numbers in self.partitions.items() for number in numbers]
-            return [f"{name}-{number}" for name, number in wanted if (name, number) not in found.partitions]
+            requested = [(name, number) for name, numbers in self.partitions.items() for number in numbers]
+            return [f"{name}-{number}" for name, number in requested if (name, number) not in found.partitions]
         return [name for name in self.topics if name not in found.ids]
 
 
@@ -60,33 +60,33 @@ class Found:
 
 
 def topic_names(text: str) -> tuple[str, ...]:
-    """`subscribe`'s names. Raises ValueError."""
+    """Parse the names of `subscribe`. Raises ValueError."""
     names = tuple(dict.fromkeys(part.strip() for part in text.split(",") if part.strip()))
     if not names:
-        raise ValueError("it names no topic")
+        raise ValueError("no topic is named")
     return names
 
 
 def java_pattern(text: str) -> str:
-    """A pattern of java.util.regex for Python's re. Raises ValueError for what re does not know."""
+    """Translate a pattern of java.util.regex for Python's re. Raises ValueError for unsupported syntax."""
     if "&&" in text:
-        raise ValueError("Python's re has no && in classes of characters")
-    # Python spells named groups with a P.
+        raise ValueError("Python's re does not support && in character classes")
+    # Named groups have a P in Python.
     pattern = re.sub(r"\(\?<(?=[A-Za-z])", "(?P<", text.strip())
     pattern = re.sub(r"\\k<([A-Za-z][A-Za-z0-9]*)>", r"(?P=\1)", pattern)
     try:
         re.compile(pattern)
     except re.error as error:
-        raise ValueError(f"no pattern of Python's re: {error}") from error
+        raise ValueError(f"not a valid pattern of Python's re: {error}") from error
     if not pattern:
         raise ValueError("it is empty")
     return pattern
 
 
 def one_of(options: Mapping[str, Subscription | None]) -> Subscription:
-    """The one that is given. Raises ConfigError for none and for several."""
-    given = {name: subscription for name, subscription in options.items() if subscription is not None}
-    if len(given) != 1:
-        what = f"only one of {', '.join(given)} can be given" if given else f"one of {', '.join(options)} is required"
-        raise ConfigError(f"which topics are read: {what}")
-    return next(iter(given.values()))
+    """Return the only subscription that is set. Raises ConfigError if none or several are."""
+    chosen = {name: subscription for name, subscription in options.items() if subscription is not None}
+    if len(chosen) != 1:
+        what = f"only one of {', '.join(chosen)} can be set" if chosen else f"one of {', '.join(options)} is required"
+        raise ConfigError(f"the topics to read: {what}")
+    return next(iter(chosen.values()))

@@ -1,4 +1,4 @@
-"""The columns as Spark's types."""
+"""The columns with Spark's types."""
 
 from collections.abc import Iterable
 
@@ -35,16 +35,16 @@ def spark_schema(columns: Iterable[str]) -> StructType:
 
 
 def checked_columns(schema: StructType) -> tuple[str, ...]:
-    """The columns of a schema that a user may have given. Raises ConfigError for what these columns are not."""
+    """Return the columns of a schema, which a user may have passed. Raises ConfigError if they do not match ours."""
     names = schema.fieldNames()
     for field in schema.fields:
         kind = _TYPES.get(field.name)
         if kind is None:
             raise ConfigError(
-                f"schema: {field.name!r} is no column of the source; there are {', '.join(COLUMNS.names)}"
+                f"schema: {field.name!r} is not a column of the source, which has {', '.join(COLUMNS.names)}"
             )
         if field.dataType != kind or not field.nullable:
-            raise ConfigError(f"schema: column {field.name} is {kind.simpleString()}, nullable, and nothing else")
+            raise ConfigError(f"schema: column {field.name} must be a nullable {kind.simpleString()}")
     if len(set(names)) != len(names):
-        raise ConfigError(f"schema: a column stands there twice in {', '.join(names)}")
+        raise ConfigError(f"schema: duplicate column in {', '.join(names)}")
     return tuple(names)

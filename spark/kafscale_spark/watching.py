@@ -1,4 +1,4 @@
-"""Queries of long jobs: told on a terminal while they run, and added up in the end."""
+"""Runs the queries of a job, shows their progress on a terminal, and returns their totals."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -16,7 +16,7 @@ _METRICS = "kafscale_rows"
 
 
 def measured(frame: DataFrame, bad: Column | None = None) -> DataFrame:
-    """Records whose number and bytes, and how many are ``bad``, their query then tells of; one in a query."""
+    """Let the query report the number and bytes of these records, and how many are ``bad``. Use once per query."""
     lengths = [f.coalesce(f.length(f.col(name)), f.lit(0)) for name in ("key", "value")]
     wrong = f.lit(0) if bad is None else bad.cast("int")
     return frame.observe(
@@ -29,7 +29,7 @@ def measured(frame: DataFrame, bad: Column | None = None) -> DataFrame:
 
 @dataclass(slots=True)
 class Totals:
-    """Of all queries of a job so far. ``late``: rows that came behind the watermark, as Spark counts them."""
+    """Totals of all queries of a job. ``late`` is Spark's count of rows that arrived after the watermark."""
 
     rows: int = 0
     bytes: int = 0
@@ -40,7 +40,7 @@ class Totals:
     _seen: set[tuple[str, int]] = field(default_factory=set)
 
     def add(self, name: str, progress: Mapping[str, Any]) -> None:
-        """What one micro-batch told; the same one told again changes nothing."""
+        """Add the progress of one micro-batch. The same micro-batch is counted once."""
         found = (f"{name} {progress['runId']}", int(progress["batchId"]))
         self.lag[name] = lag_of(progress)
         if found in self._seen:
@@ -55,7 +55,7 @@ class Totals:
 
 
 def lag_of(progress: Mapping[str, Any]) -> int:
-    """How many offsets a query's sources are behind, where they say."""
+    """Return the lag of a query's sources in offsets, as far as they report it."""
     behind = 0
     for source in progress.get("sources", []):
         latest, end = (_offsets(source.get(name)) for name in ("latestOffset", "endOffset"))
@@ -63,8 +63,8 @@ def lag_of(progress: Mapping[str, Any]) -> int:
     return behind
 
 
-def _offsets(told: Any) -> dict[tuple[str, str], int]:
-    offsets = json.loads(told) if isinstance(told, str) and told.startswith("{") else told
+def _offsets(reported: Any) -> dict[tuple[str, str], int]:
+    offsets = json.loads(reported) if isinstance(reported, str) and reported.startswith("{") else reported
     if not isinstance(offsets, dict):
         return {}
     return {
@@ -77,11 +77,11 @@ def _offsets(told: Any) -> dict[tuple[str, str], int]:
 
 
 def run_queries(writers: Mapping[str, DataStreamWriter]) -> Totals:
-    """Starts all and waits until they have ended, telling how far they are; when one fails, the others end with it."""
+    """Start all queries, show their progress, and return when all have ended. If one fails, stop the others."""
     totals, pace = Totals(), Pace()
     queries: dict[str, StreamingQuery] = {}
 
-    def told() -> str:
+    def status() -> str:
         rate = f"{amount(pace.per_second(totals.rows))} rows/s, {size(pace.per_second(totals.bytes))}/s"
         late = f", {amount(totals.late)} late" if totals.late else ""
         return f"{amount(totals.rows)} rows, {rate}, {amount(sum(totals.lag.values()))} behind{late}"
@@ -89,7 +89,7 @@ def run_queries(writers: Mapping[str, DataStreamWriter]) -> Totals:
     try:
         for name, writer in writers.items():
             queries[name] = writer.start()
-        with ticking(told):
+        with ticking(status):
             while any(query.isActive for query in queries.values()) and not any(map(_failed, queries.values())):
                 _wait(list(queries.values()))
                 _gather(queries, totals)
@@ -107,7 +107,7 @@ def _failed(query: StreamingQuery) -> bool:
 
 
 def _wait(queries: Sequence[StreamingQuery]) -> None:
-    """At most a second; less when one has failed."""
+    """Wait at most a second, less if a query fails."""
     for query in queries:
         if query.isActive:
             query.awaitTermination(1)

@@ -1,7 +1,7 @@
-"""Keeps Spark's Python workers from reading the directories of zips anew for each task and each plan.
+"""Keeps Spark's Python workers from reading the directories of zips again for each task and each plan.
 
-Spark 4.0 asks for that each time, and Python up to 3.12 then does it at once, for every package in a zip: a quarter of
-a second for Spark's own (github.com/python/cpython/issues/103200).
+Spark 4.0 invalidates import caches each time, and Python up to 3.12 then rereads the zip at once for every package in
+it: a quarter of a second for Spark's own (github.com/python/cpython/issues/103200).
 """
 
 import os
@@ -13,15 +13,15 @@ from kafscale_spark.workers import in_worker
 
 
 class KeptZip(zipimporter):
-    """The importer of a zip, or of a directory in it, which reads what is there only when the file is another one."""
+    """An importer of a zip, or of a directory in it, that reads the zip's directory only if the file has changed."""
 
     def __init__(self, path: str) -> None:
         super().__init__(path)
-        # What Python remembers of the zip may be older than the file.
+        # Python's cached directory of the zip may be older than the file.
         self._read_of: tuple[int, int, int] | None = None
 
     def invalidate_caches(self) -> None:
-        """Let the next import see what is in the file now."""
+        """Let the next import see the current content of the file."""
         file = self._file()
         if file is None or file != self._read_of:
             super().invalidate_caches()
@@ -36,7 +36,7 @@ class KeptZip(zipimporter):
 
 
 def keep_directories() -> None:
-    """Let the importers of all zips in this process be such ones, now and later."""
+    """Use `KeptZip` for all present and future zips of this process."""
     sys.path_hooks[:] = [KeptZip if hook is zipimporter else hook for hook in sys.path_hooks]
     for path, finder in list(sys.path_importer_cache.items()):
         if type(finder) is zipimporter:
@@ -45,6 +45,6 @@ def keep_directories() -> None:
 
 
 def keep_directories_in_workers() -> None:
-    """The same in a Python worker of Spark, and nothing in other processes."""
+    """Call `keep_directories` in a Python worker of Spark; do nothing in other processes."""
     if sys.version_info < (3, 13) and in_worker():
         keep_directories()

@@ -1,4 +1,4 @@
-"""Where Spark finds the source by itself: it looks for packages that are called pyspark_* and have a DefaultSource."""
+"""Lets Spark discover the source: it searches for packages named pyspark_* that have a DefaultSource."""
 
 from kafscale_spark.source import KafscaleDataSource as DefaultSource
 

@@ -1,14 +1,14 @@
-"""KafScale beside Apache Kafka: the same load on the same machine in alternating runs; prints ratios.
+"""Compare KafScale with Apache Kafka: the same loads on the same machine in alternating runs, with ratios.
 
 KafScale is measured as one process on a directory, as one process on MinIO, and as four processes (a gateway, a storage
-instance, an indexer and a coordinator) with MinIO and etcd. Producing is Apache's own ProducerPerformance with
-idempotence off; consuming is kcat (librdkafka), which assigns all partitions of a topic. ``acks=all`` is run twice:
-with as many requests in flight as the buffer holds, so that a flush interval of half a second is not the limit, and
-with the client's default of five. All servers run all the time; one works while the others idle. CPU time stands in the
-table by process, so that it says what bounds a server, also where other work on the machine spoils the rates.
+instance, an indexer and a coordinator) with MinIO and etcd. The producer is Apache's ProducerPerformance without
+idempotence. The consumer is kcat (librdkafka), which assigns all partitions of a topic. ``acks=all`` is run twice: with
+as many requests in flight as the buffer holds, so that the flush interval of half a second is not the limit, and with
+the client's default of five. All servers run all the time, but only one has work. The table has CPU time by process,
+which shows what limits a server even if other work on the machine distorts the rates.
 
-A full run takes about 25 minutes and 5 GB of disk, ``--quick`` about 3 minutes; ``--only-server`` and ``--only-load``
-cut it short. A change is measured beside what was before by ``--baseline`` with a second checkout:
+A full run takes about 25 minutes and 5 GB of disk, ``--quick`` about 3 minutes. ``--only-server`` and ``--only-load``
+select parts. To compare a change with the code before it, use ``--baseline`` with a second checkout:
 
     git worktree add /tmp/before HEAD
     python -m tests.bench.compare --only-server four --baseline /tmp/before --only-load "1000 B, 128" --rounds 3
@@ -29,8 +29,8 @@ import click
 from tests.bench.report import Result, render
 from tests.bench.targets import BASELINE, KAFKA, NAMES, Target, load_average, start_targets
 from tests.bench.usage import Usage, measured_each
-from tests.clients.adapters.confluent import ConfluentClient
-from tests.java.apache_kafka import java
+from tests.servers.apache_kafka import java
+from tests.support.clients.confluent import ConfluentClient
 
 _RUN_SECONDS = 300
 _SUMMARY = re.compile(r"([\d.]+) records/sec .*?(\d+) ms 50th, \d+ ms 95th, (\d+) ms 99th")
@@ -39,7 +39,7 @@ _topic_numbers = itertools.count()
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What one row of the table measures. ``in_flight``: requests at a time, None: the client's default."""
+    """One row of the table. ``in_flight`` is the number of requests in flight, None the client's default."""
 
     record_bytes: int
     batch_bytes: int
@@ -54,7 +54,7 @@ class Load:
 
 
 def loads(*, quick: bool) -> Iterator[Load]:
-    """The rows of the table, in order."""
+    """Return the rows of the table in order."""
     sizes, batches, partitions = ([100], [16384], [1]) if quick else ([100, 1000], [16384, 131072], [1, 6])
     for size, batch, count in itertools.product(sizes, batches, partitions):
         yield Load(size, batch, "1", count, 1000)
@@ -63,7 +63,7 @@ def loads(*, quick: bool) -> Iterator[Load]:
 
 
 def produce(target: Target, load: Load, topic: str, megabytes: float) -> Result:
-    """One run of ProducerPerformance. Raises RuntimeError when it reports no result."""
+    """Run ProducerPerformance once. Raise RuntimeError if it reports no result."""
     records = max(1, int(megabytes * 1_000_000 / load.record_bytes))
     settings = {
         "bootstrap.servers": target.bootstrap,
@@ -91,7 +91,7 @@ def produce(target: Target, load: Load, topic: str, megabytes: float) -> Result:
 
 
 def consume(target: Target, load: Load, topic: str, megabytes: float) -> Result:
-    """One run of kcat over a topic that was produced with this load, from the beginning to the end."""
+    """Read a topic that was produced with this load completely with kcat."""
     command = ["kcat", "-C", "-q", "-b", target.bootstrap, "-t", topic, "-o", "beginning", "-e", "-f", ""]
     command += ["-X", "fetch.message.max.bytes=4194304", "-X", "queued.max.messages.kbytes=262144"]
     started = time.monotonic()
@@ -122,7 +122,7 @@ def _result(
 
 
 def run_row(targets: list[Target], load: Load, megabytes: float) -> list[Result]:
-    """Each target in turn under one load; what was produced with acks=1 is also consumed."""
+    """Measure each target in turn with one load. Topics produced with acks=1 are also consumed."""
     results = []
     for target in targets:
         topic = f"bench-{next(_topic_numbers)}"
@@ -138,14 +138,26 @@ def run_row(targets: list[Target], load: Load, megabytes: float) -> list[Result]
 
 
 @click.command()
-@click.option("--quick", is_flag=True, help="One size, one partition, no single process on MinIO.")
-@click.option("--only-server", "servers", multiple=True, type=click.Choice(list(NAMES)), help="One or more of them.")
-@click.option("--only-load", "patterns", multiple=True, help="Loads whose name has this in it; one or more.")
+@click.option(
+    "--quick", is_flag=True, help="Only one record size and one partition, without the single process on MinIO."
+)
+@click.option(
+    "--only-server",
+    "servers",
+    multiple=True,
+    type=click.Choice(list(NAMES)),
+    help="Measure only this server. Can be repeated.",
+)
+@click.option(
+    "--only-load", "patterns", multiple=True, help="Run only loads whose name contains this. Can be repeated."
+)
 @click.option("--baseline", type=click.Path(path_type=Path, exists=True, file_okay=False), help="Another checkout.")
-@click.option("--rounds", default=1, show_default=True, help="Runs of each load; the table has their medians.")
-@click.option("--megabytes", default=300.0, show_default=True, help="Payload of each run.")
-@click.option("--five-megabytes", default=2.0, show_default=True, help="Payload of the runs with 5 in flight.")
-@click.option("--output", type=click.Path(path_type=Path, dir_okay=False), help="Also write the table there.")
+@click.option("--rounds", default=1, show_default=True, help="The number of runs of each load. The table has medians.")
+@click.option("--megabytes", default=300.0, show_default=True, help="The payload of each run.")
+@click.option(
+    "--five-megabytes", default=2.0, show_default=True, help="The payload of the runs with 5 requests in flight."
+)
+@click.option("--output", type=click.Path(path_type=Path, dir_okay=False), help="Also write the table to this file.")
 def main(
     *,
     quick: bool,
@@ -158,9 +170,11 @@ def main(
     output: Path | None,
 ) -> None:
     """Compare KafScale with Apache Kafka on this machine."""
-    wanted = [load for load in loads(quick=quick) if not patterns or any(each in load.name for each in patterns)]
-    if not wanted:
-        raise click.UsageError("no load has such a name: " + "; ".join(load.name for load in loads(quick=False)))
+    selected = [load for load in loads(quick=quick) if not patterns or any(each in load.name for each in patterns)]
+    if not selected:
+        raise click.UsageError(
+            "no load has such a name; the loads are: " + "; ".join(load.name for load in loads(quick=False))
+        )
     names = servers or [name for name in NAMES if not (quick and name == "minio")]
     results: list[Result] = []
     with tempfile.TemporaryDirectory(prefix="kafscale-bench-") as scratch, ExitStack() as stack:
@@ -168,7 +182,7 @@ def main(
         click.echo("warming up ...", err=True)
         run_row(targets, Load(100, 16384, "1", 1, 1000), megabytes / 3)
         before = load_average()
-        for load, _ in itertools.product(wanted, range(rounds)):
+        for load, _ in itertools.product(selected, range(rounds)):
             results += run_row(targets, load, megabytes if load.in_flight else five_megabytes)
         click.echo(f"before: {before}; after: {load_average()}", err=True)
     reference = next((name for name in (KAFKA, BASELINE) if name in [target.name for target in targets]), "")

@@ -1,7 +1,7 @@
-"""What groups cost a whole coordinator on a real etcd: `python -m tests.bench.coordinator_cost`.
+"""The cost of groups in a coordinator on etcd: `python -m tests.bench.coordinator_cost`.
 
-Rebalances of groups of several sizes, in which every member joins and syncs anew, once all have asked to join; the
-memory that JoinGroup calls take while they wait; and how long idle groups take to be loaded by the next coordinator.
+It measures rebalances of groups of several sizes, in which every member rejoins and syncs; the memory of waiting
+JoinGroup calls; and the time in which the next coordinator loads idle groups.
 """
 
 import gc
@@ -18,8 +18,8 @@ from kafscale.metadata.etcd import open_etcd
 from kafscale.metadata.etcd_client import EtcdConfig
 from kafscale.v1 import coordinator_pb2 as pb
 from tests.servers.etcd import running_etcd
-from tests.unit.coordinator.harness import E, subscription
-from tests.unit.coordinator.shell import TIMEOUT, Coordinators, Instance, coordinators
+from tests.support.coordinator.harness import E, subscription
+from tests.support.coordinator.shell import TIMEOUT, Coordinators, Instance, coordinators
 
 _DELAY_MS = 5_000
 _PARTITIONS = 12
@@ -34,14 +34,14 @@ class _Group:
         self._joined: list[pb.JoinGroupReply] = []
 
     async def form(self, size: int) -> None:
-        """New members; waits for the initial delay."""
+        """Add new members. This waits for the initial rebalance delay."""
         await self.rebalance([""] * size)
 
     async def rebalance(self, members: list[str]) -> None:
         leader = next((reply.leader for reply in self._joined), members[0])
         self._joined.clear()
         async with trio.open_nursery() as nursery:
-            # The others are told the present generation again as long as its leader has not joined.
+            # Until the leader has joined, the others would get the current generation again.
             nursery.start_soon(self._join, leader)
             await trio.lowlevel.checkpoint()
             await trio.lowlevel.checkpoint()
@@ -93,7 +93,7 @@ def _check(error: int) -> None:
 async def _all_loaded(instance: Instance) -> None:
     run = instance.service.current
     if run is None:
-        raise RuntimeError("the coordinator does not run")
+        raise RuntimeError("the coordinator is not running")
     while len(run.shards) < paths.GROUP_SHARDS:  # noqa: ASYNC110  it has no event for it
         await trio.sleep(0.005)
 
@@ -110,7 +110,7 @@ async def _rebalances(made: Coordinators) -> None:
 
 
 async def _waiting(made: Coordinators, count: int) -> None:
-    """JoinGroup calls of one group, while they wait for its initial delay; the task of each caller included."""
+    """Measure JoinGroup calls of a group that wait for its initial delay, including the task of each caller."""
     [instance] = made.instances
     group = _Group(instance, "waiting")
     gc.collect()
@@ -122,7 +122,7 @@ async def _waiting(made: Coordinators, count: int) -> None:
         used, _ = tracemalloc.get_traced_memory()
         nursery.cancel_scope.cancel()
     tracemalloc.stop()
-    click.echo(f"a JoinGroup that waits, its member and its caller's task: {used / count:.0f} bytes")
+    click.echo(f"waiting JoinGroup, with its member and its caller's task: {used / count:.0f} bytes")
 
 
 async def _idle(made: Coordinators, count: int) -> None:
@@ -170,7 +170,7 @@ async def _measure(groups: int) -> None:
 @click.command()
 @click.option("--groups", default=10_000, show_default=True)
 def main(groups: int) -> None:
-    """Print the figures."""
+    """Print the measurements."""
     trio.run(_measure, groups)
 
 

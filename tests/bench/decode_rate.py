@@ -1,8 +1,8 @@
-"""How fast stored batches become Arrow: `PYTHONPATH=spark python -m tests.bench.decode_rate`.
+"""The rate at which stored batches are decoded to Arrow: `PYTHONPATH=spark python -m tests.bench.decode_rate`.
 
-The compiled decoder and the reader in Python, in the same process one after the other, so that their ratio holds on a
-busy machine. CPU time counts, not wall time. MB are of keys and values. The batches are as producers make them, 16 KB
-before compression; half of each value is random, so that codecs have something to do.
+The compiled decoder and a decoder in Python run alternately in one process, so that their ratio is valid on a busy
+machine. Rates are per second of CPU time. MB are of keys and values. The batches are like those of producers, 16 KB
+before compression. Half of each value is random, so that codecs have work to do.
 """
 
 import random
@@ -28,7 +28,7 @@ _PLAIN = [name for name in COLUMNS.names if name != "headers"]
 
 
 def _piece(size: int, codec: Codec, megabytes: float) -> tuple[Piece, int]:
-    """Batches of so many bytes before compression, and the number of their records."""
+    """Return a piece with batches of records of ``size`` bytes, and the number of its records."""
     chance = random.Random(size)
     each = max(1, _BATCH_BYTES // size)
     count = max(1, int(megabytes * 1e6 / (size * each)))
@@ -48,7 +48,7 @@ def _arrow(piece: Piece, columns: list[str]) -> int:
 
 
 def _python(piece: Piece) -> int:
-    """Record by record, and then to Arrow, as one would without a kernel."""
+    """Decode record by record and convert to Arrow, the way without a compiled kernel."""
     rows = 0
     data = memoryview(piece.data)
     for position, header in walk(data):
@@ -61,25 +61,25 @@ def _python(piece: Piece) -> int:
 
 
 def _rate(read: Callable[[], int], rows: int, rounds: int) -> float:
-    """Rows a second of CPU, the best of some rounds."""
+    """Return the rows per second of CPU time in the best round."""
     best = 0.0
     for _ in range(rounds):
         started = time.process_time()
         found = read()
         best = max(best, rows / (time.process_time() - started))
         if found != rows:
-            raise RuntimeError(f"{found} rows of {rows}")
+            raise RuntimeError(f"got {found} of {rows} rows")
     return best
 
 
 @click.command()
-@click.option("--megabytes", default=64.0, show_default=True, help="Keys and values of each run of the decoder.")
+@click.option("--megabytes", default=64.0, show_default=True, help="The size of keys and values in each run.")
 @click.option("--rounds", default=3, show_default=True)
 def main(*, megabytes: float, rounds: int) -> None:
-    """Print a table of rows and MB a second of CPU time."""
+    """Print a table of rows and MB per second of CPU time."""
     warm, _ = _piece(100, Codec.NONE, 0.1)
     _arrow(warm, _PLAIN)
-    click.echo("| records | codec | M rows/s | MB/s | value alone, M rows/s | Python | ratio |")
+    click.echo("| records | codec | M rows/s | MB/s | values only, M rows/s | Python, M rows/s | ratio |")
     click.echo("|---|---|---|---|---|---|---|")
     for size in (100, 1000):
         for codec in _CODECS:

@@ -1,7 +1,7 @@
-"""What commits leave in etcd's database: `python -m tests.bench.etcd_bytes`.
+"""The database space that commits use in etcd: `python -m tests.bench.etcd_bytes`.
 
-On a real etcd that nobody compacts, states of 100 partitions are written as their owners write them, and the real
-coordinator commits offsets of 100 partitions; then etcd says how much more is in use.
+On an etcd without compaction, states of 100 partitions are written like their owners do, and a real coordinator commits
+offsets of 100 partitions. Then etcd reports the increase of the space in use.
 """
 
 import logging
@@ -21,8 +21,8 @@ from kafscale.metadata.membership import new_run_id
 from kafscale.v1 import coordinator_pb2 as pb
 from kafscale.v1.metadata_pb2 import LastSegment, PartitionState
 from tests.servers.etcd import running_etcd
-from tests.unit.coordinator.harness import topic_id
-from tests.unit.coordinator.shell import coordinators, create_topic
+from tests.support.coordinator.harness import topic_id
+from tests.support.coordinator.shell import coordinators, create_topic
 
 _PARTITIONS = 100
 _TOPIC = "page-views"
@@ -32,7 +32,7 @@ _GIB = 1 << 30
 
 
 async def _in_use(store: EtcdMetadataStore) -> int:
-    # etcd writes what it has done to its database every 100 ms.
+    # etcd flushes its transactions to the database every 100 ms.
     await trio.sleep(0.5)
     return (await store.status()).database_bytes_in_use
 
@@ -45,13 +45,13 @@ async def _row(
     for number in range(1, rounds + 1):
         await one(number)
     size = (await _in_use(store) - before) / (rounds * each)
-    kept = size * _COMMITS_PER_SECOND * _HISTORY_SECONDS
-    cells = [what, f"{size:.0f}", f"{kept / 1000:.0f}", f"{_GIB / kept:,.0f}", f"{_GIB / (kept * 12):,.0f}"]
+    retained = size * _COMMITS_PER_SECOND * _HISTORY_SECONDS
+    cells = [what, f"{size:.0f}", f"{retained / 1000:.0f}", f"{_GIB / retained:,.0f}", f"{_GIB / (retained * 12):,.0f}"]
     click.echo("| " + " | ".join(cells) + " |")
 
 
 async def _produce(store: EtcdMetadataStore, rounds: int, *, idempotent: bool) -> None:
-    """States as owners write them: after 300 million records, a third of which were deleted, segments of 1 MB."""
+    """Write states like owners do, after 300 million records, a third of them deleted, in segments of 1 MB."""
 
     def state(number: int) -> bytes:
         end = 300_000_000 + number
@@ -61,7 +61,7 @@ async def _produce(store: EtcdMetadataStore, rounds: int, *, idempotent: bool) -
             epoch=1_000,
             owner=new_run_id(),
             log_start=100_000_000,
-            committed_end=end,
+            high_watermark=end,
             last_segment=LastSegment(base_offset=end - 1, size=1_000_000, crc=0xDEADBEEF),
             producers_from=end - 1,
         )
@@ -100,7 +100,7 @@ async def _consume(store: EtcdMetadataStore, rounds: int, *, metadata: str) -> N
 
 async def _measure(rounds: int) -> None:
     click.echo(
-        "| commit of a partition | bytes | KB in 5 minutes, 2 a second | busy partitions in 1 GiB | with an hour |\n"
+        "| commit of a partition | bytes | KB in 5 minutes at 2/s | busy partitions in 1 GiB | with 1 h of history |\n"
         "|---|---|---|---|---|"
     )
     runs: tuple[Callable[[EtcdMetadataStore], Awaitable[None]], ...] = (
@@ -117,9 +117,11 @@ async def _measure(rounds: int) -> None:
 
 
 @click.command()
-@click.option("--rounds", default=200, type=click.IntRange(20), show_default=True, help="Commits of each partition.")
+@click.option(
+    "--rounds", default=200, type=click.IntRange(20), show_default=True, help="The number of commits of each partition."
+)
 def main(*, rounds: int) -> None:
-    """Measure what commits of segments and of offsets leave in etcd."""
+    """Measure the space that commits of segments and of offsets use in etcd."""
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
     trio.run(_measure, rounds)
 

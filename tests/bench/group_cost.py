@@ -1,7 +1,7 @@
-"""What groups cost a coordinator, without network and store: `python -m tests.bench.group_cost`.
+"""The cost of groups in a coordinator without network and store: `python -m tests.bench.group_cost`.
 
-Memory of idle groups, each with three members, their assignments and twelve offsets; and the CPU time of a rebalance in
-which every member joins and syncs anew, with the persisted values made into bytes.
+It measures the memory of idle groups with three members, their assignments and twelve offsets, and the CPU time of a
+rebalance in which every member rejoins and syncs, including the serialization of persisted values.
 """
 
 import gc
@@ -24,7 +24,7 @@ _ASSIGNMENT = bytes(60)
 
 
 class _Group:
-    """One group, and how many bytes and transactions' operations it has made."""
+    """A group, and the number of bytes and transaction operations that it has written."""
 
     def __init__(self, groups: Groups, name: str) -> None:
         self._groups = groups
@@ -33,21 +33,21 @@ class _Group:
         self.operations = 0
 
     def rebalance(self, members: list[str], generation: int) -> list[str]:
-        """All join and sync; new members where there is no id."""
-        told: list[str] = []
+        """Let all members join and sync. An empty id is a new member."""
+        member_ids: list[str] = []
         for number, member_id in enumerate(members):
             effects = self._groups.join(self._join(member_id), number, _NOW, fresh_id=f"{number:036}")
-            told += self._done(effects)
+            member_ids += self._done(effects)
         while self._groups[self._name].state is State.PREPARING:
-            told += self._done(self._groups.expire(self._name, Timer(TimerKind.JOIN), _NOW))
-        assignments = [pb.MemberAssignment(member_id=member, assignment=_ASSIGNMENT) for member in told]
+            member_ids += self._done(self._groups.expire(self._name, Timer(TimerKind.JOIN), _NOW))
+        assignments = [pb.MemberAssignment(member_id=member, assignment=_ASSIGNMENT) for member in member_ids]
         leader = self._groups[self._name].leader
-        for number, member_id in enumerate(told):
+        for number, member_id in enumerate(member_ids):
             request = pb.SyncGroupRequest(group=self._name, member_id=member_id, generation=generation)
             if member_id == leader:
                 request.assignments.extend(assignments)
             self._done(self._groups.sync(request, number, _NOW))
-        return told
+        return member_ids
 
     def commit(self, member_id: str, partitions: int) -> None:
         request = pb.OffsetCommitRequest(group=self._name, member_id=member_id, generation=1, retention_ms=-1)
@@ -68,7 +68,7 @@ class _Group:
         )
 
     def _done(self, effects: Effects) -> list[str]:
-        """Make bytes of all; give the ids that members are told."""
+        """Serialize all effects. Return the member ids in the replies."""
         for record in [*effects.stage, *effects.commit]:
             self.bytes += len(record.value.SerializeToString()) if record.value is not None else 0
         self.operations += len(effects.stage) + len(effects.commit) + len(effects.sweep)
@@ -108,7 +108,7 @@ def _rebalances(members: int) -> None:
 @click.command()
 @click.option("--groups", default=10_000, show_default=True)
 def main(groups: int) -> None:
-    """Print the figures."""
+    """Print the measurements."""
     _memory(groups)
     for members in (10, 100, 1000):
         _rebalances(members)

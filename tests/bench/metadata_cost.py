@@ -1,6 +1,6 @@
-"""What transactions cost in etcd and in SQLite: `python -m tests.bench.metadata_cost`.
+"""The cost of transactions in etcd and in SQLite: `python -m tests.bench.metadata_cost`.
 
-A transaction is what a commit of segments is: for each of some partitions a compare of its state's revision and a put
+A transaction is like a commit of segments: for each of several partitions, a compare of its state's revision and a put
 of 200 bytes. Both stores write to the same disk before they answer.
 """
 
@@ -24,7 +24,7 @@ _VALUE = bytes(200)
 
 
 class _Committer:
-    """One writer with its partitions, whose revisions it knows."""
+    """A writer with its partitions and their revisions."""
 
     def __init__(self, store: MetadataStore, topic: str, partitions: int) -> None:
         self._store = store
@@ -35,24 +35,24 @@ class _Committer:
         compares = [Unchanged(key, self._revision) for key in self._keys]
         result = await self._store.txn(compares, [Put(key, _VALUE) for key in self._keys])
         if not result.succeeded:
-            raise RuntimeError("a compare failed, though nobody else writes")
+            raise RuntimeError("a compare failed although there is no other writer")
         self._revision = result.revision
 
 
 async def _latencies(calls: list[Callable[[], Awaitable[object]]], each: int) -> list[float]:
-    """The seconds of each of ``each`` calls of every one of ``calls``, which run at the same time; sorted."""
-    taken: list[float] = []
+    """Run each of ``calls`` ``each`` times, all calls concurrently. Return the sorted latencies in seconds."""
+    latencies: list[float] = []
 
     async def repeat(call: Callable[[], Awaitable[object]]) -> None:
         for _ in range(each):
             started = trio.current_time()
             await call()
-            taken.append(trio.current_time() - started)
+            latencies.append(trio.current_time() - started)
 
     async with trio.open_nursery() as nursery:
         for call in calls:
             nursery.start_soon(repeat, call)
-    return sorted(taken)
+    return sorted(latencies)
 
 
 async def _measure(name: str, store: MetadataStore, count: int) -> None:
@@ -72,11 +72,11 @@ def _keep_alive(store: MetadataStore, lease: int) -> Callable[[], Awaitable[obje
 async def _row(name: str, what: str, calls: list[Callable[[], Awaitable[object]]], each: int) -> None:
     started = trio.current_time()
     with measured(os.getpid()) as usage:
-        taken = await _latencies(calls, each)
+        latencies = await _latencies(calls, each)
     seconds = trio.current_time() - started
-    cells = [name, what, str(len(calls)), f"{len(taken) / seconds:.0f}"]
-    cells += [f"{taken[int(len(taken) * part)] * 1000:.2f}" for part in (0.5, 0.99)]
-    cells.append(f"{usage.cpu_seconds / len(taken) * 1e6:.0f}")
+    cells = [name, what, str(len(calls)), f"{len(latencies) / seconds:.0f}"]
+    cells += [f"{latencies[int(len(latencies) * part)] * 1000:.2f}" for part in (0.5, 0.99)]
+    cells.append(f"{usage.cpu_seconds / len(latencies) * 1e6:.0f}")
     click.echo("| " + " | ".join(cells) + " |")
 
 
@@ -90,7 +90,7 @@ async def _etcd(directory: Path, members: int) -> AsyncIterator[MetadataStore]:
 
 async def _compare(directory: Path, count: int) -> None:
     click.echo(
-        "| store | call | at once | per s | ms, median | ms, 99 % | CPU us here |\n|---|---|---|---|---|---|---|"
+        "| store | call | concurrent | calls/s | p50 ms | p99 ms | client CPU us |\n|---|---|---|---|---|---|---|"
     )
     async with open_sqlite(directory / "metadata.db") as store:
         await _measure("SQLite", store, count)
@@ -101,7 +101,7 @@ async def _compare(directory: Path, count: int) -> None:
 
 
 @click.command()
-@click.option("--count", default=2000, show_default=True, help="Calls for each row.")
+@click.option("--count", default=2000, show_default=True, help="The number of calls for each row.")
 def main(*, count: int) -> None:
     """Measure transactions, reads and leases on this machine."""
     with tempfile.TemporaryDirectory() as directory:

@@ -1,7 +1,7 @@
-"""How many requests S3 bills for a gigabyte: `python -m tests.bench.put_cost`.
+"""The billable S3 requests per gigabyte: `python -m tests.bench.put_cost`.
 
-A producer sends at a steady rate to the four processes on MinIO, with other rates, partitions and topic configs row by
-row, and what the processes count in ``kafscale_s3_requests_total`` is set against the bytes.
+A producer sends at a constant rate to the four services on MinIO, with a different rate, number of partitions and topic
+configs in each row. ``kafscale_s3_requests_total`` of the services is divided by the bytes.
 """
 
 import tempfile
@@ -18,13 +18,13 @@ import confluent_kafka as ck
 import httpcore
 from prometheus_client.parser import text_string_to_metric_families
 
-from tests.clients.adapters.confluent import ConfluentClient
 from tests.servers.cluster import Cluster, running_cluster
+from tests.support.clients.confluent import ConfluentClient
 
 _RECORD = bytes(1000)
 _TICK_SECONDS = 0.02
 _DOLLARS_PER_1000 = {"PUT": 0.005, "GET": 0.0004, "LIST": 0.005}
-"""Of S3 Standard in us-east-1."""
+"""The prices of S3 Standard in us-east-1."""
 _BILLED = {
     "put_if_absent": "PUT",
     "replace_if_match": "PUT",
@@ -36,7 +36,7 @@ _BILLED = {
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """``configs`` of the topic; ``rate``: MB a second over all ``partitions``."""
+    """A load. ``configs`` are those of the topic; ``rate`` is in MB/s over all ``partitions``."""
 
     rate: float
     partitions: int
@@ -51,7 +51,7 @@ _LOADS = [
 
 
 def _billed(cluster: Cluster) -> Counter[str]:
-    """Requests to S3 so far, by what they are billed as; what is not billed is left out."""
+    """Return the billable S3 requests so far by billing class."""
     counts: Counter[str] = Counter()
     for process in (*cluster.storages, *cluster.indexers):
         text = httpcore.request("GET", f"http://{process.http}/metrics").content.decode()
@@ -63,7 +63,7 @@ def _billed(cluster: Cluster) -> Counter[str]:
 
 
 def _produce(bootstrap: str, topic: str, load: Load, seconds: float) -> int:
-    """The bytes that were acked."""
+    """Produce a load and return the number of acked bytes."""
     acked = 0
 
     def delivered(error: ck.KafkaError | None, message: ck.Message) -> None:
@@ -83,7 +83,7 @@ def _produce(bootstrap: str, topic: str, load: Load, seconds: float) -> int:
 
 
 def measure(cluster: Cluster, topic: str, load: Load, seconds: float) -> str:
-    """One line of the table."""
+    """Measure a load and return its line of the table."""
     configs = {"compression.type": "producer", **load.configs}
     ConfluentClient(cluster.bootstrap).create_topic(topic, partitions=load.partitions, configs=configs)
     _produce(cluster.bootstrap, topic, load, 1)
@@ -105,20 +105,20 @@ def measure(cluster: Cluster, topic: str, load: Load, seconds: float) -> str:
 
 @contextmanager
 def _cluster(directory: Path) -> Iterator[Cluster]:
-    """Without the logs that a test wants to see in the end."""
+    """Run a cluster without printing its logs at the end."""
     with redirect_stdout(StringIO()), running_cluster(directory, env={"KAFSCALE_LEASE_TTL_SECONDS": "10"}) as cluster:
         yield cluster
 
 
 @click.command()
-@click.option("--seconds", default=10.0, show_default=True, help="Of each row.")
+@click.option("--seconds", default=10.0, show_default=True, help="The duration of each row.")
 def main(*, seconds: float) -> None:
-    """Count the requests to S3 for a gigabyte of records, by rate, partitions and flush.ms."""
+    """Count the S3 requests for a gigabyte of records, by rate, partitions and flush.ms."""
     lines = []
     with tempfile.TemporaryDirectory(prefix="kafscale-put-") as scratch, _cluster(Path(scratch) / "puts") as cluster:
         for number, load in enumerate(_LOADS):
             lines.append(measure(cluster, f"puts-{number}", load, seconds))
-    click.echo("| MB/s | partitions | topic configs | PUTs per GB | other requests | KB a segment | USD per GB |")
+    click.echo("| MB/s | partitions | topic configs | PUTs per GB | other requests | KB per segment | USD per GB |")
     click.echo("|---|---|---|---|---|---|---|")
     for line in lines:
         click.echo(line)

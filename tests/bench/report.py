@@ -1,4 +1,4 @@
-"""The table of a comparison, as Markdown."""
+"""The Markdown table of a comparison."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -7,7 +7,7 @@ from statistics import median
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """One run; latencies in ms, None where the client does not tell them. CPU time and memory are by process."""
+    """The result of a run. Latencies are in ms, None if the client does not report them. Usage is by process."""
 
     row: str
     target: str
@@ -19,7 +19,7 @@ class Result:
 
 
 def render(results: Sequence[Result], *, reference: str) -> str:
-    """One line for each row and target, with the medians of its runs; the ratio is to the reference's in that row."""
+    """Return a line for each row and target with the medians of its runs, and the ratio to the reference in the row."""
     lines = [
         f"| load | server | MB/s | ratio to {reference} | p50 / p99 ms | CPU s per GB | peak RSS MB |",
         "|---|---|---|---|---|---|---|",
@@ -31,14 +31,14 @@ def render(results: Sequence[Result], *, reference: str) -> str:
 
 
 def by_process(values: Mapping[str, float], digits: int = 1) -> str:
-    """The sum, and what it is made of where that is more than one process; what rounds to nothing is left out."""
+    """Return the sum, and the values by process if there are several. Values that round to 0 are omitted."""
     text = f"{sum(values.values()):.{digits}f}"
     parts = [f"{name} {value:.{digits}f}" for name, value in values.items() if round(value, digits)]
     return f"{text}: {', '.join(parts)}" if len(values) > 1 else text
 
 
 def _medians(results: Sequence[Result]) -> list[Result]:
-    """One result for each row and target, rows and targets in the order in which they came first."""
+    """Return the median result of each row and target, in the order of their first results."""
     groups: dict[str, dict[str, list[Result]]] = {}
     for result in results:
         groups.setdefault(result.row, {}).setdefault(result.target, []).append(result)
@@ -78,7 +78,7 @@ def _line(result: Result, base: float) -> str:
 
 
 def _summary(results: Sequence[Result], base: Mapping[str, float]) -> Iterator[str]:
-    """The median ratio of each target, by what was measured."""
+    """Return the median ratio of each target by kind of load."""
     ratios: dict[tuple[str, str], list[float]] = {}
     for result in results:
         kind = "produce, 5 in flight" if result.row.endswith("5 in flight") else result.row.split(":")[0]

@@ -1,8 +1,8 @@
-"""What one Produce request costs a broker, without the cost of a client: `python -m tests.bench.request_cost`.
+"""The cost of a Produce request in a broker, without a client library: `python -m tests.bench.request_cost`.
 
-A bare socket sends the same prepared request over and over, with a window of requests in flight, to Apache Kafka, to
-KafScale on a local directory and to KafScale's four processes, turn by turn. CPU time per request is steady where
-throughput on a busy machine is not. ``--only-server`` and ``--baseline`` as in `tests.bench.compare`.
+A socket sends the same prepared request repeatedly, with a window of requests in flight, in turn to Apache Kafka, to
+KafScale on a local directory and to KafScale's four services. On a busy machine, CPU time per request varies less than
+throughput. ``--only-server`` and ``--baseline`` work as in `tests.bench.compare`.
 """
 
 import socket
@@ -19,17 +19,17 @@ from kafscale.records.record import Record, build_batch
 from tests.bench.report import by_process
 from tests.bench.targets import NAMES, Target, start_targets
 from tests.bench.usage import measured_each
-from tests.clients.adapters.confluent import ConfluentClient
+from tests.support.clients.confluent import ConfluentClient
 
 _TOPIC = "cost"
 _VERSION = 7
 _RECEIVE_BYTES = 1 << 20
 _RECORD_BYTES = 1000
-_MOST_IN_FLIGHT_BYTES = 12_000_000  # what a partition buffers without refusing any, whatever the store does
+_MOST_IN_FLIGHT_BYTES = 12_000_000  # a partition always accepts this much, whatever the store does
 
 
 def produce_request(batch: bytes, acks: int) -> tuple[bytes, bytes]:
-    """A Produce v7 frame for partition 0, split where its four-byte correlation id goes."""
+    """Return a Produce v7 frame for partition 0, split at the position of its four-byte correlation id."""
     name = _TOPIC.encode()
     body = struct.pack(">hhiih", -1, acks, 30_000, 1, len(name)) + name
     body += struct.pack(">iii", 1, 0, len(batch)) + batch
@@ -38,7 +38,7 @@ def produce_request(batch: bytes, acks: int) -> tuple[bytes, bytes]:
 
 
 def send_all(bootstrap: str, batch: bytes, *, acks: int, count: int, window: int) -> float:
-    """The seconds from the first request to the last reply. Raises RuntimeError when one is refused."""
+    """Return the seconds from the first request to the last reply. Raise RuntimeError if one is rejected."""
     host, _, port = bootstrap.rpartition(":")
     before, after = produce_request(batch, acks)
     room = threading.Semaphore(window)
@@ -73,7 +73,7 @@ def _receive(connection: socket.socket, count: int, room: threading.Semaphore, f
             received += data
         error = int.from_bytes(received[error_at : error_at + 2], "big", signed=True)
         if error:
-            failures.append(f"refused with error code {error}")
+            failures.append(f"rejected with error code {error}")
             room.release()
             return
         del received[: 4 + int.from_bytes(received[:4], "big")]
@@ -81,7 +81,7 @@ def _receive(connection: socket.socket, count: int, room: threading.Semaphore, f
 
 
 def measure(target: Target, batch_bytes: int, *, acks: int, megabytes: float, window: int) -> str:
-    """One line of the table."""
+    """Measure a load and return its line of the table."""
     records = max(1, batch_bytes // _RECORD_BYTES)
     now = time.time_ns() // 1_000_000
     some = (Record(offset=i, timestamp=now, key=None, value=bytes(_RECORD_BYTES)) for i in range(records))
@@ -102,13 +102,19 @@ def measure(target: Target, batch_bytes: int, *, acks: int, megabytes: float, wi
 
 
 @click.command()
-@click.option("--megabytes", default=400.0, show_default=True, help="Payload of each run.")
-@click.option("--window", default=200, show_default=True, help="Requests in flight.")
+@click.option("--megabytes", default=400.0, show_default=True, help="The payload of each run.")
+@click.option("--window", default=200, show_default=True, help="The number of requests in flight.")
 @click.option("--rounds", default=2, show_default=True)
-@click.option("--only-server", "servers", multiple=True, type=click.Choice(list(NAMES)), help="One or more of them.")
+@click.option(
+    "--only-server",
+    "servers",
+    multiple=True,
+    type=click.Choice(list(NAMES)),
+    help="Measure only this server. Can be repeated.",
+)
 @click.option("--baseline", type=click.Path(path_type=Path, exists=True, file_okay=False), help="Another checkout.")
 def main(*, megabytes: float, window: int, rounds: int, servers: tuple[str, ...], baseline: Path | None) -> None:
-    """Measure what Produce requests of 16 and 128 KB cost Apache Kafka and KafScale."""
+    """Measure the cost of Produce requests of 16 and 128 KB in Apache Kafka and KafScale."""
     with tempfile.TemporaryDirectory(prefix="kafscale-cost-") as scratch, ExitStack() as stack:
         targets = start_targets(stack, Path(scratch), servers or ("kafka", "directory", "four"), baseline=baseline)
         for target in targets:

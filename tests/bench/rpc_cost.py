@@ -1,7 +1,7 @@
-"""What a call between two processes costs: `python -m tests.bench.rpc_cost`.
+"""The cost of a call between two processes: `python -m tests.bench.rpc_cost`.
 
-The other process is `tests.contract.rpc.peer`. CPU time of both stands beside the rates: on a busy machine it is
-steadier than they are.
+The other process is `tests.support.rpc_peer`. The table has rates and the CPU time of both processes, which varies less
+on a busy machine.
 """
 
 import os
@@ -10,12 +10,12 @@ from collections.abc import Awaitable, Callable
 import click
 import trio
 
+from kafscale.malloc import keep_freed_memory
 from kafscale.rpc.client import Channel
-from kafscale.rpc.typed import GrpcStorage
-from kafscale.service.memory import keep_freed_memory
+from kafscale.rpc.generated import SegmentStorageClient
 from kafscale.v1.storage_pb2 import AppendRequest, FetchRequest, PartitionAppend
 from tests.bench.usage import measured
-from tests.contract.rpc.peer import running_peer
+from tests.support.rpc_peer import running_peer
 
 _MB = 1_000_000
 _TIMEOUT = 60.0
@@ -24,13 +24,13 @@ Call = Callable[[], Awaitable[object]]
 
 
 async def _repeat(call: Call, *, count: int, at_once: int) -> float:
-    """The seconds that ``count`` calls take, ``at_once`` under way at a time."""
-    left = count
+    """Return the seconds for ``count`` calls with ``at_once`` concurrent ones."""
+    remaining = count
 
     async def caller() -> None:
-        nonlocal left
-        while left > 0:
-            left -= 1
+        nonlocal remaining
+        while remaining > 0:
+            remaining -= 1
             await call()
 
     started = trio.current_time()
@@ -42,7 +42,7 @@ async def _repeat(call: Call, *, count: int, at_once: int) -> float:
 
 async def _measure(calls: int, megabytes: int) -> None:
     async with running_peer() as peer, Channel(f"127.0.0.1:{peer.port}") as channel:
-        storage = GrpcStorage(channel)
+        storage = SegmentStorageClient(channel)
         append = AppendRequest(appends=[PartitionAppend(records=bytes(_MB))])
         small, large = FetchRequest(stream_id="x"), FetchRequest(max_bytes=_MB)
         cases: list[tuple[str, Call, int, int, int]] = [
@@ -51,7 +51,9 @@ async def _measure(calls: int, megabytes: int) -> None:
             ("1 MB requests, 2 at a time", lambda: storage.append(append, timeout=_TIMEOUT), megabytes, 2, 1),
             ("1 MB replies, 2 at a time", lambda: storage.fetch(large, timeout=_TIMEOUT), megabytes, 2, 1),
         ]
-        click.echo("| calls | per s | MB/s | CPU us per call, caller | server |\n|---|---|---|---|---|")
+        click.echo(
+            "| calls | calls/s | MB/s | caller CPU us per call | server CPU us per call |\n|---|---|---|---|---|"
+        )
         for name, call, count, at_once, size in cases:
             await _repeat(call, count=max(1, count // 10), at_once=at_once)
             with measured(os.getpid()) as own, measured(peer.process.pid) as theirs:
@@ -66,7 +68,7 @@ async def _measure(calls: int, megabytes: int) -> None:
 @click.option("--megabytes", default=1_000, show_default=True)
 def main(*, calls: int, megabytes: int) -> None:
     """Measure calls per second and MB/s between two processes on this machine."""
-    # As services do.
+    # Like the services.
     keep_freed_memory()
     trio.run(_measure, calls, megabytes)
 

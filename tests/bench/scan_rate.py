@@ -1,6 +1,6 @@
-"""How fast a storage process streams a topic from MinIO to a synchronous gRPC client, and what that costs.
+"""The rate and cost of streaming a topic from MinIO through storage to a synchronous gRPC client.
 
-`python -m tests.bench.scan_rate [--megabytes 1000] [--partitions 6] [--streams 2]`; CPU seconds stand per GB.
+`python -m tests.bench.scan_rate [--megabytes 1000] [--partitions 6] [--streams 2]`. CPU seconds are per GB.
 """
 
 import subprocess
@@ -16,13 +16,13 @@ from confluent_kafka import Producer
 from kafscale.v1.common_pb2 import Status
 from kafscale.v1.storage_pb2 import ScanRequest
 from tests.bench.usage import measured_each
-from tests.clients.adapters.confluent import ConfluentClient
-from tests.clients.topic_reader import TopicReader
 from tests.servers.cluster import Cluster, running_cluster
+from tests.support.clients.confluent import ConfluentClient
+from tests.support.topic_reader import TopicReader
 
 _TOPIC = "scanned"
 _GB = 1_000_000_000
-# The client: a process of its own, whose CPU is its own.
+# The client is a separate process, so that its CPU time can be measured.
 _CLIENT = "tests.bench.scan_rate"
 
 
@@ -30,10 +30,10 @@ _CLIENT = "tests.bench.scan_rate"
 @click.option("--megabytes", default=1000, show_default=True)
 @click.option("--record-bytes", default=100, show_default=True)
 @click.option("--partitions", default=6, show_default=True)
-@click.option("--streams", default=2, show_default=True, help="Scans at a time.")
+@click.option("--streams", default=2, show_default=True, help="The number of concurrent scans.")
 @click.option("--repeats", default=3, show_default=True)
 @click.option("--piece-bytes", default=1 << 20, show_default=True)
-@click.option("--cached", is_flag=True, help="From the cache of the storage process: what is not MinIO's share.")
+@click.option("--cached", is_flag=True, help="Read from the cache of the storage process, without MinIO.")
 def main(
     *, megabytes: int, record_bytes: int, partitions: int, streams: int, repeats: int, piece_bytes: int, cached: bool
 ) -> None:
@@ -60,7 +60,7 @@ def _produce(cluster: Cluster, megabytes: int, record_bytes: int, partitions: in
             except BufferError:
                 producer.poll(0.1)
     if producer.flush(300):
-        raise RuntimeError("not all records are acked")
+        raise RuntimeError("not all records were acked")
 
 
 def _measured(cluster: Cluster, streams: int, piece_bytes: int) -> str:
@@ -84,7 +84,7 @@ def _measured(cluster: Cluster, streams: int, piece_bytes: int) -> str:
 
 
 def _read(address: str, streams: int, piece_bytes: int) -> None:
-    """The client: reads everything when a line comes in, says how much and how long, and waits for the end."""
+    """Run the client: read everything after a line of input, print bytes and seconds, and wait for the end of input."""
     with TopicReader(address) as reader, ThreadPoolExecutor(streams) as pool:
         refs = reader.partitions(_TOPIC)
         plans = reader.plan(refs, split_bytes=64 << 20)

@@ -6,10 +6,17 @@ Spark 4.0.0 in local mode with two tasks at a time, in alternating runs after on
 its sinks. A full run takes about forty minutes and 8 GB of disk, ``--quick`` some minutes. Rates are medians; the ratio
 is ours to theirs. CPU seconds are those of the servers that the source or sink uses, of Spark's JVM and of its Python
 processes, medians too.
+
+A change is measured beside what was before by ``--baseline`` with a second checkout. Its source and sink, in a Spark of
+their own, then take the place of Apache Kafka and of Spark's own; both read the same topics:
+
+    git worktree add /tmp/before HEAD
+    python -m tests.bench.spark_compare --baseline /tmp/before --only scan --only-load bench-1000-6 --rounds 9
 """
 
 import itertools
 import json
+import os
 import random
 import statistics
 import subprocess
@@ -26,14 +33,15 @@ import click
 from kafscale_spark.slots import SLOTS
 from tests.bench.targets import load_average
 from tests.bench.usage import cpu_seconds, descendants
-from tests.clients.adapters.confluent import ConfluentClient
-from tests.java.apache_kafka import apache_kafka, java
+from tests.servers.apache_kafka import apache_kafka, java
 from tests.servers.cluster import running_cluster
-from tests.spark.build import kafka_source_jars, spark40_python
-from tests.spark.session import environment
+from tests.servers.spark import kafka_source_jars, spark40_python
+from tests.support.clients.confluent import ConfluentClient
+from tests.support.spark.session import ROOT, environment
 
 PROGRAM = Path(__file__).parent / "spark_program.py"
 THEIRS, OURS = "kafka", "kafscale"
+BASELINE = "baseline"
 MEASURES = {"sum": "count and sum(length(value))", "scan": "all columns to noop", "json": "JSON and filter"}
 COUNT = {"count": "count(*)"}
 _LOAD_SECONDS = 900
@@ -105,8 +113,22 @@ class Spark:
         return float(answer["seconds"])
 
 
+@dataclass(frozen=True, slots=True)
+class Side:
+    """One of the two that are compared. ``source``: its name in Spark. ``bootstrap``: brokers that have its topics."""
+
+    name: str
+    spark: Spark
+    source: str
+    bootstrap: str
+
+
 @contextmanager
-def spark40(directory: Path, bootstrap: str, endpoints: str, servers: dict[str, dict[str, int]]) -> Iterator[Spark]:
+def spark40(
+    directory: Path, bootstrap: str, endpoints: str, servers: dict[str, dict[str, int]], *, checkout: Path = ROOT
+) -> Iterator[Spark]:
+    """One that imports the source from ``checkout``."""
+    directory.mkdir(exist_ok=True)
     settings = {
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
@@ -120,7 +142,8 @@ def spark40(directory: Path, bootstrap: str, endpoints: str, servers: dict[str, 
     }
     python = str(spark40_python())
     # Spark finds the source by itself there, and would not tell it how many tasks `local[2]` runs at a time.
-    variables = [f"{name}={value}" for name, value in (environment(python) | {SLOTS: "2"}).items()]
+    path = os.pathsep.join([str(checkout / "spark"), str(checkout)])
+    variables = [f"{n}={value}" for n, value in (environment(python) | {"PYTHONPATH": path, SLOTS: "2"}).items()]
     command = ["env", *variables, python, str(PROGRAM), json.dumps(settings), bootstrap, endpoints]
     # Spark makes a directory for artifacts where it is started.
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=directory) as process:
@@ -165,42 +188,42 @@ def _produce(bootstrap: str, load: Load, payloads: Path) -> None:
         raise RuntimeError(f"ProducerPerformance on {bootstrap} failed:\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
 
 
-def _compared(spark: Spark, load: Load, measure: str, what: str, rounds: int) -> str:
-    taken: dict[str, list[Taken]] = {THEIRS: [], OURS: []}
-    for turn, source in itertools.product(range(rounds + 1), taken):
-        run = spark.run(measure, load.records, source, topic=load.topic)
+def _compared(sides: list[Side], load: Load, measure: str, what: str, rounds: int) -> str:
+    taken: dict[str, list[Taken]] = {side.name: [] for side in sides}
+    for turn, side in itertools.product(range(rounds + 1), sides):
+        run = side.spark.run(measure, load.records, side.source, topic=load.topic)
         if turn:
-            taken[source].append(run)
+            taken[side.name].append(run)
     return _row(what, load, taken, load.records / 1e6, "M rows/s", digits=2)
 
 
-def _written(spark: Spark, brokers: dict[str, str], load: Load, rounds: int) -> str:
-    taken: dict[str, list[Taken]] = {THEIRS: [], OURS: []}
-    for turn, source in itertools.product(range(rounds + 1), taken):
-        topic = f"sink-{load.topic}-{turn}"
-        client = ConfluentClient(brokers[source])
+def _written(sides: list[Side], load: Load, rounds: int) -> str:
+    taken: dict[str, list[Taken]] = {side.name: [] for side in sides}
+    for turn, side in itertools.product(range(rounds + 1), sides):
+        topic = f"sink-{load.topic}-{turn}-{side.name}"
+        client = ConfluentClient(side.bootstrap)
         client.create_topic(topic, partitions=load.partitions)
         question = {"topic": topic, "records": load.records, "record_bytes": load.record_bytes}
-        run = spark.run("write", load.records, source, **question)
+        run = side.spark.run("write", load.records, side.source, **question)
         client.delete_topic(topic)
         if turn:
-            taken[source].append(run)
+            taken[side.name].append(run)
     return _row("sink", load, taken, load.records * load.record_bytes / 1e6, "MB/s", digits=0)
 
 
-def _measured(spark: Spark, brokers: dict[str, str], load: Load, only: tuple[str, ...], rounds: int) -> Iterator[str]:
+def _measured(sides: list[Side], load: Load, only: tuple[str, ...], rounds: int) -> Iterator[str]:
     """Rows of the table."""
     for measure, what in (COUNT | MEASURES).items():
         if not only or measure in only:
-            yield _compared(spark, load, measure, what, rounds)
+            yield _compared(sides, load, measure, what, rounds)
     if not only or "sink" in only:
-        yield _written(spark, brokers, load, rounds)
+        yield _written(sides, load, rounds)
 
 
 def _row(what: str, load: Load, taken: dict[str, list[Taken]], amount: float, unit: str, *, digits: int) -> str:
-    theirs, ours = (amount / statistics.median(run.seconds for run in taken[source]) for source in (THEIRS, OURS))
+    theirs, ours = (amount / statistics.median(run.seconds for run in runs) for runs in taken.values())
     rates = f"{theirs:.{digits}f} {unit} | {ours:.{digits}f} {unit} | {ours / theirs:.2f}"
-    return f"| {what} | {load.name} | {rates} | {_used(taken[THEIRS])} | {_used(taken[OURS])} |"
+    return f"| {what} | {load.name} | {rates} | {' | '.join(map(_used, taken.values()))} |"
 
 
 def _used(runs: list[Taken]) -> str:
@@ -214,48 +237,65 @@ def _used(runs: list[Taken]) -> str:
 @click.option("--only", multiple=True, type=click.Choice([*COUNT, *MEASURES, "sink"]), help="One or more measures.")
 @click.option("--only-load", type=click.Choice([load.topic for load in LOADS]), help="One load.")
 @click.option("--cold", is_flag=True, help="Storage keeps no segments in memory: each read fetches them from MinIO.")
+@click.option("--baseline", type=click.Path(path_type=Path, exists=True, file_okay=False), help="Another checkout.")
 @click.option("--output", type=click.Path(path_type=Path, dir_okay=False), help="Also write the table there.")
 def main(
-    *, quick: bool, rounds: int, only: tuple[str, ...], only_load: str | None, cold: bool, output: Path | None
+    *,
+    quick: bool,
+    rounds: int,
+    only: tuple[str, ...],
+    only_load: str | None,
+    cold: bool,
+    baseline: Path | None,
+    output: Path | None,
 ) -> None:
-    """Compare our source and sink with Spark's own on this machine."""
+    """Compare our source and sink with Spark's own, or with those of another checkout, on this machine."""
     loads = QUICK if quick else [load for load in LOADS if only_load in (None, load.topic)]
     rounds = 1 if quick else rounds
+    other = ["Spark's own, Apache Kafka", "Apache Kafka"] if baseline is None else [BASELINE, "the baseline"]
     table = [
-        "| | records | Spark's own, Apache Kafka | KafScale | ratio | CPU seconds with Apache Kafka | with KafScale |",
+        f"| | records | {other[0]} | KafScale | ratio | CPU seconds with {other[1]} | with KafScale |",
         "|---|---|---|---|---|---|---|",
     ]
     with tempfile.TemporaryDirectory(prefix="kafscale-spark-") as scratch, ExitStack() as stack:
-        directory = Path(scratch)
-        kafka = stack.enter_context(apache_kafka(directory / "kafka"))
-        env = {"KAFSCALE_LEASE_TTL_SECONDS": "30", "KAFSCALE_COMPRESSION_CODEC": "producer"}
-        env["KAFSCALE_CACHE_SIZE"] = "0" if cold else _CACHE
-        cluster = stack.enter_context(running_cluster(directory / "four", env=env))
-        brokers = {THEIRS: kafka.bootstrap, OURS: cluster.bootstrap}
-        (directory / "spark").mkdir()
-        endpoints = ",".join(storage.address for storage in cluster.storages)
-        minio = cluster.minio.pid
-        assert minio is not None
-        servers = {
-            THEIRS: {"broker": kafka.process.pid},
-            OURS: {"storage": cluster.storages[0].process.pid, "MinIO": minio},
-        }
-        spark = stack.enter_context(spark40(directory / "spark", kafka.bootstrap, endpoints, servers))
+        sides = _sides(stack, Path(scratch), baseline, cache="0" if cold else _CACHE)
+        brokers = dict.fromkeys(side.bootstrap for side in sides)
         for load in loads:
-            payloads = _payloads(directory / f"{load.record_bytes}.jsonl", load.record_bytes)
-            for source, bootstrap in brokers.items():
-                click.echo(f"loading {load.name} into {source} ...", err=True)
+            payloads = _payloads(Path(scratch) / f"{load.record_bytes}.jsonl", load.record_bytes)
+            for bootstrap in brokers:
+                click.echo(f"loading {load.name} into {bootstrap} ...", err=True)
                 _produce(bootstrap, load, payloads)
             before = load_average()
-            for row in _measured(spark, brokers, load, only, rounds):
+            for row in _measured(sides, load, only, rounds):
                 table.append(row)
                 click.echo(row, err=True)
             click.echo(f"before: {before}; after: {load_average()}", err=True)
-            for bootstrap in brokers.values():
+            for bootstrap in brokers:
                 ConfluentClient(bootstrap).delete_topic(load.topic)
     click.echo("\n".join(table))
     if output is not None:
         output.write_text("\n".join(table) + "\n")
+
+
+def _sides(stack: ExitStack, directory: Path, baseline: Path | None, *, cache: str) -> list[Side]:
+    """The other one, then ours; ``stack`` stops them."""
+    kafka = None if baseline is not None else stack.enter_context(apache_kafka(directory / "kafka"))
+    env = {"KAFSCALE_LEASE_TTL_SECONDS": "30", "KAFSCALE_COMPRESSION_CODEC": "producer", "KAFSCALE_CACHE_SIZE": cache}
+    cluster = stack.enter_context(running_cluster(directory / "four", env=env))
+    minio = cluster.minio.pid
+    assert minio is not None
+    servers = {OURS: {"storage": cluster.storages[0].process.pid, "MinIO": minio}}
+    if kafka is not None:
+        servers[THEIRS] = {"broker": kafka.process.pid}
+    bootstrap = "" if kafka is None else kafka.bootstrap
+    endpoints = ",".join(storage.address for storage in cluster.storages)
+    spark = stack.enter_context(spark40(directory / "spark", bootstrap, endpoints, servers))
+    ours = Side(OURS, spark, OURS, cluster.bootstrap)
+    if kafka is not None:
+        return [Side(THEIRS, spark, THEIRS, kafka.bootstrap), ours]
+    assert baseline is not None
+    before = spark40(directory / BASELINE, bootstrap, endpoints, servers, checkout=baseline.resolve())
+    return [Side(BASELINE, stack.enter_context(before), OURS, cluster.bootstrap), ours]
 
 
 if __name__ == "__main__":

@@ -1,9 +1,9 @@
-"""What Spark itself takes for what a source in Python gives it: `python -m tests.bench.spark_floor`.
+"""The time that Spark itself needs for data from a Python source: `python -m tests.bench.spark_floor`.
 
-RecordBatches that are in memory already go through Spark 4.0.0 as those of our source do in `spark_compare`: by two
-Python workers and their sockets into the JVM. No source in Python is faster there, whatever it reads from. Seconds by
-the clock hold on a machine that does nothing else; medians, after one run that does not count. What comes before is
-measured by `scan_rate --cached` (storage and gRPC) and by `decode_rate`.
+RecordBatches in memory pass through Spark 4.0.0 like those of our source in `spark_compare`: from two Python workers
+through sockets into the JVM. No source in Python can be faster. Results are medians after a warm-up run; wall clock
+times are only valid on an idle machine. `scan_rate --cached` (storage and gRPC) and `decode_rate` measure the steps
+before.
 """
 
 import statistics
@@ -19,10 +19,12 @@ _MEASURES = ("sum", "scan")
 
 
 @click.command()
-@click.option("--rounds", default=3, show_default=True, help="Runs of each measure; the table has their medians.")
+@click.option(
+    "--rounds", default=3, show_default=True, help="The number of runs of each measure. The table has medians."
+)
 def main(*, rounds: int) -> None:
     """Print a table of rates and CPU seconds."""
-    click.echo("| | records | M rows/s | seconds | CPU seconds: JVM | Python |\n|---|---|---|---|---|---|")
+    click.echo("| measure | records | M rows/s | seconds | JVM CPU s | Python CPU s |\n|---|---|---|---|---|---|")
     sizes = sorted({(load.records, load.record_bytes) for load in LOADS}, key=lambda size: size[1])
     with tempfile.TemporaryDirectory() as scratch, spark40(Path(scratch), "", "", {_SOURCE: {}}) as spark:
         for records, record_bytes in sizes:

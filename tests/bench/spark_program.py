@@ -1,7 +1,7 @@
-"""What `spark_compare` has Spark do: JSON lines in, for each a line with the seconds it took.
+"""The Spark program of `spark_compare`: it reads JSON lines and answers each with the seconds that it took.
 
-Arguments: Spark's settings as JSON, the brokers of Apache Kafka, KafScale's storage. It runs in the environment of
-``tests/spark/spark40``.
+Its arguments are Spark's settings as JSON, the brokers of Apache Kafka, and KafScale's storage. It runs in the
+environment of ``tests/spark/spark40``.
 """
 
 import json
@@ -21,16 +21,16 @@ from kafscale_spark.types import spark_schema
 
 JSON_SCHEMA = "id long, level string"
 _COLUMNS = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType")
-# Of a RecordBatch, as ours has them.
+# The size of a RecordBatch, like those of our source.
 _ROWS, _BATCH_BYTES = 1 << 16, 8 << 20
-# As many as run at a time, as ours has them of so many bytes.
+# The number of concurrent tasks, like our source has for this much data.
 _TASKS = 2
 
 
 class Memory(DataSource):
-    """RecordBatches that are there already, each of them given again and again: what no source in Python is below.
+    """A source that returns the same RecordBatch repeatedly, the lower bound of all sources in Python.
 
-    ``subscribe``: how many records of how many bytes, as in 1200000x1000. ``columns``: as of ours.
+    ``subscribe`` is the number of records and their size, such as 1200000x1000. ``columns`` is as in our source.
     """
 
     @classmethod
@@ -76,7 +76,7 @@ class Sources:
         self._where = {"kafka": {"kafka.bootstrap.servers": bootstrap}, "kafscale": {"kafscale.endpoints": endpoints}}
 
     def count(self, source: str, topic: str) -> int:
-        # Spark 4.0 loses rows that have no columns at all.
+        # Spark 4.0 loses rows without columns.
         return self._read(source, topic, "partition").count()
 
     def sum(self, source: str, topic: str) -> int:
@@ -84,7 +84,7 @@ class Sources:
         return int(rows[0][0])
 
     def scan(self, source: str, topic: str) -> int:
-        """All columns, to a sink that takes none of them."""
+        """Read all columns into a sink that discards them."""
         self._read(source, topic, None).write.format("noop").mode("overwrite").save()
         return -1
 
@@ -95,7 +95,7 @@ class Sources:
         return -1
 
     def write(self, source: str, topic: str, records: int, record_bytes: int) -> int:
-        """Records of a key and a value that the JVM makes."""
+        """Write records with keys and values that the JVM generates."""
         value = f"rpad(cast(id as string), {record_bytes - 8}, '.') as value"
         rows = self._spark.range(0, records, 1, 2).selectExpr("lpad(cast(id as string), 8, '0') as key", value)
         rows.write.format(source).options(**self._where[source], topic=topic).mode("append").save()
@@ -109,11 +109,11 @@ class Sources:
 
 
 def main(settings: str, bootstrap: str, endpoints: str) -> None:
-    """Answers until its input ends."""
+    """Answer lines until the input ends."""
     builder = SparkSession.builder.master("local[2]").appName("bench")
     for name, value in json.loads(settings).items():
         builder = builder.config(name, value)
-    # Standard output is for answers: what Spark's launcher prints there goes to standard error.
+    # Standard output is only for answers. Redirect the output of Spark's launcher to standard error.
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     spark = builder.getOrCreate()

@@ -1,4 +1,4 @@
-"""The servers that are compared, each fresh, each with the processes that work for it."""
+"""The compared servers, newly started, with the processes that work for each."""
 
 import os
 from collections.abc import Collection, Iterator
@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from io import StringIO
 from pathlib import Path
 
-from tests.clients.broker import KafscaleBroker
-from tests.java.apache_kafka import apache_kafka
+from tests.servers.apache_kafka import apache_kafka
 from tests.servers.cluster import Cluster, running_cluster
 from tests.servers.etcd import Etcd, running_etcd
 from tests.servers.minio import Minio, running_minio
+from tests.support.broker import KafscaleBroker
 
 KAFKA = "Apache Kafka"
 NAMES = {
@@ -20,14 +20,14 @@ NAMES = {
     "minio": "KafScale, MinIO",
     "four": "KafScale, 4 processes",
 }
-"""By the short names that options take."""
+"""The names of servers by the short names in options."""
 BASELINE = "baseline, 4 processes"
-_LEASE_SECONDS = 10  # tests have shorter ones, which a machine at its limit loses
+_LEASE_SECONDS = 10  # longer than in tests, because an overloaded machine loses short leases
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """``pids``: the processes whose CPU time and memory count, by what they are called in the table."""
+    """A server. ``pids`` are the measured processes by their names in the table."""
 
     name: str
     bootstrap: str
@@ -37,9 +37,9 @@ class Target:
 def start_targets(
     stack: ExitStack, directory: Path, names: Collection[str], *, baseline: Path | None = None
 ) -> list[Target]:
-    """Those of `NAMES` that are wanted, in its order; ``stack`` stops them. MinIO is one for all.
+    """Start the selected servers of `NAMES` in its order. ``stack`` stops them. They share one MinIO.
 
-    ``baseline``: four processes more, of the code in another checkout.
+    ``baseline`` adds four services of the code in another checkout.
     """
     targets = []
     if "kafka" in names:
@@ -67,7 +67,7 @@ def _one_process(stack: ExitStack, directory: Path, name: str, minio: Minio | No
 
 
 def _four_processes(stack: ExitStack, directory: Path, name: str, minio: Minio, code: dict[str, str]) -> Target:
-    """A gateway, a storage instance, an indexer and a coordinator, with an etcd of their own."""
+    """Start a gateway, a storage instance, an indexer and a coordinator with their own etcd."""
     (directory / "etcd").mkdir(parents=True)
     etcd = stack.enter_context(running_etcd(directory / "etcd"))
     env = {"KAFSCALE_LEASE_TTL_SECONDS": str(_LEASE_SECONDS), **code}
@@ -78,7 +78,7 @@ def _four_processes(stack: ExitStack, directory: Path, name: str, minio: Minio, 
 
 @contextmanager
 def _quiet_cluster(directory: Path, etcd: Etcd, minio: Minio, env: dict[str, str]) -> Iterator[Cluster]:
-    """Without the logs that a test wants to see in the end."""
+    """Run a cluster without printing its logs at the end."""
     with ExitStack() as stack:
         yield stack.enter_context(running_cluster(directory, etcd=etcd, minio=minio, env=env))
         with redirect_stdout(StringIO()):
@@ -90,5 +90,5 @@ def _pid_of(minio: Minio | None) -> dict[str, int]:
 
 
 def load_average() -> str:
-    """What else this machine has to do: runnable processes over the last minute, on how many CPUs."""
+    """Return the load average of the last minute and the number of CPUs."""
     return f"load average {os.getloadavg()[0]:.1f} on {os.cpu_count()} CPUs"

@@ -1,4 +1,4 @@
-"""What server processes used while something ran, from /proc (Linux)."""
+"""CPU time and memory of server processes during a block, from /proc (Linux)."""
 
 import os
 from collections.abc import Iterator, Mapping
@@ -11,7 +11,7 @@ _PROC = Path("/proc")
 
 @dataclass(slots=True)
 class Usage:
-    """Filled when the measured block ends."""
+    """The usage during a block, set at its end."""
 
     cpu_seconds: float = 0.0
     peak_rss_bytes: int = 0
@@ -19,7 +19,7 @@ class Usage:
 
 @contextmanager
 def measured(pid: int) -> Iterator[Usage]:
-    """CPU time of the block, and the highest resident memory in it."""
+    """Measure CPU time and peak resident memory during the block."""
     process = _PROC / str(pid)
     # proc(5): writing 5 resets the peak resident set size.
     (process / "clear_refs").write_text("5")
@@ -32,18 +32,18 @@ def measured(pid: int) -> Iterator[Usage]:
 
 @contextmanager
 def measured_each(pids: Mapping[str, int]) -> Iterator[dict[str, Usage]]:
-    """The same of several processes, by the names that ``pids`` gives them."""
+    """Measure several processes, by the names in ``pids``."""
     with ExitStack() as stack:
         yield {name: stack.enter_context(measured(pid)) for name, pid in pids.items()}
 
 
 def cpu_seconds(pid: int) -> float:
-    """What a process has used so far."""
+    """Return the CPU seconds that a process has used so far."""
     return _cpu_seconds(_PROC / str(pid))
 
 
 def descendants(pid: int) -> Iterator[tuple[int, str]]:
-    """The processes that a process has started, and theirs: ids and commands. Those that end meanwhile may lack."""
+    """Return ids and commands of all descendants of a process. Processes that end meanwhile may be missing."""
     for task in (_PROC / str(pid) / "task").iterdir():
         with suppress(FileNotFoundError, ProcessLookupError):
             for child in map(int, (task / "children").read_text().split()):
@@ -61,4 +61,4 @@ def _peak_rss(process: Path) -> int:
     for line in (process / "status").read_text().splitlines():
         if line.startswith("VmHWM:"):
             return int(line.split()[1]) * 1024
-    raise RuntimeError(f"{process}/status tells no VmHWM")
+    raise RuntimeError(f"{process}/status has no VmHWM")

@@ -1,7 +1,7 @@
-"""The faults of a chaos run, and the seeded order in which they come.
+"""The faults of a chaos run, and their seeded order.
 
-A fault begins something bad, waits, and ends it. Everything random is rolled from its own dice, so that a seed gives
-the same faults again; what they hit is a matter of the moment.
+A fault starts a failure, waits, and ends it. Each fault has its own random generator, so a seed repeats the same
+faults. What they hit depends on the moment.
 """
 
 import random
@@ -12,9 +12,9 @@ from typing import TypeVar
 import trio
 
 from tests.chaos.node import STOP_SECONDS, Node
-from tests.chaos.s3_proxy import HEALTHY, S3Faults
-from tests.chaos.tcp_proxy import BOTH, Direction, TcpProxy
 from tests.chaos.world import LEASE_SECONDS, World
+from tests.support.proxies.s3 import HEALTHY, S3Faults
+from tests.support.proxies.tcp import BOTH, Direction, TcpProxy
 
 T = TypeVar("T")
 _CALM_SECONDS = (0.5, 4.0)
@@ -23,7 +23,7 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Scene:
-    """What a fault is given."""
+    """The arguments of a fault."""
 
     world: World
     dice: random.Random
@@ -46,7 +46,7 @@ async def kill_indexer(scene: Scene) -> None:
 
 
 async def kill_every_indexer(scene: Scene) -> None:
-    """Segments get their indexes all the same."""
+    """Kill all indexers. Segments must still get their indexes."""
     async with trio.open_nursery() as nursery:
         for node in scene.world.indexers:
             nursery.start_soon(_kill, scene, node)
@@ -59,7 +59,7 @@ async def kill_every_storage(scene: Scene) -> None:
 
 
 async def kill_and_restart_at_once(scene: Scene) -> None:
-    """The new process meets its predecessor's lease."""
+    """Kill a process and restart it while the lease of its predecessor is alive."""
     await _kill(scene, scene.dice.choice(_up(scene)), longest=0.0)
 
 
@@ -68,12 +68,12 @@ async def pause_gateway(scene: Scene) -> None:
 
 
 async def pause_storage(scene: Scene) -> None:
-    """For longer than its lease: others take over, and then the old owner goes on where it was."""
+    """Pause an instance for longer than its lease. Others take over, then the old owner continues where it stopped."""
     await _pause(scene, scene.dice.choice(_up(scene)))
 
 
 async def pause_storages_in_turn(scene: Scene) -> None:
-    """Ownership goes from A to B and back."""
+    """Move ownership from A to B and back."""
     for node in scene.dice.sample(scene.world.storages, 2):
         await _pause(scene, node)
 
@@ -83,7 +83,7 @@ async def pause_indexer(scene: Scene) -> None:
 
 
 async def stop_storage(scene: Scene) -> None:
-    """SIGTERM: it hands over what it owns."""
+    """Send SIGTERM to an instance, which hands over what it owns."""
     node = scene.dice.choice(scene.world.storages[:-1])
     await _stop(scene, node)
     await trio.sleep(scene.dice.uniform(0, 3))
@@ -99,7 +99,7 @@ async def stop_gateway(scene: Scene) -> None:
 
 
 async def add_storage(scene: Scene) -> None:
-    """The spare one comes, is given its share, and leaves with SIGTERM."""
+    """Start the spare instance, which is assigned its share, and stop it with SIGTERM."""
     spare = scene.world.spare
     spare.start()
     scene.say(f"{spare.name} added")
@@ -108,7 +108,7 @@ async def add_storage(scene: Scene) -> None:
 
 
 async def cut_links(scene: Scene) -> None:
-    """RST on every connection of some ways, several times."""
+    """Reset all connections of some links several times."""
     links = _some(scene)
     for _ in range(scene.dice.randrange(1, 6)):
         scene.say(f"cut {_names(links)}")
@@ -118,7 +118,7 @@ async def cut_links(scene: Scene) -> None:
 
 
 async def stall_links(scene: Scene) -> None:
-    """Half-open: accepted, and nothing comes through; let through late, or lost."""
+    """Stall links: they accept data and forward nothing. Then forward it late or drop it."""
     links = _some(scene)
     directions = scene.dice.choice([BOTH, {Direction.TO_SERVER}, {Direction.TO_CLIENT}])
     lost = scene.dice.random() < 0.5
@@ -135,7 +135,7 @@ async def stall_links(scene: Scene) -> None:
 
 
 async def stall_etcd_for_one_storage(scene: Scene) -> None:
-    """It loses its lease while everybody else reaches it."""
+    """Stall etcd for one instance, which loses its lease while all others can reach it."""
     node = scene.dice.choice(_up(scene))
     link = scene.world.links[f"{node.name} > etcd"]
     directions = scene.dice.choice([BOTH, {Direction.TO_CLIENT}])
@@ -179,7 +179,7 @@ async def s3_loses_answers(scene: Scene) -> None:
 
 
 async def s3_answers_late(scene: Scene) -> None:
-    """Requests that land long after their sender gave them up, or died."""
+    """Execute requests long after their sender has given up or died."""
     await _s3(scene, S3Faults(late=scene.dice.uniform(0.1, 0.5), lost=scene.dice.uniform(0.0, 0.3)))
 
 
@@ -199,7 +199,7 @@ async def pause_minio(scene: Scene) -> None:
     scene.world.minio.pause()
     await trio.sleep(scene.dice.uniform(1, 6))
     scene.world.minio.resume()
-    scene.say("minio goes on")
+    scene.say("minio resumed")
 
 
 async def kill_minio(scene: Scene) -> None:
@@ -219,7 +219,7 @@ async def pause_etcd(scene: Scene) -> None:
     scene.world.etcd.pause()
     await trio.sleep(scene.dice.uniform(0.5, 2) * LEASE_SECONDS)
     scene.world.etcd.resume()
-    scene.say("etcd goes on")
+    scene.say("etcd resumed")
 
 
 FAULTS: dict[str, Fault] = {
@@ -257,10 +257,10 @@ FAULTS: dict[str, Fault] = {
 
 
 async def storm(world: World, seed: int, begin: Callable[[str], Say]) -> None:
-    """Faults, one or two at a time with a short calm between, until cancelled.
+    """Run one or two faults at a time, with short pauses between them, until cancelled.
 
-    ``begin`` is told the name of each and gives what takes its texts. Names come from shuffled decks of all of them:
-    each comes before any comes again.
+    ``begin`` is called with the name of each fault and returns the function for its messages. Names come from shuffled
+    decks, so all faults occur before any is repeated.
     """
     dice = random.Random(f"{seed} order")
     names = _decks(dice)
@@ -281,7 +281,7 @@ def _decks(dice: random.Random) -> Iterator[str]:
 
 
 async def _in_thread(do: Callable[[], T]) -> T:
-    """Ends of processes are waited for even when the run is over."""
+    """Run ``do`` in a thread. Wait for its end even if the run is cancelled."""
     return await trio.to_thread.run_sync(do)
 
 
@@ -302,7 +302,7 @@ async def _pause(scene: Scene, node: Node) -> None:
     node.pause()
     await trio.sleep(scene.dice.uniform(1.2, 2.5) * LEASE_SECONDS)
     node.resume()
-    scene.say(f"{node.name} goes on")
+    scene.say(f"{node.name} resumed")
 
 
 async def _stop(scene: Scene, node: Node) -> None:
@@ -310,12 +310,12 @@ async def _stop(scene: Scene, node: Node) -> None:
         return
     scene.say(f"stop {node.name}")
     status = await _in_thread(node.stop)
-    told = f"with status {status}" if status is not None else f"after {STOP_SECONDS:g} s, by kill -9"
-    scene.say(f"{node.name} ended {told}")
+    how = f"with status {status}" if status is not None else f"after {STOP_SECONDS:g} s, by kill -9"
+    scene.say(f"{node.name} exited {how}")
 
 
 async def _s3(scene: Scene, faults: S3Faults) -> None:
-    """For one service, or for all."""
+    """Apply S3 faults to one service or to all."""
     hit = sorted(scene.world.s3) if scene.dice.random() < 0.5 else [scene.dice.choice(_up(scene)).name]
     stores = [scene.world.s3[name] for name in hit]
     rates = ", ".join(f"{name} {rate:.0%}" for name, rate in _rates(faults))
@@ -325,7 +325,7 @@ async def _s3(scene: Scene, faults: S3Faults) -> None:
     await trio.sleep(scene.dice.uniform(2, 8))
     for store in stores:
         store.faults = HEALTHY
-    scene.say("S3 answers again")
+    scene.say("S3 works again")
 
 
 def _rates(faults: S3Faults) -> Iterator[tuple[str, float]]:
@@ -335,12 +335,12 @@ def _rates(faults: S3Faults) -> Iterator[tuple[str, float]]:
 
 
 def _up(scene: Scene) -> list[Node]:
-    """The storages that should run: all, or all but the spare."""
+    """Return the storage instances that should run: all, or all except the spare."""
     return [node for node in scene.world.storages if node.wanted or node is not scene.world.spare]
 
 
 def _some(scene: Scene) -> Sequence[tuple[str, TcpProxy]]:
-    """All ways of one kind, or one of them."""
+    """Return all links of a kind, or one of them."""
     kind = scene.dice.choice(["clients > ", "rpc > storage", "rpc > indexer", " > etcd"])
     down = {node.name for node in scene.world.storages} - {node.name for node in _up(scene)}
     links = [
@@ -352,7 +352,7 @@ def _some(scene: Scene) -> Sequence[tuple[str, TcpProxy]]:
 
 
 def _names(links: Sequence[tuple[str, TcpProxy]]) -> str:
-    """For a person: the one way, or its kind."""
+    """Return the name of a single link, or the kind of several."""
     name = links[0][0]
     if len(links) == 1:
         return name

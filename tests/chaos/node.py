@@ -1,4 +1,4 @@
-"""One process of a chaos run: killed, paused and started again under the same settings."""
+"""A process of a chaos run, which is killed, paused and restarted with the same settings."""
 
 import os
 import signal
@@ -12,21 +12,21 @@ STOP_SECONDS = 60.0
 
 
 class Node:
-    """``wanted``: it should be running; who looks after it starts it again when it ends by itself."""
+    """A process. While ``wanted``, the supervisor restarts it if it exits."""
 
     def __init__(self, name: str, argv: Sequence[str], env: Mapping[str, str], directory: Path) -> None:
         self.name = name
         self.log = directory / f"{name}.log"
         self.wanted = False
         self._argv = list(argv)
-        # Settings of another one on this machine are none of this one's.
+        # Do not pass on settings of this machine.
         inherited = {key: value for key, value in os.environ.items() if not key.startswith("KAFSCALE_")}
         self._env = inherited | dict(env)
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
     def status(self) -> int | None:
-        """The exit status; None: it runs, or was never started."""
+        """The exit status, or None if it runs or has never been started."""
         return None if self._process is None else self._process.poll()
 
     @property
@@ -34,7 +34,7 @@ class Node:
         return self._process is not None and self._process.poll() is None
 
     def start(self) -> None:
-        """Without waiting until it serves. Nothing happens when it runs."""
+        """Start the process unless it runs. Do not wait until it is ready."""
         self.wanted = True
         if self.running:
             return
@@ -44,14 +44,14 @@ class Node:
             )
 
     def kill(self) -> None:
-        """kill -9, and wait until it is gone."""
+        """Send SIGKILL and wait until the process has ended."""
         self.wanted = False
         self._send(signal.SIGKILL)
         if self._process is not None:
             self._process.wait()
 
     def stop(self) -> int | None:
-        """SIGTERM, and its exit status; None: it did not stop in time and was killed, or does not run."""
+        """Send SIGTERM and return the exit status, or None if it was killed after a timeout or does not run."""
         self.wanted = False
         if self._process is None or not self.running:
             return None

@@ -6,7 +6,7 @@ _MOST_OF_A_KIND = 5
 
 
 def shortened(complaints: list[str]) -> list[str]:
-    """The first ones of each kind, which is what stands before the colon, and how many more there are."""
+    """Return the first complaints of each kind (the text before the colon) and the number of the others."""
     kinds: dict[str, list[str]] = {}
     for complaint in complaints:
         kinds.setdefault(complaint.partition(":")[0], []).append(complaint)
@@ -25,7 +25,7 @@ def table(report: Report) -> str:
         f"minutes of faults      {report.minutes:g}, seed {report.seed}",
         f"faults                 {sum(report.faults.values())}",
         *(f"  {name:<30} {count:>6}" for name, count in sorted(report.faults.items())),
-        f"  {'ended by themselves':<30} {sum(report.ended.values()):>6}  {_listed(report.ended)}".rstrip(),
+        f"  {'unexpected exits':<30} {sum(report.ended.values()):>6}  {_listed(report.ended)}".rstrip(),
         "producers                      sent      acked  given up  longest wait for an ack",
     ]
     for name, sums in verdict.producers.items():
@@ -39,7 +39,7 @@ def table(report: Report) -> str:
     lines += [f"  {name:<24} {count:>10}" for name, count in sorted(verdict.read.items())]
     acked = sum(sums.acked for sums in verdict.producers.values())
     lines.append(f"checked                {acked} acked records against a log of {verdict.in_log}")
-    fine = "nothing acked lost, nothing twice, everything in order"
+    fine = "no acked record lost, none duplicated, all in order"
     lines.append(f"verdict                {f'{len(verdict.complaints)} complaints' if verdict.complaints else fine}")
     return "\n".join(lines)
 

@@ -1,10 +1,9 @@
-"""One chaos run: everything is started, faults come for a while, all is healed, and the checker has its say."""
+"""A chaos run: start everything, inject faults for a while, heal them, and check the history."""
 
 import random
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -13,26 +12,27 @@ import trio
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from tests.chaos.clients import DELIVERY_MS, PARTITIONS, TOPIC, Client, last_readers, producers, readers
 from tests.chaos.faults import storm
-from tests.chaos.history import Verdict, events, judge
 from tests.chaos.world import World, running_world
+from tests.support.chaos.clients import PARTITIONS, TOPIC, Client, last_readers, producers, readers
+from tests.support.chaos.history import Verdict, events, judge
+from tests.support.chaos.progress import (
+    _FINISH_SECONDS,
+    _PROGRESS_SECONDS,
+    NoProgress,
+    _bounded,
+    await_acks,
+    finish,
+)
 
 _START_SECONDS = 120.0
-_PROGRESS_SECONDS = 300.0
-_FINISH_SECONDS = DELIVERY_MS / 1000 + 60
-_PROGRESS_ACKS = 20
 _STATUS_SECONDS = 5.0
 _LOOK_SECONDS = 0.2
 
 
-class NoProgress(Exception):
-    """The workload did not go on within a generous time though everything is healed."""
-
-
 @dataclass(slots=True)
 class Report:
-    """``ended``: nodes that ended by themselves, with their status."""
+    """The result of a run. ``ended`` counts unexpected exits by node and status."""
 
     seed: int
     minutes: float
@@ -46,13 +46,13 @@ class Report:
 
 
 async def run(directory: Path, *, minutes: float, seed: int, say: Callable[[str], None]) -> Report:
-    """Run, and judge. Everything that was logged and told is in ``directory``; ``say`` gets lines for a person."""
+    """Run and check. Logs and history are in ``directory``. ``say`` is called with progress messages."""
     report = Report(seed, minutes)
     began = time.monotonic()
     stuck: list[str] = []
 
-    def tell(text: str) -> None:
-        # The clock's own reading, too: the clients' lines bear it.
+    def report_line(text: str) -> None:
+        # Include the monotonic time, which the lines of the clients have too.
         now = time.monotonic()
         say(f"{now - began:7.1f} s  {text}")
         with (directory / "faults.log").open("a") as log:
@@ -60,41 +60,41 @@ async def run(directory: Path, *, minutes: float, seed: int, say: Callable[[str]
 
     def begin(fault: str) -> Callable[[str], None]:
         report.faults[fault] += 1
-        return tell
+        return report_line
 
     async with running_world(directory, random.Random(f"{seed} S3")) as world:
         senders, others = producers(world.bootstrap, directory), readers(world.bootstrap, directory)
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(_look_after, world, report, tell)
+            nursery.start_soon(_supervise, world, report, report_line)
             try:
                 await trio.to_thread.run_sync(_make_topic, world.bootstrap)
-                tell(f"everything runs; seed {seed}")
+                report_line(f"everything is running; seed {seed}")
                 for client in (*senders, *others):
                     await nursery.start(client.run)
-                nursery.start_soon(_tell_sums, senders, others, tell)
+                nursery.start_soon(_report_sums, senders, others, report_line)
                 await await_acks(senders, _START_SECONDS)
                 with trio.move_on_after(60 * minutes):
                     await storm(world, seed, begin)
                 world.heal()
-                tell("everything is healed")
+                report_line("everything is healed")
                 await await_acks(senders, _PROGRESS_SECONDS)
-                tell("every producer goes on in every partition")
-                await finish(senders, others, tell)
+                report_line("all producers make progress in all partitions")
+                await finish(senders, others, report_line)
             except NoProgress as error:
                 stuck.append(str(error))
-                tell(str(error))
-                # What was acked is checked all the same.
+                report_line(str(error))
+                # Acked records are checked in any case.
                 for client in (*senders, *others):
                     await client.end()
             try:
                 for last in last_readers(world.bootstrap, directory):
-                    with _bounded(_FINISH_SECONDS, f"{last.name} does not come to the end"):
+                    with _bounded(_FINISH_SECONDS, f"{last.name} did not reach the end"):
                         await last.run()
                     if last.status != 0:
-                        raise NoProgress(f"{last.name} ended with status {last.status}")
+                        raise NoProgress(f"{last.name} exited with status {last.status}")
             except NoProgress as error:
                 stuck.append(str(error))
-                tell(str(error))
+                report_line(str(error))
             nursery.cancel_scope.cancel()
     report.verdict = judge(
         events(directory), {client.name: promise for client, promise in senders.items()}, last_reader="librdkafka-last"
@@ -104,16 +104,16 @@ async def run(directory: Path, *, minutes: float, seed: int, say: Callable[[str]
 
 
 def _crashes(world: World) -> list[str]:
-    """No fault is a reason for an exception that nobody expected."""
+    """Return the nodes that logged a traceback. No fault justifies an unexpected exception."""
     return [
-        f"{node.name} wrote a traceback: {node.log}"
+        f"{node.name} logged a traceback: {node.log}"
         for node in world.nodes
         if node.log.exists() and "Traceback (most recent call last)" in node.log.read_text(errors="replace")
     ]
 
 
 def _make_topic(bootstrap: str) -> None:
-    """Once somebody serves it."""
+    """Create the topic as soon as a gateway serves the request."""
     admin = AdminClient({"bootstrap.servers": bootstrap, "reconnect.backoff.max.ms": 500, "log_level": 0})
     deadline = time.monotonic() + _START_SECONDS
     while True:
@@ -129,84 +129,24 @@ def _make_topic(bootstrap: str) -> None:
         time.sleep(0.2)
 
 
-async def _look_after(world: World, report: Report, tell: Callable[[str], None]) -> None:
-    """Start again what ended by itself, as those who run services do."""
+async def _supervise(world: World, report: Report, report_line: Callable[[str], None]) -> None:
+    """Restart processes that exit unexpectedly, like a service manager."""
     while True:
         for node in world.nodes:
             if node.wanted and not node.running:
-                tell(f"{node.name} ended by itself with status {node.status}: started again")
+                report_line(f"{node.name} exited unexpectedly with status {node.status} and was restarted")
                 report.ended[f"{node.name}, status {node.status}"] += 1
                 node.start()
         await trio.sleep(1.0)
 
 
-async def _tell_sums(senders: Iterable[Client], others: Iterable[Client], tell: Callable[[str], None]) -> None:
-    told = ""
+async def _report_sums(senders: Iterable[Client], others: Iterable[Client], report_line: Callable[[str], None]) -> None:
+    previous = ""
     while True:
         await trio.sleep(_STATUS_SECONDS)
         acked = ", ".join(f"{client.name} {sum(client.acked.values())}" for client in senders)
         read = ", ".join(f"{client.name} {client.read}" for client in others)
         sums = f"    acked: {acked}; read: {read}"
-        if sums != told:
-            tell(sums)
-        told = sums
-
-
-async def await_acks(senders: Iterable[Client], seconds: float) -> None:
-    """Each producer has some more acks from each partition. Raises NoProgress."""
-    wanted = {
-        (client, partition): client.acked.get(partition, 0) + _PROGRESS_ACKS
-        for client in senders
-        for partition in range(PARTITIONS)
-    }
-
-    def missing() -> list[str]:
-        return [f"{who.name} in {at}" for (who, at), count in wanted.items() if who.acked.get(at, 0) < count]
-
-    await until(missing, seconds, "no acks for")
-
-
-async def finish(senders: Iterable[Client], others: Iterable[Client], tell: Callable[[str], None]) -> None:
-    """Producers end when all that they sent is acked or failed, readers when they have seen all that was acked."""
-    await _end(senders)
-    tell("the producers are done")
-    ends = {at: max(client.highest.get(at, 0) for client in senders) for at in range(PARTITIONS)}
-
-    def behind() -> list[str]:
-        return [
-            f"{who.name} in {at}: {who.highest.get(at, 0)} of {end}"
-            for who in others
-            for at, end in ends.items()
-            if who.highest.get(at, 0) < end
-        ]
-
-    await until(behind, _PROGRESS_SECONDS, "behind what was acked:")
-    tell("the readers have read everything that was acked")
-    await _end(others)
-
-
-async def _end(clients: Iterable[Client]) -> None:
-    for client in clients:
-        await client.stop()
-    for client in clients:
-        with _bounded(_FINISH_SECONDS, f"{client.name} does not end"):
-            await client.wait()
-        if client.status != 0:
-            raise NoProgress(f"{client.name} ended with status {client.status}")
-
-
-async def until(missing: Callable[[], list[str]], seconds: float, complaint: str) -> None:
-    """Wait until nothing is missing."""
-    deadline = trio.current_time() + seconds
-    while left := missing():
-        if trio.current_time() > deadline:
-            raise NoProgress(f"{complaint} {', '.join(left)} within {seconds:g} s")
-        await trio.sleep(_LOOK_SECONDS)
-
-
-@contextmanager
-def _bounded(seconds: float, complaint: str) -> Iterator[None]:
-    with trio.move_on_after(seconds) as scope:
-        yield
-    if scope.cancelled_caught:
-        raise NoProgress(f"{complaint} within {seconds:g} s")
+        if sums != previous:
+            report_line(sums)
+        previous = sums

@@ -1,4 +1,4 @@
-"""Half a minute of faults on real processes; `make chaos` runs for longer and with other seeds."""
+"""Half a minute of faults on real processes. `make chaos` runs longer and with other seeds."""
 
 from pathlib import Path
 
@@ -11,7 +11,7 @@ SEED = 4
 
 
 @pytest.mark.timeout(3600)
-async def test_nothing_acked_is_lost_through_half_a_minute_of_faults(tmp_path: Path) -> None:
+async def test_no_acked_record_is_lost_in_half_a_minute_of_faults(tmp_path: Path) -> None:
     report = await run(tmp_path, minutes=0.5, seed=SEED, say=print)
     print(table(report))
     if report.complaints:

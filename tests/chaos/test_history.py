@@ -1,4 +1,4 @@
-"""The checker gets what the clients told, and complains when records are lost, swapped, doubled or changed."""
+"""The checker gets the clients' events and complains if records are lost, swapped, duplicated or changed."""
 
 import itertools
 from collections.abc import Callable
@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.chaos.history import RECONNECTING, Event, events, judge
-from tests.sim.checker import IDEMPOTENT
+from tests.support.chaos.history import RECONNECTING, Event, events, judge
+from tests.support.checker import IDEMPOTENT
 
 PROMISES = {"p": IDEMPOTENT, "once": RECONNECTING}
 LAST = "last"
@@ -15,12 +15,12 @@ COUNT = 6
 
 
 def _history(log: list[str]) -> list[Event]:
-    """Two producers whose records, all acked, are ``log``, one who read it meanwhile, and one at the end."""
+    """Two producers whose acked records are ``log``, a reader during the run, and a reader at the end."""
     times = map(float, itertools.count())
-    told: list[Event] = []
+    history: list[Event] = []
 
     def tell(client: str, words: str) -> None:
-        told.append((next(times), client, words.split()))
+        history.append((next(times), client, words.split()))
 
     for name in log:
         client, partition, number = name.split("/")
@@ -30,20 +30,20 @@ def _history(log: list[str]) -> list[Event]:
         tell(client, f"a {partition} {number} {offset}")
     for reader in ("reader", LAST):
         tell(reader, "m 0 0")
-        tell(reader, f"w 0 0 {len(log)} {len(told)}")
+        tell(reader, f"w 0 0 {len(log)} {len(history)}")
         for offset, name in enumerate(log):
             tell(reader, f"r 0 {offset} {name}")
-    return told
+    return history
 
 
 LOG = [f"{client}/0/{number}" for number in range(COUNT) for client in PROMISES]
 
 
-def _judged(told: list[Event]) -> list[str]:
-    return judge(told, PROMISES, last_reader=LAST).complaints
+def _judged(history: list[Event]) -> list[str]:
+    return judge(history, PROMISES, last_reader=LAST).complaints
 
 
-def test_a_clean_history_has_no_complaint_and_is_summed_up() -> None:
+def test_a_clean_history_has_no_complaints_and_correct_sums() -> None:
     verdict = judge(_history(LOG), PROMISES, last_reader=LAST)
     assert verdict.complaints == []
     assert (verdict.in_log, verdict.read) == (12, {"reader": 12, LAST: 12})
@@ -52,8 +52,8 @@ def test_a_clean_history_has_no_complaint_and_is_summed_up() -> None:
     assert verdict.longest_wait == 12.0  # from the first record sent to the first ack
 
 
-def _without(told: list[Event], reader: str, offset: int) -> list[Event]:
-    """``reader`` did not get what is at ``offset``: what is behind it was one lower."""
+def _without(history: list[Event], reader: str, offset: int) -> list[Event]:
+    """Remove the record at ``offset`` from what ``reader`` received; later records move down by one."""
 
     def shifted(words: list[str]) -> list[str]:
         if words[0] == "r" and int(words[2]) > offset:
@@ -62,13 +62,13 @@ def _without(told: list[Event], reader: str, offset: int) -> list[Event]:
 
     return [
         (time, client, shifted(words) if client == reader else words)
-        for time, client, words in told
+        for time, client, words in history
         if not (client == reader and words[0] == "r" and words[2] == str(offset))
     ]
 
 
-def _swapped(told: list[Event], first: str, second: str) -> list[Event]:
-    """Everybody, the acks too, says that two records are in each other's place."""
+def _swapped(history: list[Event], first: str, second: str) -> list[Event]:
+    """Swap two records in all events, including the acks."""
     there = {first: second, second: first}
     return [
         (time, client, [*words[:3], there.get(words[3], words[3])])
@@ -76,69 +76,69 @@ def _swapped(told: list[Event], first: str, second: str) -> list[Event]:
         else (time, client, [*words[:2], there.get(f"{client}/0/{words[2]}", words[2]).rpartition("/")[2], words[3]])
         if words[0] == "a"
         else (time, client, words)
-        for time, client, words in told
+        for time, client, words in history
     ]
 
 
-def _renamed(told: list[Event], reader: str, old: str, new: str) -> list[Event]:
+def _renamed(history: list[Event], reader: str, old: str, new: str) -> list[Event]:
     return [
         (time, client, [*words[:3], new] if client == reader and words[0] == "r" and words[3] == old else words)
-        for time, client, words in told
+        for time, client, words in history
     ]
 
 
 DOCTORED: dict[str, tuple[Callable[[list[Event]], list[Event]], str]] = {
-    "an acked record is gone": (lambda told: _without(told, LAST, 4), "lost"),
-    "what was read is gone": (lambda told: _without(told, LAST, 11), "vanished"),
-    "the end went back": (lambda told: _without(told, LAST, 11), "went-back"),
-    "two records are swapped": (lambda told: _swapped(told, "p/0/2", "p/0/3"), "reordered"),
+    "an acked record is gone": (lambda history: _without(history, LAST, 4), "lost"),
+    "what was read is gone": (lambda history: _without(history, LAST, 11), "vanished"),
+    "the end went back": (lambda history: _without(history, LAST, 11), "went-back"),
+    "two records are swapped": (lambda history: _swapped(history, "p/0/2", "p/0/3"), "reordered"),
     "two of the other producer are swapped at the end": (
-        lambda told: _renamed(
-            _renamed(_renamed(told, LAST, "once/0/2", "?"), LAST, "once/0/3", "once/0/2"), LAST, "?", "once/0/3"
+        lambda history: _renamed(
+            _renamed(_renamed(history, LAST, "once/0/2", "?"), LAST, "once/0/3", "once/0/2"), LAST, "?", "once/0/3"
         ),
         "changed",
     ),
-    "a record is there twice": (lambda told: _renamed(told, LAST, "p/0/5", "p/0/2"), "doubled"),
+    "a record is there twice": (lambda history: _renamed(history, LAST, "p/0/5", "p/0/2"), "doubled"),
     "two records were acked at one offset": (
-        lambda told: [
-            (time, who, ["a", "0", "5", "3"] if words[:3] == ["a", "0", "5"] else words) for time, who, words in told
+        lambda history: [
+            (time, who, ["a", "0", "5", "3"] if words[:3] == ["a", "0", "5"] else words) for time, who, words in history
         ],
         "offset-twice",
     ),
-    "readers see different records": (lambda told: _renamed(told, "reader", "p/0/2", "p/0/3"), "changed"),
-    "a record that nobody sent": (lambda told: _renamed(told, LAST, "p/0/2", "p/0/77"), "unknown"),
+    "readers see different records": (lambda history: _renamed(history, "reader", "p/0/2", "p/0/3"), "changed"),
+    "a record that nobody sent": (lambda history: _renamed(history, LAST, "p/0/2", "p/0/77"), "unknown"),
     "a reader skips a record": (
-        lambda told: [event for event in told if event[1:] != ("reader", ["r", "0", "3", LOG[3]])],
+        lambda history: [event for event in history if event[1:] != ("reader", ["r", "0", "3", LOG[3]])],
         "gap",
     ),
     "an idempotent producer gave a record up": (
-        lambda told: [
+        lambda history: [
             (time, who, ["f", "0", "5", "FATAL"] if who == "p" and words[:3] == ["a", "0", "5"] else words)
-            for time, who, words in told
+            for time, who, words in history
         ],
         "p gave up p/0/5: FATAL",
     ),
-    "a reader was told to skip": (
-        lambda told: [*told, (99.0, "reader", ["e", "offset", "out", "of", "range"])],
+    "a reader was history to skip": (
+        lambda history: [*history, (99.0, "reader", ["e", "offset", "out", "of", "range"])],
         "reader: offset out of range",
     ),
-    "nobody looked at the end": (lambda told: [event for event in told if event[1] != LAST], "nobody read"),
+    "nobody looked at the end": (lambda history: [event for event in history if event[1] != LAST], "nobody read"),
 }
 
 
 @pytest.mark.parametrize("case", DOCTORED)
-def test_a_doctored_history_is_complained_of(case: str) -> None:
+def test_a_wrong_history_causes_a_complaint(case: str) -> None:
     doctor, complaint = DOCTORED[case]
     complaints = _judged(doctor(_history(LOG)))
     assert any(text.startswith(complaint) for text in complaints), complaints
 
 
-def test_a_record_given_up_by_who_does_not_repeat_may_be_there_late_or_not_at_all() -> None:
-    told = [
+def test_a_failed_record_of_a_producer_without_retries_may_be_late_or_missing() -> None:
+    history = [
         (time, who, ["f", "0", "2", "TIMED_OUT"] if who == "once" and words[:3] == ["a", "0", "2"] else words)
         for time, who, words in _history(LOG)
     ]
-    assert _judged(told) == []
+    assert _judged(history) == []
     late = [name for name in LOG if name != "once/0/2"] + ["once/0/2"]
     assert (
         _judged([event for event in _history(late) if not (event[1] == "once" and event[2][:3] == ["a", "0", "2"])])
@@ -146,12 +146,12 @@ def test_a_record_given_up_by_who_does_not_repeat_may_be_there_late_or_not_at_al
     )
 
 
-def test_who_may_repeat_goes_back_as_often_as_it_likes_and_passes_over_nothing() -> None:
+def test_a_repeating_reader_may_go_back_but_not_skip_records() -> None:
     def complaints(*offsets: int) -> list[str]:
-        told = [event for event in _history(LOG) if event[1] != "reader"]
-        told += [(60.0 + at, "reader", ["r", "0", str(offset), LOG[offset]]) for at, offset in enumerate(offsets)]
-        told.append((99.0, "reader", ["n", "_TRANSPORT", "gone"]))
-        verdict = judge(sorted(told), PROMISES, last_reader=LAST, repeating={"reader"})
+        history = [event for event in _history(LOG) if event[1] != "reader"]
+        history += [(60.0 + at, "reader", ["r", "0", str(offset), LOG[offset]]) for at, offset in enumerate(offsets)]
+        history.append((99.0, "reader", ["n", "_TRANSPORT", "gone"]))
+        verdict = judge(sorted(history), PROMISES, last_reader=LAST, repeating={"reader"})
         assert verdict.noted == {"reader": {"_TRANSPORT"}}
         return [text.partition(":")[0] for text in verdict.complaints]
 

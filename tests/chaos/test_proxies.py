@@ -1,4 +1,4 @@
-"""What the chaos run's proxies do to a connection and to S3's answers, each fault alone and on purpose."""
+"""What each fault of the chaos run's proxies does to a connection or to S3's answers."""
 
 import random
 from collections.abc import AsyncIterator
@@ -14,17 +14,17 @@ from kafscale.objects.retry import Backoff, RetryingObjectStore
 from kafscale.objects.s3 import S3ObjectStore
 from kafscale.objects.s3_http import HttpLimits, NoAnswer
 from kafscale.objects.s3_wire import S3Config
-from tests.chaos import s3_proxy
-from tests.chaos.s3_proxy import HEALTHY, S3FaultProxy, S3Faults
-from tests.chaos.tcp_proxy import Direction, TcpProxy, port_of
 from tests.servers.minio import Minio
+from tests.support.proxies import s3 as s3_proxy
+from tests.support.proxies.s3 import HEALTHY, S3FaultProxy, S3Faults
+from tests.support.proxies.tcp import Direction, TcpProxy, port_of
 
 _SOON = 0.2
-"""Seconds that a test waits for what must not happen."""
+"""Seconds that a test waits for something that must not happen."""
 
 
 class Echo:
-    """A server that keeps what it got, and answers it in capitals."""
+    """A server that keeps its input and answers it in capitals."""
 
     def __init__(self) -> None:
         self.got = b""
@@ -69,7 +69,7 @@ async def _is_silent(stream: trio.SocketStream) -> bool:
     return scope.cancelled_caught
 
 
-async def test_a_link_passes_bytes_on_and_ends_with_its_client(proxy: TcpProxy, echo: Echo) -> None:
+async def test_a_link_forwards_bytes_and_ends_with_its_client(proxy: TcpProxy, echo: Echo) -> None:
     async with await _connected(proxy) as stream:
         assert await _says(stream, b"a") == b"A"
         assert proxy.connections == 1
@@ -90,7 +90,7 @@ async def test_a_cut_resets_both_sides_and_new_connections_are_served(proxy: Tcp
         assert await _says(stream, b"b") == b"B"
 
 
-async def test_a_stalled_link_passes_everything_on_late(proxy: TcpProxy, echo: Echo) -> None:
+async def test_a_stalled_link_delivers_everything_late(proxy: TcpProxy, echo: Echo) -> None:
     async with await _connected(proxy) as stream:
         assert await _says(stream, b"a") == b"A"
         proxy.stall()
@@ -104,7 +104,7 @@ async def test_a_stalled_link_passes_everything_on_late(proxy: TcpProxy, echo: E
             assert await another.receive_some() == b"C"
 
 
-async def test_what_a_stalled_link_held_is_lost_with_a_cut(proxy: TcpProxy, echo: Echo) -> None:
+async def test_a_cut_loses_the_bytes_on_a_stalled_link(proxy: TcpProxy, echo: Echo) -> None:
     async with await _connected(proxy) as stream:
         proxy.stall()
         await stream.send_all(b"b")
@@ -116,7 +116,7 @@ async def test_what_a_stalled_link_held_is_lost_with_a_cut(proxy: TcpProxy, echo
     assert echo.got == b""
 
 
-async def test_one_direction_stalls_alone(proxy: TcpProxy, echo: Echo) -> None:
+async def test_one_direction_can_stall_alone(proxy: TcpProxy, echo: Echo) -> None:
     async with await _connected(proxy) as stream:
         assert await _says(stream, b"a") == b"A"
         proxy.stall(frozenset({Direction.TO_CLIENT}))
@@ -131,7 +131,7 @@ async def test_one_direction_stalls_alone(proxy: TcpProxy, echo: Echo) -> None:
         assert echo.got == b"ab"
 
 
-async def test_a_slow_link_takes_its_time(proxy: TcpProxy) -> None:
+async def test_a_slow_link_delays_bytes(proxy: TcpProxy) -> None:
     proxy.delay_seconds = 0.1
     async with await _connected(proxy) as stream:
         began = trio.current_time()
@@ -139,7 +139,7 @@ async def test_a_slow_link_takes_its_time(proxy: TcpProxy) -> None:
         assert trio.current_time() - began >= 0.2
 
 
-async def test_a_refusing_link_resets_who_comes(proxy: TcpProxy, echo: Echo) -> None:
+async def test_a_refusing_link_resets_new_connections(proxy: TcpProxy, echo: Echo) -> None:
     proxy.refusing = True
     async with await _connected(proxy) as stream:
         with pytest.raises(trio.BrokenResourceError):
@@ -150,7 +150,7 @@ async def test_a_refusing_link_resets_who_comes(proxy: TcpProxy, echo: Echo) -> 
     assert echo.got == b"b"
 
 
-async def test_a_server_that_is_gone_is_a_reset() -> None:
+async def test_a_connection_to_a_missing_server_is_reset() -> None:
     async with trio.open_nursery() as nursery:
         gone = TcpProxy("127.0.0.1:1")
         await nursery.start(gone.run)
@@ -174,7 +174,7 @@ async def faulty(s3_config: S3Config, nursery: trio.Nursery) -> S3FaultProxy:
 
 @pytest.fixture
 async def store(s3_config: S3Config, faulty: S3FaultProxy) -> AsyncIterator[S3ObjectStore]:
-    """What goes through the proxy."""
+    """The store behind the proxy."""
     config = replace(s3_config, endpoint=f"http://{faulty.address}")
     async with S3ObjectStore.open(config, limits=HttpLimits(read=1.0)) as made:
         yield made
@@ -189,7 +189,7 @@ async def direct(s3_config: S3Config) -> AsyncIterator[S3ObjectStore]:
 BODY = bytes(range(256)) * 4000
 
 
-async def test_a_healthy_proxy_is_not_noticed(store: S3ObjectStore, faulty: S3FaultProxy) -> None:
+async def test_a_healthy_proxy_changes_nothing(store: S3ObjectStore, faulty: S3FaultProxy) -> None:
     await store.probe("ns")
     etag = await store.put_if_absent("ns/a", BODY)
     with pytest.raises(PreconditionFailed):
@@ -206,7 +206,7 @@ async def test_a_healthy_proxy_is_not_noticed(store: S3ObjectStore, faulty: S3Fa
 
 
 @pytest.mark.parametrize("fault", ["slow_down", "internal"])
-async def test_a_refused_request_is_not_done(
+async def test_a_refused_request_is_not_executed(
     store: S3ObjectStore, direct: S3ObjectStore, faulty: S3FaultProxy, fault: str
 ) -> None:
     faulty.faults = S3Faults(**{fault: 1.0})
@@ -216,11 +216,11 @@ async def test_a_refused_request_is_not_done(
         await store.head("ns/a")
     faulty.faults = HEALTHY
     with pytest.raises(ObjectNotFound):
-        await store.head("ns/a")  # the connections went on
+        await store.head("ns/a")  # the connections still work
     assert faulty.met == {fault: 2}
 
 
-async def test_a_lost_answer_is_of_a_request_that_was_done(
+async def test_a_request_with_a_lost_answer_was_executed(
     store: S3ObjectStore, direct: S3ObjectStore, faulty: S3FaultProxy
 ) -> None:
     faulty.faults = S3Faults(lost=1.0)
@@ -229,7 +229,7 @@ async def test_a_lost_answer_is_of_a_request_that_was_done(
     assert (await direct.get("ns/a")).body == BODY
 
 
-async def test_a_late_request_is_done_after_its_sender_heard_that_it_failed(
+async def test_a_late_request_is_executed_after_its_sender_saw_an_error(
     store: S3ObjectStore, direct: S3ObjectStore, faulty: S3FaultProxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(s3_proxy, "LATE_SECONDS", 3.0)
@@ -243,14 +243,16 @@ async def test_a_late_request_is_done_after_its_sender_heard_that_it_failed(
             await trio.sleep(0.05)
 
 
-async def test_a_slow_answer_comes(store: S3ObjectStore, faulty: S3FaultProxy, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_slow_answer_arrives(
+    store: S3ObjectStore, faulty: S3FaultProxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(s3_proxy, "SLOW_SECONDS", 0.5)
     faulty.faults = S3Faults(slow=1.0)
     await store.put_if_absent("ns/a", BODY)
     assert faulty.met == {"slow": 1}
 
 
-async def test_a_stalled_request_is_not_done_and_not_answered(
+async def test_a_stalled_request_is_neither_executed_nor_answered(
     store: S3ObjectStore, direct: S3ObjectStore, faulty: S3FaultProxy
 ) -> None:
     faulty.faults = S3Faults(stalled=1.0)
@@ -259,7 +261,7 @@ async def test_a_stalled_request_is_not_done_and_not_answered(
     assert await direct.list_from("") == []
 
 
-async def test_a_truncated_answer_is_not_taken_for_whole(
+async def test_a_truncated_answer_is_an_error(
     store: S3ObjectStore, direct: S3ObjectStore, faulty: S3FaultProxy
 ) -> None:
     await direct.put_if_absent("ns/a", BODY)
@@ -270,7 +272,7 @@ async def test_a_truncated_answer_is_not_taken_for_whole(
         await store.head("ns/a")
 
 
-async def test_every_fault_at_once_is_got_over_by_retries(store: S3ObjectStore, faulty: S3FaultProxy) -> None:
+async def test_retries_overcome_every_fault_at_once(store: S3ObjectStore, faulty: S3FaultProxy) -> None:
     faulty.faults = S3Faults(slow_down=0.15, internal=0.05, lost=0.2, truncated=0.1)
     patient = RetryingObjectStore(store, random.Random(2).random, Backoff(deadline=60, first=0.01, longest=0.05))
     for number in range(20):
@@ -279,7 +281,7 @@ async def test_every_fault_at_once_is_got_over_by_retries(store: S3ObjectStore, 
     assert faulty.met.keys() == {"slow_down", "internal", "lost", "truncated"}
 
 
-async def test_a_server_that_is_gone_is_no_answer(s3_config: S3Config, nursery: trio.Nursery) -> None:
+async def test_a_missing_server_gives_no_answer(s3_config: S3Config, nursery: trio.Nursery) -> None:
     gone = S3FaultProxy("127.0.0.1:1", random.Random(1).random)
     await nursery.start(gone.run)
     async with S3ObjectStore.open(replace(s3_config, endpoint=f"http://{gone.address}")) as store:

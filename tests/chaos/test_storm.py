@@ -1,4 +1,4 @@
-"""A seed gives the same faults in the same order, and every kind comes before any comes again."""
+"""A seed gives the same faults in the same order, and each kind occurs before any is repeated."""
 
 import itertools
 import subprocess
@@ -12,15 +12,15 @@ import trio
 
 from tests.chaos import faults
 from tests.chaos.faults import FAULTS, Scene, storm
-from tests.chaos.history import ProducerSums, Verdict
 from tests.chaos.node import Node
 from tests.chaos.report import shortened, table
 from tests.chaos.run import Report
 from tests.chaos.world import World
+from tests.support.chaos.history import ProducerSums, Verdict
 
 
 async def _names(seed: int, count: int, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The first faults of a storm in which none takes time."""
+    """The first faults of a storm in which faults take no time."""
     names: list[str] = []
     monkeypatch.setattr(faults, "_CALM_SECONDS", (0, 0))
     with trio.CancelScope() as scope:
@@ -46,12 +46,12 @@ async def test_a_seed_gives_the_same_faults_again(monkeypatch: pytest.MonkeyPatc
     assert await _names(8, 60, monkeypatch) != first
 
 
-async def test_every_fault_comes_before_any_comes_again(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_every_fault_occurs_before_any_is_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
     names = await _names(7, 2 * len(FAULTS), monkeypatch)
     assert sorted(names[: len(FAULTS)]) == sorted(names[len(FAULTS) :]) == sorted(FAULTS)
 
 
-def test_a_node_is_killed_paused_and_started_again(tmp_path: Path) -> None:
+def test_a_node_can_be_killed_paused_and_started_again(tmp_path: Path) -> None:
     program = "import time; print('up', flush=True); time.sleep(600)"
     node = Node("node", [sys.executable, "-c", program], {"KAFSCALE_X": "y"}, tmp_path)
     try:
@@ -72,7 +72,7 @@ def test_a_node_is_killed_paused_and_started_again(tmp_path: Path) -> None:
         node.kill()
 
 
-def test_the_table_tells_everything_that_was_counted() -> None:
+def test_the_table_contains_everything_that_was_counted() -> None:
     report = Report(seed=5, minutes=1.5)
     report.faults.update(["kill storage", "kill storage", "pause etcd"])
     report.ended["storage-1, status 1"] += 1
@@ -81,11 +81,11 @@ def test_the_table_tells_everything_that_was_counted() -> None:
     for line in (
         "minutes of faults 1.5, seed 5",
         "kill storage 2",
-        "ended by themselves 1 storage-1, status 1: 1",
+        "unexpected exits 1 storage-1, status 1: 1",
         "java 12 11 1 3.2 s TIMED_OUT: 1",
         "any ack 4.5 s",
         "checked 11 acked records against a log of 11",
-        "verdict nothing acked lost",
+        "verdict no acked record lost",
     ):
         assert line in " ".join(words)
     report.verdict.complaints.append("lost: 0: one")

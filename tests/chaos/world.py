@@ -1,4 +1,4 @@
-"""What a chaos run runs on: etcd, MinIO and the services as processes, with a proxy on every way between them."""
+"""The processes of a chaos run: etcd, MinIO and the services, with a proxy on every link between them."""
 
 import random
 import sys
@@ -13,18 +13,18 @@ import httpcore
 import trio
 
 from tests.chaos.node import Node
-from tests.chaos.s3_proxy import HEALTHY, S3FaultProxy
-from tests.chaos.tcp_proxy import TcpProxy
 from tests.servers.etcd import Member, running_etcd
 from tests.servers.minio import ACCESS_KEY, SECRET_KEY, SERVER, Minio
 from tests.servers.ports import free_ports
+from tests.support.proxies.s3 import HEALTHY, S3FaultProxy
+from tests.support.proxies.tcp import TcpProxy
 
 LEASE_SECONDS = 3
 _START_SECONDS = 60.0
 _GATEWAYS, _STORAGES, _INDEXERS = 2, 3, 2
 _COMMON = {
     "KAFSCALE_LEASE_TTL_SECONDS": str(LEASE_SECONDS),
-    # Many segments, and readers that are behind go to S3.
+    # Small, for many segments, so that lagging readers read from S3.
     "KAFSCALE_SEGMENT_BYTES": "32KB",
     "KAFSCALE_CACHE_SIZE": "256KB",
 }
@@ -32,7 +32,7 @@ _COMMON = {
 
 @dataclass
 class World:
-    """``links`` and ``s3`` are by the names of who uses them. The last storage is a spare that may come and go."""
+    """The processes and proxies. ``links`` and ``s3`` are by user name. The last storage instance is a spare."""
 
     minio: Node
     etcd: Member
@@ -52,7 +52,7 @@ class World:
         yield from (*self.gateways, *self.storages, *self.indexers)
 
     def heal(self) -> None:
-        """Everything runs and every way is open; the spare is as it is."""
+        """Start every process except the spare, and remove all faults of links and S3."""
         for link in self.links.values():
             link.heal()
         for store in self.s3.values():
@@ -68,7 +68,7 @@ class World:
 
 @asynccontextmanager
 async def running_world(directory: Path, dice: random.Random) -> AsyncIterator[World]:
-    """Everything is started when this is entered, but not all may serve yet. ``dice`` rolls what S3 proxies do."""
+    """Start everything without waiting until all services are ready. ``dice`` drives the faults of S3 proxies."""
     with ExitStack() as servers:
         (port,) = free_ports(1)
         address = f"127.0.0.1:{port}"
@@ -138,7 +138,7 @@ def _minio_command(directory: Path, address: str) -> list[str]:
 
 
 async def _bucket(endpoint: str) -> dict[str, str]:
-    """Settings of a fresh bucket, as soon as MinIO makes one."""
+    """Create a bucket as soon as MinIO is ready, and return its settings."""
     deadline = time.monotonic() + _START_SECONDS
     while True:
         try:

@@ -1,10 +1,9 @@
-"""The brokers and clients that every scenario runs on.
+"""The brokers and clients of all scenarios.
 
-``KAFSCALE_TEST_AGAINST=apache`` runs the same scenarios on Apache Kafka: it shows that they state what Kafka does.
+With ``KAFSCALE_TEST_AGAINST=apache`` the scenarios run on Apache Kafka, to check that they describe Kafka's behaviour.
 """
 
 import itertools
-import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
@@ -12,13 +11,12 @@ from typing import TypeVar
 
 import pytest
 
-from tests.clients.adapters import ASKERS, CLIENTS, MAKERS
-from tests.clients.adapters.confluent import ConfluentClient
-from tests.clients.adapters.interface import AskingClient, Client, TopicClient
-from tests.clients.broker import KafscaleBroker
-from tests.java.apache_kafka import apache_kafka
+from tests.servers.apache_kafka import AGAINST_APACHE, apache_kafka
+from tests.support.broker import KafscaleBroker
+from tests.support.clients import ASKERS, CLIENTS, MAKERS
+from tests.support.clients.confluent import ConfluentClient
+from tests.support.clients.interface import AskingClient, Client, TopicClient
 
-AGAINST_APACHE = os.environ.get("KAFSCALE_TEST_AGAINST") == "apache"
 STORES = ("apache",) if AGAINST_APACHE else ("local", "s3")
 
 C = TypeVar("C", bound=Client)
@@ -33,7 +31,7 @@ def store(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture(scope="session")
 def store_env(store: str, request: pytest.FixtureRequest) -> Callable[[], Mapping[str, str]]:
-    """Settings of a fresh store at each call: nothing for a local directory, a new bucket for S3."""
+    """Return a function that returns settings of a new store: none for a local directory, a new bucket for S3."""
 
     def fresh() -> Mapping[str, str]:
         if store != "s3":
@@ -49,7 +47,7 @@ def store_env(store: str, request: pytest.FixtureRequest) -> Callable[[], Mappin
 def make_broker(
     store: str, store_env: Callable[[], Mapping[str, str]], tmp_path_factory: pytest.TempPathFactory
 ) -> MakeBroker:
-    """Makes a context manager of a fresh broker that yields its address."""
+    """Return a factory of context managers that start a new broker and yield its address."""
 
     @contextmanager
     def make(*, auto_create: bool = True) -> Iterator[str]:
@@ -70,7 +68,7 @@ def make_broker(
 
 @pytest.fixture(scope="session")
 def bootstrap(make_broker: MakeBroker) -> Iterator[str]:
-    """The address of a broker that all scenarios of one store share."""
+    """The address of a broker that all scenarios with one store share."""
     with make_broker() as address:
         yield address
 
@@ -84,14 +82,14 @@ def clients(bootstrap: str) -> Iterator[Mapping[str, Client]]:
 
 @pytest.fixture(scope="session")
 def makers(bootstrap: str) -> Iterator[Mapping[str, TopicClient]]:
-    """Every client that makes topics."""
+    """Every client that creates topics."""
     with _connected(MAKERS, bootstrap) as made:
         yield made
 
 
 @pytest.fixture(scope="session")
 def askers(bootstrap: str) -> Iterator[Mapping[str, AskingClient]]:
-    """Every client that says whether it may create a topic."""
+    """Every client that sends with each request whether the topic may be created."""
     with _connected(ASKERS, bootstrap) as made:
         yield made
 
@@ -115,7 +113,7 @@ _TOPIC_NUMBERS = itertools.count()
 
 @pytest.fixture
 def topic(bootstrap: str) -> str:
-    """A fresh topic with one partition."""
+    """A new topic with one partition."""
     name = f"topic-{next(_TOPIC_NUMBERS)}"
     ConfluentClient(bootstrap).create_topic(name, configs={"compression.type": "producer"})
     return name

@@ -1,4 +1,4 @@
-"""At least 100 MB of real text from what this machine has: sources of the JDK, of Python and of Go modules."""
+"""At least 100 MB of real text from this machine: sources of the JDK, Python and Go modules."""
 
 import hashlib
 import subprocess
@@ -11,9 +11,9 @@ ENOUGH_BYTES = 100_000_000
 
 
 def write_corpus(target: Path) -> int:
-    """Writes the non-empty lines of distinct source files to ``target``; returns their number.
+    """Write the non-empty lines of distinct source files to ``target`` and return their number.
 
-    Raises RuntimeError when the machine has less than `ENOUGH_BYTES` of them.
+    Raise RuntimeError if the machine has less than `ENOUGH_BYTES` of text.
     """
     seen: set[bytes] = set()
     size = lines = 0

@@ -1,6 +1,6 @@
-"""kafka-python's part of the kill tests, a program of its own; the same as the Java client's AckedProducer.
+"""A program that produces with kafka-python for the kill tests, like the Java client's AckedProducer.
 
-Sends "0", "1", "2" ... to one partition until standard input ends; prints "NUMBER OFFSET" for each ack.
+It sends "0", "1", "2" ... to one partition until standard input ends, and prints "NUMBER OFFSET" for each ack.
 Arguments: bootstrap address, topic, partition, and `idempotent` for the client's defaults instead of no retries.
 """
 
@@ -10,7 +10,7 @@ from typing import Any
 
 import kafka
 
-from tests.clients.acked import GIVE_UP_MS, MOST_IN_FLIGHT
+from tests.support.acked import GIVE_UP_MS, MOST_IN_FLIGHT
 
 
 def main(bootstrap: str, topic: str, partition: int, *, idempotent: bool) -> None:

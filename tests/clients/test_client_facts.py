@@ -1,4 +1,4 @@
-"""What the clients themselves need of a broker, with their defaults. The other facts are tested beside the gateway."""
+"""Facts that clients with their defaults depend on. Other facts are tested with the gateway."""
 
 import subprocess
 from collections.abc import Mapping
@@ -6,10 +6,10 @@ from collections.abc import Mapping
 import kafka
 import pytest
 
-from tests.clients.adapters.confluent import ConfluentClient
-from tests.clients.adapters.interface import TIMEOUT_SECONDS, Client, Message
-from tests.java.apache_kafka import java
-from tests.java.build import classpath
+from tests.servers.apache_kafka import java
+from tests.servers.java import classpath
+from tests.support.clients.confluent import ConfluentClient
+from tests.support.clients.interface import TIMEOUT_SECONDS, Client, Message
 
 
 def test_the_java_client_produces_with_its_defaults(bootstrap: str, topic: str) -> None:
@@ -36,7 +36,7 @@ def test_kafka_python_produces_with_its_defaults(bootstrap: str, topic: str) -> 
 
 
 @pytest.mark.parametrize("name", ["confluent-kafka", "kcat"])
-def test_librdkafka_sends_batches_which_alone_have_headers(
+def test_only_batches_have_headers_and_librdkafka_sends_batches(
     clients: Mapping[str, Client], topic: str, name: str
 ) -> None:
     clients[name].produce(topic, [Message(b"v", headers=(("name", b"value"),))])
@@ -44,14 +44,14 @@ def test_librdkafka_sends_batches_which_alone_have_headers(
     assert received.headers == (("name", b"value"),)
 
 
-def test_kafka_4s_tools_ask_for_the_cluster_and_change_configs_incrementally(
+def test_the_tools_of_kafka_4_describe_the_cluster_and_alter_configs_incrementally(
     store: str, bootstrap: str, topic: str
 ) -> None:
     if store == "s3":
         pytest.skip("a JVM is slow to start, and no store is asked: the same as with a local directory")
     asked = java("org.apache.kafka.tools.ClusterTool", "cluster-id", "--bootstrap-server", bootstrap)
-    told = subprocess.run(asked, check=True, capture_output=True, text=True, timeout=120)
-    assert told.stdout.startswith("Cluster ID: ")
+    done = subprocess.run(asked, check=True, capture_output=True, text=True, timeout=120)
+    assert done.stdout.startswith("Cluster ID: ")
     changes = ("--alter", "--entity-type", "topics", "--entity-name", topic, "--add-config", "retention.ms=60000")
     change = java("kafka.admin.ConfigCommand", "--bootstrap-server", bootstrap, *changes)
     done = subprocess.run(change, check=True, capture_output=True, text=True, timeout=120)

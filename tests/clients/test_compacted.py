@@ -1,4 +1,4 @@
-"""Topics whose cleanup.policy has compact take records with keys only, and say so as Kafka does."""
+"""Topics with the cleanup policy compact accept only records with keys, and refuse others as Kafka does."""
 
 import time
 from typing import Any
@@ -11,29 +11,29 @@ from confluent_kafka.admin._resource import ResourceType
 
 from kafscale.records.codecs import Codec
 from kafscale.records.record import Record, build_batch
-from tests.clients.adapters.confluent import ConfluentClient
-from tests.clients.adapters.interface import INVALID_CONFIG, INVALID_RECORD, Client, ClientError, Message
-from tests.clients.test_configs import changed, described
-from tests.matrix.members import eventually
-from tests.matrix.wire import partitions_told
-from tests.unit.gateway.asking import produce
-from tests.unit.gateway.harness import Client as Wire
+from tests.support.clients.confluent import ConfluentClient
+from tests.support.clients.interface import INVALID_CONFIG, INVALID_RECORD, Client, ClientError, Message
+from tests.support.configs import changed, described
+from tests.support.gateway.asking import produce
+from tests.support.gateway.harness import Client as Wire
+from tests.support.members import eventually
+from tests.support.wire import gateways_partitions
 
 FIRST_MESSAGE_VERSION = 8
 
 
 @pytest.fixture
 def compacted(bootstrap: str, topic: str) -> str:
-    """A fresh topic with one partition."""
+    """A new topic with one partition."""
     name = f"{topic}-compacted"
     ConfluentClient(bootstrap).create_topic(name, configs={"cleanup.policy": "compact"})
-    # Kafka's broker may learn of a new topic after the controller has answered.
-    eventually(lambda: partitions_told(bootstrap, name) == {1})
+    # A Kafka broker may learn about a new topic after the controller has answered.
+    eventually(lambda: gateways_partitions(bootstrap, name) == {1})
     return name
 
 
-def told(bootstrap: str, topic: str, records: bytes, version: int) -> Any:
-    """The partition's part of the reply to a Produce of ``records``."""
+def produced(bootstrap: str, topic: str, records: bytes, version: int) -> Any:
+    """Produce ``records`` and return the partition's part of the reply."""
 
     async def ask() -> Any:
         host, port = bootstrap.split(":")
@@ -44,25 +44,25 @@ def told(bootstrap: str, topic: str, records: bytes, version: int) -> Any:
 
 
 @pytest.mark.parametrize("codec", Codec)
-def test_a_batch_with_records_without_a_key_is_refused_and_the_reply_names_them(
+def test_a_batch_with_records_without_keys_is_refused_and_the_reply_lists_them(
     bootstrap: str, compacted: str, codec: Codec
 ) -> None:
     now = int(time.time() * 1000)
     keys = [b"k", None, b"", None]
     mixed = build_batch([Record(place, now, key, b"v") for place, key in enumerate(keys)], base_offset=0, codec=codec)
-    reply = told(bootstrap, compacted, mixed, FIRST_MESSAGE_VERSION)
+    reply = produced(bootstrap, compacted, mixed, FIRST_MESSAGE_VERSION)
     assert (reply.error_code, reply.base_offset) == (INVALID_RECORD, -1)
     message = f"Compacted topic cannot accept message without key in topic partition {compacted}-0"
     errors = [(error.batch_index, error.batch_index_error_message) for error in reply.record_errors]
     assert errors == [(1, message), (3, message)]
     assert message in reply.error_message
-    assert told(bootstrap, compacted, mixed, FIRST_MESSAGE_VERSION - 1).error_code == INVALID_RECORD
+    assert produced(bootstrap, compacted, mixed, FIRST_MESSAGE_VERSION - 1).error_code == INVALID_RECORD
     keyed = build_batch([Record(0, now, b"", b"v"), Record(1, now, b"k", None)], base_offset=0, codec=codec)
-    assert told(bootstrap, compacted, keyed, FIRST_MESSAGE_VERSION).error_code == 0
+    assert produced(bootstrap, compacted, keyed, FIRST_MESSAGE_VERSION).error_code == 0
     assert ConfluentClient(bootstrap).offsets(compacted) == (0, 2)
 
 
-def test_clients_are_told_that_a_record_needs_a_key(client: Client, compacted: str) -> None:
+def test_clients_report_that_a_record_needs_a_key(client: Client, compacted: str) -> None:
     client.produce(compacted, [Message(b"v", key=b"k")])
     with pytest.raises(ClientError) as refused:
         client.produce(compacted, [Message(b"v")])
@@ -70,7 +70,7 @@ def test_clients_are_told_that_a_record_needs_a_key(client: Client, compacted: s
     assert client.offsets(compacted) == (0, 1)
 
 
-def test_a_cleanup_policy_is_shown_exactly_as_it_was_set(bootstrap: str, topic: str) -> None:
+def test_a_cleanup_policy_is_described_exactly_as_it_was_set(bootstrap: str, topic: str) -> None:
     admin = AdminClient({"bootstrap.servers": bootstrap})
     for operation, value, shown in (
         (AlterConfigOpType.APPEND, "compact", "delete,compact"),

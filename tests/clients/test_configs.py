@@ -1,35 +1,23 @@
-"""Configs and partitions of topics are shown and changed as librdkafka's AdminClient expects."""
+"""librdkafka's AdminClient describes and alters configs and partitions of topics."""
 
 from collections.abc import Mapping
 
 import pytest
 from confluent_kafka import KafkaException, Producer
 from confluent_kafka.admin import AdminClient
-from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, ConfigResource, ConfigSource
+from confluent_kafka.admin._config import AlterConfigOpType, ConfigSource
 from confluent_kafka.admin._resource import ResourceType
 from confluent_kafka.cimpl import NewPartitions
 
-from tests.clients.adapters.confluent import ConfluentClient
-from tests.clients.adapters.interface import INVALID_CONFIG, MESSAGE_TOO_LARGE, ClientError, Message, TopicClient
+from tests.support.clients.confluent import ConfluentClient
+from tests.support.clients.interface import INVALID_CONFIG, MESSAGE_TOO_LARGE, ClientError, Message, TopicClient
+from tests.support.configs import changed, described
 
 INVALID_PARTITIONS = 37
 SECONDS = 30
 
 
-def described(admin: AdminClient, kind: ResourceType, name: str) -> Mapping[str, ConfigEntry]:
-    (asked,) = admin.describe_configs([ConfigResource(kind, name)], request_timeout=SECONDS).values()
-    entries: Mapping[str, ConfigEntry] = asked.result(SECONDS)
-    return entries
-
-
-def changed(admin: AdminClient, topic: str, *changes: tuple[str, AlterConfigOpType, str | None]) -> None:
-    entries = [ConfigEntry(name, value, incremental_operation=operation) for name, operation, value in changes]
-    resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=entries)
-    (asked,) = admin.incremental_alter_configs([resource], request_timeout=SECONDS).values()
-    asked.result(SECONDS)
-
-
-def test_a_topic_is_shown_with_what_it_sets_and_what_counts_else(
+def test_a_topic_is_described_with_its_own_configs_and_defaults(
     bootstrap: str, makers: Mapping[str, TopicClient], topic: str
 ) -> None:
     own = f"{topic}-own"
@@ -41,7 +29,7 @@ def test_a_topic_is_shown_with_what_it_sets_and_what_counts_else(
     assert not retention.is_read_only
 
 
-def test_a_broker_is_shown(bootstrap: str) -> None:
+def test_a_broker_is_described(bootstrap: str) -> None:
     admin = AdminClient({"bootstrap.servers": bootstrap})
     (broker,) = admin.list_topics(timeout=SECONDS).brokers
     configs = described(admin, ResourceType.BROKER, str(broker))
@@ -50,7 +38,7 @@ def test_a_broker_is_shown(bootstrap: str) -> None:
     assert int(configs["num.partitions"].value or 0) >= 1
 
 
-def test_configs_are_set_and_deleted_and_count_at_once(bootstrap: str, topic: str) -> None:
+def test_changed_configs_take_effect_immediately(bootstrap: str, topic: str) -> None:
     admin, client = AdminClient({"bootstrap.servers": bootstrap}), ConfluentClient(bootstrap)
     client.produce(topic, [Message(b"x" * 11000)])
     setting = (("max.message.bytes", AlterConfigOpType.SET, "10000"), ("retention.ms", AlterConfigOpType.SET, "60000"))
@@ -75,7 +63,7 @@ def test_wrong_configs_are_refused(bootstrap: str, topic: str) -> None:
     assert described(admin, ResourceType.TOPIC, topic)["retention.ms"].is_default
 
 
-def test_a_topic_gets_more_partitions_never_fewer(bootstrap: str, topic: str) -> None:
+def test_a_topic_can_get_more_partitions_but_not_fewer(bootstrap: str, topic: str) -> None:
     admin, client = AdminClient({"bootstrap.servers": bootstrap}), ConfluentClient(bootstrap)
     client.produce(topic, [Message(b"before")])
     (grown,) = admin.create_partitions([NewPartitions(topic, 3)], request_timeout=SECONDS).values()

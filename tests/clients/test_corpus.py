@@ -1,4 +1,4 @@
-"""100 MB of real text, line by line: in through kcat, out of confluent-kafka and kcat, identical."""
+"""100 MB of real text, line by line, produced by kcat and consumed by confluent-kafka and kcat, stay identical."""
 
 import hashlib
 import subprocess
@@ -8,9 +8,9 @@ from pathlib import Path
 import confluent_kafka as ck
 import pytest
 
-from tests.clients.adapters.confluent import ConfluentClient
 from tests.clients.corpus import write_corpus
 from tests.servers.tools import tool
+from tests.support.clients.confluent import ConfluentClient
 
 
 @pytest.fixture(scope="session")
@@ -20,7 +20,7 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, int]:
 
 
 def _digest_of_log(bootstrap: str, topic: str, lines: int) -> str:
-    """Of every record's value and a line end, in the order of offsets, by confluent-kafka."""
+    """Return a digest of each record's value and a newline, in the order of offsets, read with confluent-kafka."""
     settings = {"bootstrap.servers": bootstrap, "group.id": "unused", "enable.auto.commit": False}
     consumer = ck.Consumer({**settings, "auto.offset.reset": "error"})
     digest = hashlib.sha256()
@@ -41,7 +41,9 @@ def _digest_of_log(bootstrap: str, topic: str, lines: int) -> str:
 
 
 @pytest.mark.timeout(600)
-def test_100_mb_of_text_come_out_as_they_went_in(bootstrap: str, topic: str, corpus: tuple[Path, int]) -> None:
+def test_100_mb_of_text_are_consumed_as_they_were_produced(
+    bootstrap: str, topic: str, corpus: tuple[Path, int]
+) -> None:
     path, lines = corpus
     with path.open("rb") as text:
         wanted = hashlib.file_digest(text, "sha256").hexdigest()

@@ -7,19 +7,18 @@ import pytest
 from confluent_kafka import ConsumerGroupTopicPartitions, Producer
 from confluent_kafka.admin import AdminClient
 
-from tests.clients.adapters.confluent import ConfluentClient
-from tests.matrix.drivers.confluent import ConfluentDriver
-from tests.matrix.drivers.interface import Driver
-from tests.matrix.drivers.kafka_python import KafkaPythonDriver
-from tests.matrix.members import PARTITIONS, PATIENCE, joined, read, until
+from tests.support.clients.confluent import ConfluentClient
+from tests.support.clients.interface import MatrixClient
+from tests.support.clients.kafka_python import KafkaPythonClient
+from tests.support.members import PARTITIONS, PATIENCE, joined, read, until
 
 RECORDS = 40
-KINDS: dict[str, type[Driver]] = {"confluent": ConfluentDriver, "kafka-python": KafkaPythonDriver}
+KINDS: dict[str, type[MatrixClient]] = {"confluent": ConfluentClient, "kafka-python": KafkaPythonClient}
 
 
 @pytest.fixture
 def shared(bootstrap: str, topic: str) -> str:
-    """A topic with a few partitions, and records in each."""
+    """A topic with several partitions and records in each."""
     name = f"{topic}-shared"
     ConfluentClient(bootstrap).create_topic(name, partitions=PARTITIONS)
     producer = Producer({"bootstrap.servers": bootstrap})
@@ -30,14 +29,14 @@ def shared(bootstrap: str, topic: str) -> str:
 
 
 @pytest.fixture(params=KINDS)
-def driver(request: pytest.FixtureRequest, bootstrap: str) -> Iterator[Driver]:
+def driver(request: pytest.FixtureRequest, bootstrap: str) -> Iterator[MatrixClient]:
     driver = KINDS[request.param](bootstrap)
     yield driver
     driver.close()
 
 
-def test_members_share_the_partitions_and_who_comes_later_goes_on_where_they_stopped(
-    driver: Driver, shared: str
+def test_members_share_partitions_and_a_later_member_continues_at_their_offsets(
+    driver: MatrixClient, shared: str
 ) -> None:
     group = f"{shared}-{driver.name}"
     everything = set(range(PARTITIONS))
@@ -55,16 +54,16 @@ def test_members_share_the_partitions_and_who_comes_later_goes_on_where_they_sto
         while len(set(got)) < RECORDS:
             assert time.monotonic() < deadline
             got += first.poll(0.2)
-    # Leaving commits: nobody gets again what was read.
+    # A member commits when it leaves, so no record is read twice.
     with joined(driver.member(shared, group)) as later:
         assert until(lambda _: later.assigned() == everything, later) == []
         assert later.poll(2.0) == []
 
 
-def test_a_group_is_described_and_its_offsets_told_and_deleted(bootstrap: str, shared: str) -> None:
+def test_a_group_is_described_and_its_offsets_are_listed_and_deleted(bootstrap: str, shared: str) -> None:
     admin = AdminClient({"bootstrap.servers": bootstrap})
     group = f"{shared}-described"
-    with joined(ConfluentDriver(bootstrap).member(shared, group)) as member:
+    with joined(ConfluentClient(bootstrap).member(shared, group)) as member:
         read(RECORDS, member)
         described = admin.describe_consumer_groups([group])[group].result(30)
         assert described.state.name == "STABLE"
@@ -72,7 +71,7 @@ def test_a_group_is_described_and_its_offsets_told_and_deleted(bootstrap: str, s
         assert {one.partition for one in only.assignment.topic_partitions} == set(range(PARTITIONS))
         assert group in {one.group_id for one in admin.list_consumer_groups().result(30).valid}
     asked = ConsumerGroupTopicPartitions(group)
-    told = admin.list_consumer_group_offsets([asked])[group].result(30)
-    assert [one.offset for one in told.topic_partitions] == [RECORDS // PARTITIONS] * PARTITIONS
+    listed = admin.list_consumer_group_offsets([asked])[group].result(30)
+    assert [one.offset for one in listed.topic_partitions] == [RECORDS // PARTITIONS] * PARTITIONS
     admin.delete_consumer_groups([group])[group].result(30)
     assert group not in {one.group_id for one in admin.list_consumer_groups().result(30).valid}

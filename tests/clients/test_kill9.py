@@ -1,4 +1,4 @@
-"""kill -9 of the broker while three clients produce with acks=all: what was acked is there, once and in order."""
+"""kill -9 of the broker while three clients produce with acks=all: acked records remain, once and in order."""
 
 import itertools
 import random
@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.clients.acked import PRODUCERS, AckedProducer, await_acks, running_producers
-from tests.clients.adapters.confluent import ConfluentClient
-from tests.clients.broker import KafscaleBroker
-from tests.clients.conftest import AGAINST_APACHE
+from tests.servers.apache_kafka import AGAINST_APACHE
+from tests.support.acked import PRODUCERS, AckedProducer, await_acks, running_producers
+from tests.support.broker import KafscaleBroker
+from tests.support.clients.confluent import ConfluentClient
 
 ROUNDS = {"local": 6, "s3": 3}
 LONG_ROUNDS = 10
@@ -19,17 +19,17 @@ MANY_SEGMENTS = {"KAFSCALE_SEGMENT_BYTES": "1KB"}
 
 
 def _check(producer: AckedProducer, log: list[bytes | None], first: int) -> None:
-    """Every acked record is at its acked offset; nothing is there twice; what is there is in the order it was sent."""
+    """Check that every acked record is at its acked offset, without duplicates and in the order of sending."""
     name = type(producer).__name__
     assert first == 0, name
     numbers = [int(value or b"-1") for value in log]
     assert all(earlier < later for earlier, later in itertools.pairwise(numbers)), f"{name}: out of order"
     lost = {number: offset for number, offset in producer.acked.items() if log[offset : offset + 1] != [b"%d" % number]}
-    assert not lost, f"{name}: acked and not at their offsets: {dict(list(lost.items())[:5])} of {len(lost)}"
+    assert not lost, f"{name}: acked but not at their offsets: {dict(list(lost.items())[:5])} of {len(lost)}"
 
 
 def _check_exactly_once(producer: AckedProducer, log: list[bytes | None], first: int) -> None:
-    """Every record that was sent is there once, in order, and was acked at its offset."""
+    """Check that every sent record is in the log once, in order, at its acked offset."""
     assert (first, log) == (0, [b"%d" % number for number in range(len(log))]), type(producer).__name__
     assert producer.acked == {number: number for number in range(len(log))}, type(producer).__name__
 
@@ -45,7 +45,7 @@ def _run_rounds(rounds: int, directory: Path, env: Mapping[str, str], *, idempot
         with running_producers(broker.bootstrap, "acked", idempotent=idempotent) as producers:
             await_acks(producers, 1, timeout=60)
             for _ in range(rounds):
-                # The moment within a flush interval is what is random here; that acks flow again is awaited.
+                # The kill comes at a random moment of a flush interval; the return of acks is awaited.
                 time.sleep(moments.uniform(0.1, 1.2))
                 broker.kill_and_restart()
                 await_acks(producers, 100, timeout=60)
@@ -78,7 +78,7 @@ def test_idempotent_producers_are_exactly_once_over_kill_9(
 
 
 @pytest.mark.timeout(600)
-def test_so_it_does_where_segments_are_many_and_several_are_under_way(tmp_path: Path) -> None:
+def test_every_acked_record_survives_kill_9_with_many_segments_in_flight(tmp_path: Path) -> None:
     _run_rounds(ROUNDS["local"], tmp_path, MANY_SEGMENTS)
 
 

@@ -1,16 +1,16 @@
-"""What every client writes, every other reads: byte for byte, from any place in the log."""
+"""Every client reads what every other wrote, byte for byte, from any offset."""
 
 import time
 from collections.abc import Mapping
 
 import pytest
 
-from tests.clients.adapters import CLIENTS
-from tests.clients.adapters.interface import CODECS, Client, Message, ProduceOptions, TopicClient
+from tests.support.clients import CLIENTS
+from tests.support.clients.interface import CODECS, Client, Message, ProduceOptions, TopicClient
 
 DAY_MS = 86_400_000
 START_MS = time.time_ns() // 1_000_000 - 2 * DAY_MS
-"""Recent, or retention takes the records."""
+"""Current, so that retention keeps the records."""
 
 
 def _fits(client: Client, message: Message) -> bool:
@@ -67,7 +67,7 @@ def test_a_timestamp_finds_the_first_record_at_or_after_it(
     clients: Mapping[str, Client], client: Client, topic: str, codec: str
 ) -> None:
     stamps = [START_MS + n * 1000 for n in range(50)]
-    # Out of order on purpose: the first record in the log counts, not the nearest time.
+    # Out of order on purpose: the first record in the log is returned, not the one with the nearest time.
     stamps[20], stamps[30] = START_MS + 40_500, START_MS + 5
     messages = [Message(b"%d" % n, timestamp=stamp) for n, stamp in enumerate(stamps)]
     clients["java"].produce(topic, messages[:25], ProduceOptions(codec=codec))
@@ -77,7 +77,7 @@ def test_a_timestamp_finds_the_first_record_at_or_after_it(
     for timestamp, offset in wanted.items():
         assert client.offset_for_time(topic, timestamp) == offset
     after_all = client.offset_for_time(topic, START_MS + DAY_MS)
-    # librdkafka turns "none" into the end of the log in kcat's query.
+    # kcat's query returns the end of the log when librdkafka finds no offset.
     assert after_all is None or (client.name == "kcat" and after_all == 50)
     found = client.offset_for_time(topic, START_MS + 33_000)
     assert found is not None
@@ -93,7 +93,7 @@ def test_timestamps_that_a_client_sets_are_kept(client: Client, topic: str) -> N
 
 
 @pytest.mark.parametrize("codec", ["none", "lz4"])
-def test_a_message_of_900_kb_goes_in_and_comes_out(
+def test_a_message_of_900_kb_is_produced_and_consumed(
     clients: Mapping[str, Client], client: Client, topic: str, codec: str
 ) -> None:
     value = b"".join(b"%06d," % n for n in range(900_000 // 7))
@@ -112,7 +112,7 @@ def test_acks_0_and_1_store_every_record_in_order(client: Client, topic: str, ac
     assert [record.value for record in received] == [message.value for message in messages]
 
 
-def test_partitions_keep_apart(client: Client, makers: Mapping[str, TopicClient], topic: str) -> None:
+def test_partitions_have_separate_records(client: Client, makers: Mapping[str, TopicClient], topic: str) -> None:
     spread = f"{topic}-spread"
     makers["confluent-kafka"].create_topic(spread, partitions=6)
     for partition in range(6):

@@ -1,15 +1,15 @@
-"""Clients that seek with leader epoch 0, which every new topic of Kafka has, stay where they sought to."""
+"""Clients that seek with leader epoch 0, the first epoch of a topic in Kafka, keep their position."""
 
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
-from tests.clients.adapters.confluent import ConfluentClient
-from tests.clients.adapters.interface import TIMEOUT_SECONDS, Message
-from tests.matrix.kafka_tools import kafka_tools
+from tests.support.clients.confluent import ConfluentClient
+from tests.support.clients.interface import TIMEOUT_SECONDS, Message
+from tests.support.kafka_tools import kafka_tools
 
 
 @pytest.mark.parametrize("epoch", [0, -1])
-def test_librdkafka_reads_on_where_it_sought_to(bootstrap: str, topic: str, epoch: int) -> None:
+def test_librdkafka_continues_at_the_offset_it_sought(bootstrap: str, topic: str, epoch: int) -> None:
     ConfluentClient(bootstrap).produce(topic, [Message(b"%d" % number) for number in range(6)])
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "seeks", "auto.offset.reset": "earliest"})
     try:
@@ -25,7 +25,7 @@ def test_librdkafka_reads_on_where_it_sought_to(bootstrap: str, topic: str, epoc
         consumer.close()
 
 
-def test_the_java_client_reads_on_at_an_offset_that_was_committed_with_epoch_0(bootstrap: str, topic: str) -> None:
+def test_the_java_client_continues_at_an_offset_committed_with_epoch_0(bootstrap: str, topic: str) -> None:
     ConfluentClient(bootstrap).produce(topic, [Message(b"%d" % number) for number in range(6)])
     group = f"{topic}-committed"
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": group})

@@ -1,4 +1,4 @@
-"""Topics come, refuse and go as Kafka's clients expect."""
+"""Topics are created, refused and deleted as Kafka's clients expect."""
 
 import contextlib
 import json
@@ -10,9 +10,11 @@ import pytest
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from tests.clients.adapters import ASKERS, MAKERS
-from tests.clients.adapters.confluent import ConfluentClient
-from tests.clients.adapters.interface import (
+from tests.clients.conftest import MakeBroker
+from tests.servers.apache_kafka import java
+from tests.support.clients import ASKERS, MAKERS
+from tests.support.clients.confluent import ConfluentClient
+from tests.support.clients.interface import (
     INVALID_CONFIG,
     INVALID_TOPIC,
     MESSAGE_TOO_LARGE,
@@ -24,12 +26,10 @@ from tests.clients.adapters.interface import (
     Message,
     TopicClient,
 )
-from tests.clients.conftest import MakeBroker
-from tests.java.apache_kafka import java
 
 
 @pytest.mark.parametrize("maker", sorted(MAKERS))
-def test_a_topic_deleted_and_made_again_starts_empty_at_offset_0(
+def test_a_topic_that_is_deleted_and_created_again_starts_empty_at_offset_0(
     clients: Mapping[str, Client], makers: Mapping[str, TopicClient], topic: str, maker: str
 ) -> None:
     client = makers[maker]
@@ -46,7 +46,7 @@ def test_a_topic_deleted_and_made_again_starts_empty_at_offset_0(
 
 
 @pytest.mark.parametrize("maker", sorted(MAKERS))
-def test_a_topic_that_exists_is_not_made_again(makers: Mapping[str, TopicClient], topic: str, maker: str) -> None:
+def test_an_existing_topic_is_not_created_again(makers: Mapping[str, TopicClient], topic: str, maker: str) -> None:
     with pytest.raises(ClientError) as refused:
         makers[maker].create_topic(topic)
     assert refused.value.code == TOPIC_ALREADY_EXISTS
@@ -90,7 +90,7 @@ def test_a_topic_is_auto_created_only_when_the_client_allows(
         askers[asker].touch(missing, auto_create=False)
     assert refused.value.code == UNKNOWN_TOPIC_OR_PARTITION
     assert missing not in ConfluentClient(bootstrap).topics()
-    # Kafka may answer the very request that makes the topic with "unknown"; the topic is there all the same.
+    # Kafka may answer the request that creates the topic with "unknown".
     with contextlib.suppress(ClientError):
         askers[asker].touch(missing, auto_create=True)
     assert missing in ConfluentClient(bootstrap).topics()
@@ -108,13 +108,13 @@ def test_a_topic_is_auto_created_only_when_the_broker_allows(make_broker: MakeBr
         assert ConfluentClient(bootstrap).topics() == set()
 
 
-def test_producing_makes_a_missing_topic(clients: Mapping[str, Client], client: Client, topic: str) -> None:
+def test_producing_creates_a_missing_topic(clients: Mapping[str, Client], client: Client, topic: str) -> None:
     missing = f"{topic}-made-by-{client.name}"
     client.produce(missing, [Message(b"first")])
     assert client.consume(missing, count=1)[0].value == b"first"
 
 
-def test_records_deleted_up_to_an_offset_are_gone_and_the_others_stay(bootstrap: str, topic: str) -> None:
+def test_deleting_records_moves_the_log_start_and_keeps_later_records(bootstrap: str, topic: str) -> None:
     client = ConfluentClient(bootstrap)
     client.produce(topic, [Message(b"%d" % number) for number in range(10)])
     admin = AdminClient({"bootstrap.servers": bootstrap})

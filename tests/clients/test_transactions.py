@@ -1,4 +1,7 @@
-"""There are no transactions: who wants them is told so at once and for good, in words where the client shows them."""
+"""Transactions are not supported.
+
+Clients that begin one get a fatal error, with the reason where the client shows it.
+"""
 
 import asyncio
 from collections.abc import Mapping
@@ -11,33 +14,33 @@ from confluent_kafka import KafkaException, Producer
 from kafka import KafkaProducer
 from kafka.errors import KafkaError as KafkaPythonError
 
-from tests.clients.adapters.interface import Client, ClientError
-from tests.clients.adapters.java import JavaClient
-from tests.clients.conftest import AGAINST_APACHE
+from tests.servers.apache_kafka import AGAINST_APACHE
+from tests.support.clients.interface import Client, ClientError
+from tests.support.clients.java import JavaClient
 
 pytestmark = pytest.mark.skipif(AGAINST_APACHE, reason="Apache Kafka has transactions")
 
 PATIENCE_SECONDS = 50
-"""Less than any of them repeats what may be repeated."""
+"""Less than the time for which any client repeats a retriable request."""
 
 
-def test_librdkafka_ends_with_a_fatal_error_that_says_why(bootstrap: str) -> None:
+def test_librdkafka_stops_with_a_fatal_error_that_names_the_reason(bootstrap: str) -> None:
     producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": "tx"})
-    with pytest.raises(KafkaException, match="there are no transactions") as refused:
+    with pytest.raises(KafkaException, match="transactions and share groups are not supported") as refused:
         producer.init_transactions(PATIENCE_SECONDS)
     error = refused.value.args[0]
     assert (error.fatal(), error.retriable()) == (True, False)
 
 
-def test_java_ends_with_an_exception_that_says_why(clients: Mapping[str, Client]) -> None:
+def test_java_stops_with_an_exception_that_names_the_reason(clients: Mapping[str, Client]) -> None:
     java = clients["java"]
     assert isinstance(java, JavaClient)
-    # What runs into max.block.ms is a TimeoutException.
-    with pytest.raises(ClientError, match=r"KafkaException: .*there are no transactions"):
+    # A client that waits for max.block.ms raises a TimeoutException instead.
+    with pytest.raises(ClientError, match=r"KafkaException: .*transactions and share groups are not supported"):
         java.init_transactions("tx")
 
 
-def test_kafka_python_ends_with_an_error(bootstrap: str) -> None:
+def test_kafka_python_stops_with_an_error(bootstrap: str) -> None:
     producer = KafkaProducer(
         bootstrap_servers=bootstrap, transactional_id="tx", max_block_ms=PATIENCE_SECONDS * 1000, retries=10
     )
@@ -48,7 +51,7 @@ def test_kafka_python_ends_with_an_error(bootstrap: str) -> None:
         producer.close(timeout=1)
 
 
-async def test_aiokafka_ends_with_an_error(bootstrap: str) -> None:
+async def test_aiokafka_stops_with_an_error(bootstrap: str) -> None:
     async def begin() -> None:
         producer = AIOKafkaProducer(bootstrap_servers=bootstrap, transactional_id="tx")
         try:

@@ -1,7 +1,7 @@
-"""compose.yaml as a project of the tests' own: its containers, commands of documents, and what is at its ports.
+"""compose.yaml as a project of the tests: its containers, commands from documents, and its ports.
 
 testcontainers starts and ends it, and lists its containers, ports and logs. It runs `docker compose` in the environment
-of this process, which `environment` makes.
+of this process, which `environment` returns.
 """
 
 import json
@@ -18,7 +18,7 @@ from tests.servers.docker import IMAGE, KCAT, ROOT, Engine
 LONG_SECONDS = 150.0
 NAME = "kafscale-test"
 SERVICES = ("gateway", "storage", "indexer", "coordinator", "etcd", "minio", "edge")
-"""What runs without a profile."""
+"""The services that run without a profile."""
 STACK = DockerCompose(ROOT)
 """`docker compose` without a profile."""
 EVERYTHING = DockerCompose(ROOT, profiles=["*"])
@@ -41,7 +41,7 @@ class Container:
 
 @dataclass(frozen=True)
 class Project:
-    """``port``: of the first gateway on the host; three more follow."""
+    """``port``: the first gateway's port on the host. Three more ports follow it."""
 
     engine: Engine
     port: int
@@ -51,7 +51,7 @@ class Project:
         return f"localhost:{self.port}"
 
     def shell(self, command: str, *, timeout: float = LONG_SECONDS) -> str:
-        """What a command of a document prints, which may be one of `docker compose`."""
+        """Run a command from a document, which may be one of `docker compose`, and return its output."""
         try:
             done = subprocess.run(
                 ["bash", "-euo", "pipefail", "-c", command.replace("localhost:9092", self.broker)],
@@ -70,7 +70,7 @@ class Project:
         return done.stdout
 
     def containers(self, service: str = "") -> list[Container]:
-        """Those of ``service``, or all; stopped ones too."""
+        """Return the containers of ``service``, or all, including stopped ones."""
         there = EVERYTHING.get_containers(include_all=True)
         ids = [str(each.ID) for each in there if service in ("", each.Service)]
         found = json.loads(self.engine.run("inspect", *ids).stdout) if ids else []
@@ -88,13 +88,13 @@ class Project:
         ]
 
     def kill(self, container: Container) -> None:
-        """SIGKILL its process, as the system would; to `docker kill` it is asked for, and no restart follows."""
+        """Send SIGKILL from outside Docker. After `docker kill` Docker would not restart the container."""
         program = f"import os; os.kill({container.pid}, 9)"
         image = ("--entrypoint", "python", IMAGE)
         self.engine.run("run", "--rm", "--pid=host", "--user=0", *image, "-c", program)
 
     def kcat_inside(self, *arguments: str, records: str = "") -> str:
-        """What kcat prints that runs in a container of the project's network."""
+        """Run kcat in a container in the project's network and return its output."""
         done = subprocess.run(
             ["docker", "run", "--rm", "--interactive", f"--network={NAME}_default", KCAT, *arguments],
             input=records,
@@ -108,17 +108,17 @@ class Project:
 
 
 def show_logs() -> None:
-    """What runs, and the end of what it said, on standard output, where pytest shows it of a test that failed."""
+    """Print the running containers and the end of their logs, which pytest shows for failed tests."""
     containers = EVERYTHING.get_containers(include_all=True)
     for each in containers:
         print(each.Name, each.State, each.Health, each.ExitCode)
     for service in sorted({str(each.Service) for each in containers}):
-        said, _ = EVERYTHING.get_logs(service)
-        print(*said.splitlines()[-_LOG_LINES:], sep="\n")
+        logs, _ = EVERYTHING.get_logs(service)
+        print(*logs.splitlines()[-_LOG_LINES:], sep="\n")
 
 
 def environment(engine: Engine, port: int) -> dict[str, str]:
-    """Of a process whose `docker compose` asks ``engine`` for a project with its first gateway at ``port``."""
+    """Return the environment for `docker compose` with ``engine`` and the first gateway at ``port``."""
     of_settings = ("KAFSCALE_", "COMPOSE_", "PIP_", "PROMETHEUS_", "GRAFANA_")
     others = {name: value for name, value in engine.environ.items() if not name.startswith(of_settings)}
     ports = {"HOST_PORTS": f"{port}-{port + 3}", "PROMETHEUS_PORT": "0"}
@@ -126,7 +126,7 @@ def environment(engine: Engine, port: int) -> dict[str, str]:
 
 
 def once(what: str, look: Callable[[], T], there: Callable[[T], bool]) -> T:
-    """What is seen when it is as it should be."""
+    """Call ``look`` until ``there`` accepts its result, and return the result."""
     deadline = time.monotonic() + LONG_SECONDS
     while not there(found := look()):
         assert time.monotonic() < deadline, f"{what}: {found}"

@@ -1,4 +1,7 @@
-"""compose.yaml, really brought up: README's commands, clients on both sides, more of each service, deaths, and data."""
+"""compose.yaml in operation:
+
+README's commands, clients inside and outside, scaling, killed containers, and stored data.
+"""
 
 import json
 import os
@@ -20,9 +23,9 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._config import ConfigResource
 from testcontainers.compose import DockerCompose
 
-from kafscale.service.settings import documented
-from kafscale.service.stores import S3Settings
-from services.cli.docs import READERS
+from kafscale.config.settings import documented
+from kafscale.config.stores import S3Settings
+from kafscale_tools.documents.generate import READERS
 from tests.compose.project import (
     EVERYTHING,
     LONG_SECONDS,
@@ -42,11 +45,11 @@ OURS = ("gateway", "storage", "indexer", "coordinator")
 SPARK = ("spark-demo", "spark-worker", "spark-master")
 READ = {
     **{service: READERS[service] for service in OURS},
-    # Its script has S3's settings alone.
+    # Its script uses only the settings of S3.
     "bucket": (S3Settings,),
     "spark-demo": READERS["the `kafscale` command"],
 }
-"""What the processes of each service read."""
+"""The settings that each service reads."""
 _SCRAPE = "import urllib.request as u; print(u.urlopen('http://127.0.0.1:9093/metrics', timeout=30).read().decode())"
 SPARK_SECONDS = 400.0
 _FIRST_PORTS = range(9092, 9492, 10)
@@ -55,7 +58,7 @@ pytestmark = pytest.mark.timeout(600)
 
 
 class Log:
-    """What one producer with librdkafka's settings, but idempotent, wrote to a topic: every record was acked."""
+    """The records of a topic that one idempotent librdkafka producer wrote. Every record is acked."""
 
     def __init__(self, broker: str, topic: str) -> None:
         self._producer = ck.Producer({"bootstrap.servers": broker, "enable.idempotence": True, "log_level": 0})
@@ -64,7 +67,7 @@ class Log:
         self._failed: list[ck.KafkaError] = []
 
     def send(self, count: int = 20) -> None:
-        """Give records to the producer."""
+        """Send more records."""
         for _ in range(count):
             self.values.append(b"%d" % len(self.values))
             self._producer.produce(self.topic, self.values[-1], partition=0, on_delivery=self._delivered)
@@ -75,7 +78,7 @@ class Log:
         assert self._failed == []
 
     def read(self) -> list[bytes]:
-        """The whole topic, by a consumer on the host."""
+        """Read the whole topic with a consumer on the host."""
         consumer = ck.Consumer({"bootstrap.servers": self._broker, "group.id": "none", "log_level": 0})
         try:
             consumer.assign([ck.TopicPartition(self.topic, 0, ck.OFFSET_BEGINNING)])
@@ -106,7 +109,7 @@ def _commands(document: str = "README.md", heading: str = HEADING) -> list[str]:
 
 
 def _free_port() -> int:
-    """The first gateway's: 9092, unless something else listens there."""
+    """Return 9092 for the first gateway unless that port is in use."""
     for first in _FIRST_PORTS:
         if not any(_listens(port) for port in range(first, first + 4)):
             return first
@@ -135,7 +138,7 @@ def log(project: Project) -> Log:
     return Log(project.broker, "orders")
 
 
-def test_readmes_commands_produce_and_consume_on_the_host_and_scale(project: Project) -> None:
+def test_the_readmes_commands_produce_and_consume_on_the_host_and_scale(project: Project) -> None:
     up, write, read, look, scale, down = _commands()
     project.shell(write)
     assert project.shell(read) == "hello\n"
@@ -144,7 +147,7 @@ def test_readmes_commands_produce_and_consume_on_the_host_and_scale(project: Pro
     project.shell(scale)
     counts = {service: len(project.containers(service)) for service in SERVICES}
     assert counts == {**dict.fromkeys(SERVICES, 1), "gateway": 2, "storage": 2}
-    # test_pitfall_41 runs these two; the fixture's `up` is testcontainers'.
+    # test_all_containers_stop_with_status_0_and_the_data_survives runs these two; the fixture uses testcontainers.
     assert up.startswith("docker compose up")
     assert down == "docker compose down"
 
@@ -161,7 +164,7 @@ def test_a_client_in_the_network_produces_and_consumes(project: Project, log: Lo
     assert {broker["name"].rpartition(":")[2] for broker in brokers} == {"19092"}
 
 
-def test_clients_on_the_host_are_told_of_a_second_gateway_and_reach_it(project: Project) -> None:
+def test_clients_on_the_host_discover_and_reach_a_second_gateway(project: Project) -> None:
     second = project.port + 1
     client = AdminClient({"bootstrap.servers": f"localhost:{second}", "log_level": 0})
     brokers = once("two brokers", lambda: client.list_topics(timeout=30).brokers, lambda brokers: len(brokers) == 2)
@@ -170,11 +173,11 @@ def test_clients_on_the_host_are_told_of_a_second_gateway_and_reach_it(project: 
     for node_id in brokers:
         asked = ConfigResource(ConfigResource.Type.BROKER, str(node_id))
         (answer,) = client.describe_configs([asked]).values()
-        # By its address each is reached itself, and not another that stands in for it.
+        # Each gateway is reached at its own address.
         assert answer.result(30)["node.id"].value == str(node_id)
 
 
-def test_a_second_storage_instance_takes_its_part_of_the_partitions(project: Project) -> None:
+def test_a_second_storage_instance_gets_its_share_of_the_partitions(project: Project) -> None:
     STACK.exec_in_container(["kafscale", "topic", "create", "wide", "--partitions", "32"], "gateway")
 
     def owners() -> set[str]:
@@ -184,7 +187,7 @@ def test_a_second_storage_instance_takes_its_part_of_the_partitions(project: Pro
     once("owners", owners, lambda found: len(found - {""}) == 2)
 
 
-def test_what_is_killed_comes_back_and_nothing_acked_is_lost(project: Project, log: Log) -> None:
+def test_killed_containers_restart_and_no_acked_record_is_lost(project: Project, log: Log) -> None:
     victims = [project.containers(service)[0] for service in SERVICES]
     for victim in victims:
         log.send()
@@ -198,7 +201,7 @@ def test_what_is_killed_comes_back_and_nothing_acked_is_lost(project: Project, l
 
 
 def _await(project: Project, killed: Container, *, healthy: bool) -> None:
-    """Until it has been started again, and its healthcheck finds it well."""
+    """Wait until the container has been started again and its healthcheck succeeds."""
 
     def again() -> Container:
         return next(each for each in project.containers() if each.id == killed.id)
@@ -209,15 +212,15 @@ def _await(project: Project, killed: Container, *, healthy: bool) -> None:
     once(f"{killed.name} again", again, is_back)
 
 
-def test_spark_writes_a_topic_and_reads_it_back_through_every_storage_instance(project: Project) -> None:
+def test_spark_writes_a_topic_and_reads_it_through_every_storage_instance(project: Project) -> None:
     up, follow = _commands("docs/guides/docker.md", "**Spark.**")
     try:
         project.shell(f"{up} --scale gateway=2 --scale storage=2")
-        # It ends with what it follows.
-        said = project.shell(follow, timeout=SPARK_SECONDS)
+        # The command ends when the container that it follows ends.
+        output = project.shell(follow, timeout=SPARK_SECONDS)
         [demo] = project.containers("spark-demo")
         assert (demo.state, demo.exit_code) == ("exited", 0)
-        assert "100000 records written to the topic spark-demo, 100000 read back" in said
+        assert "100000 records written to the topic spark-demo, 100000 read back" in output
         for index in ("1", "2"):
             shown = project.shell(f"docker compose exec --index {index} storage python -c {shlex.quote(_SCRAPE)}")
             [scanned] = re.findall(r"^kafscale_storage_scanned_bytes_total (\S+)$", shown, re.MULTILINE)
@@ -226,13 +229,13 @@ def test_spark_writes_a_topic_and_reads_it_back_through_every_storage_instance(p
         project.shell(f"docker compose --profile spark rm --stop --force {' '.join(SPARK)}")
 
 
-def test_a_build_without_a_target_is_of_the_services() -> None:
+def test_the_default_target_of_a_build_is_the_services_image() -> None:
     stages = re.findall(r"^FROM (\S+)", (ROOT / "Dockerfile").read_text(), re.MULTILINE)
     assert stages[-1] == "kafscale"
 
 
-def test_compose_builds_what_make_image_builds(project: Project) -> None:
-    """And with nothing left out that settings may ask for; the version's name is the one that k8s/ has."""
+def test_compose_builds_the_image_of_make_image(project: Project) -> None:
+    """The image has all optional packages that settings may need, and the version's tag, which k8s/ names."""
     version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
     assert project.engine.image_id(f"kafscale:{version}") == project.engine.image_id(IMAGE) != ""
     assert project.engine.image_id(SPARK_IMAGE)
@@ -241,17 +244,17 @@ def test_compose_builds_what_make_image_builds(project: Project) -> None:
         assert _content(project, "kafscale:built-by-compose") == _content(project, IMAGE)
     finally:
         project.engine.run("image", "rm", "kafscale:built-by-compose", check=False)
-    STACK.exec_in_container(["python", "-c", "import kafscale.service.otel"], "gateway")
+    STACK.exec_in_container(["python", "-c", "import kafscale.process.otel"], "gateway")
 
 
 def _content(project: Project, image: str) -> dict[str, Any]:
-    """Its files, and how it is run."""
+    """Return the layers of an image and its run configuration."""
     (found,) = json.loads(project.engine.run("image", "inspect", image).stdout)
     names = ("Cmd", "Entrypoint", "Env", "Healthcheck", "User", "WorkingDir")
     return {"files": found["RootFS"]["Layers"], **{name: found["Config"].get(name) for name in names}}
 
 
-def test_all_leave_by_themselves_and_the_data_is_there_again(project: Project, log: Log) -> None:
+def test_all_containers_stop_with_status_0_and_the_data_survives(project: Project, log: Log) -> None:
     with socket.create_connection(("localhost", project.port)):
         DockerCompose(ROOT, services=["gateway"]).stop(down=False)
         STACK.stop(down=False)
@@ -265,7 +268,7 @@ def test_all_leave_by_themselves_and_the_data_is_there_again(project: Project, l
     log.await_acks()
 
 
-def test_prometheus_takes_the_rules_and_scrapes_every_service(project: Project) -> None:
+def test_prometheus_loads_the_rules_and_scrapes_every_service(project: Project) -> None:
     DockerCompose(ROOT, services=["prometheus"]).start()
     check = ["promtool", "check", "config", "/etc/prometheus/prometheus.yaml"]
     EVERYTHING.exec_in_container(check, "prometheus")
@@ -283,12 +286,12 @@ def test_prometheus_takes_the_rules_and_scrapes_every_service(project: Project) 
     def health() -> list[str]:
         return [rule["health"] for group in ask("rules")["groups"] for rule in group["rules"]]
 
-    # Each is "unknown" until it is first evaluated.
+    # Each rule is "unknown" until its first evaluation.
     rules = once("rules", health, lambda found: "unknown" not in found)
     assert rules == ["ok"] * (ROOT / "monitoring" / "alerts.yaml").read_text().count("- alert:")
 
 
-def test_the_contract_of_object_stores_holds_for_minio_in_a_container(project: Project) -> None:
+def test_minio_in_a_container_passes_the_object_store_contract(project: Project) -> None:
     assert EVERYTHING.get_config()["services"]["minio"]["image"] == minio.IMAGE
     before = time.time()
     files = " ".join(f"tests/contract/objects/test_{name}.py" for name in ("puts", "reads", "s3"))

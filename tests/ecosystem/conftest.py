@@ -9,11 +9,10 @@ from collections.abc import Iterator
 import pytest
 from confluent_kafka import Producer
 
-from tests.clients.adapters.confluent import ConfluentClient
-from tests.clients.broker import KafscaleBroker
-from tests.clients.conftest import AGAINST_APACHE
 from tests.ecosystem.programs import PATIENCE
-from tests.java.apache_kafka import apache_kafka
+from tests.servers.apache_kafka import AGAINST_APACHE, apache_kafka
+from tests.support.broker import KafscaleBroker
+from tests.support.clients.confluent import ConfluentClient
 
 
 @pytest.fixture(scope="session")

@@ -13,7 +13,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._config import ConfigSource
 from confluent_kafka.admin._resource import ResourceType
 
-from tests.clients.test_configs import described
+from tests.support.configs import described
 
 PATIENCE = 120.0
 

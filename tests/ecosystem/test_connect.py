@@ -9,11 +9,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from tests.clients.adapters.confluent import ConfluentClient
-from tests.clients.process import ServerProcess
 from tests.ecosystem.programs import PATIENCE, policies, until
-from tests.java.apache_kafka import SHORT_LIVED, java
+from tests.servers.apache_kafka import SHORT_LIVED, java
 from tests.servers.ports import free_ports
+from tests.servers.process import ServerProcess
+from tests.support.clients.confluent import ConfluentClient
 
 # Kafka's config/connect-distributed.properties with another address, other names, and less waiting.
 WORKER = """\

@@ -10,11 +10,11 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._acl import AclBinding, AclOperation, AclPermissionType
 from confluent_kafka.admin._resource import ResourcePatternType, ResourceType
 
-from tests.clients.adapters.confluent import ConfluentClient
-from tests.clients.adapters.interface import Message
-from tests.clients.process import ServerProcess
 from tests.ecosystem.programs import PATIENCE, committed, policies, until
-from tests.java.apache_kafka import SHORT_LIVED, apache_kafka, java
+from tests.servers.apache_kafka import SHORT_LIVED, apache_kafka, java
+from tests.servers.process import ServerProcess
+from tests.support.clients.confluent import ConfluentClient
+from tests.support.clients.interface import Message
 
 # Beside addresses: one broker has one replica, and what is looked at every minute or ten is looked at more often.
 SETTINGS = """\

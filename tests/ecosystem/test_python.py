@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.clients.adapters.confluent import ConfluentClient
-from tests.clients.process import ServerProcess
 from tests.ecosystem.conftest import Words
 from tests.ecosystem.programs import PATIENCE, committed, policies, until
-from tests.ecosystem.python_env import PROGRAMS, frameworks_python
+from tests.servers.process import ServerProcess
+from tests.servers.python_env import PROGRAMS, frameworks_python
+from tests.support.clients.confluent import ConfluentClient
 
 
 class Program:

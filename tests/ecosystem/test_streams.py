@@ -7,7 +7,7 @@ import pytest
 
 from tests.ecosystem.conftest import Words
 from tests.ecosystem.programs import Counting, committed, policies, until
-from tests.java.apache_kafka import SHORT_LIVED, java
+from tests.servers.apache_kafka import SHORT_LIVED, java
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""The same request to two brokers, and what each answers."""
+"""Send the same request to two brokers and compare their answers."""
 
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
@@ -7,16 +7,16 @@ from typing import Any, get_args
 import trio
 from kio.index import load_request_schema
 
-from tests.unit.gateway.harness import Client, read_response
-from tests.unit.kafka.kio_types import written
+from tests.support.gateway.harness import Client, read_response
+from tests.support.strategies.kio_types import written
 
 CLOSED = "the connection was closed"
 
 
 def encoded(api_key: int, version: int, values: Mapping[str, Any]) -> bytes:
-    """The body of a request; ``values`` have kio's names, and dictionaries for what is nested.
+    """Return the body of a request. ``values`` uses kio's names, with dictionaries for nested entities.
 
-    What this version of the request does not have is left out.
+    Fields that this version of the request lacks are left out.
     """
     return written(_entity(load_request_schema(api_key, version), values))
 
@@ -38,20 +38,20 @@ def _value(annotation: Any, value: Any) -> Any:
 
 
 def plain(entity: Any) -> Any:
-    """What a reply says, as dictionaries, without throttle times. Kafka's controller makes null messages empty."""
+    """Return a reply as dictionaries, without throttle times. Null messages become empty, as in Kafka's controller."""
     if is_dataclass(entity):
-        told = {field.name: plain(getattr(entity, field.name)) for field in fields(entity)}
-        told.pop("throttle_time", None)
-        if "error_message" in told:
-            told["error_message"] = told["error_message"] or None
-        return told
+        values = {field.name: plain(getattr(entity, field.name)) for field in fields(entity)}
+        values.pop("throttle_time", None)
+        if "error_message" in values:
+            values["error_message"] = values["error_message"] or None
+        return values
     if isinstance(entity, tuple):
         return [plain(item) for item in entity]
     return entity
 
 
 async def answer(bootstrap: str, api_key: int, version: int, values: Mapping[str, Any]) -> Any:
-    """What the broker says to one request on a fresh connection."""
+    """Return the broker's reply to one request on a new connection."""
     host, _, port = bootstrap.partition(":")
     async with await trio.open_tcp_stream(host, int(port)) as stream:
         client = Client(stream)

@@ -1,4 +1,4 @@
-"""Whether a decoded message says what Kafka's JSON of it says."""
+"""Compare a decoded message with Kafka's JSON of it."""
 
 import base64
 from collections.abc import Iterator, Mapping
@@ -11,9 +11,9 @@ _NOBODY = base64.urlsafe_b64encode(bytes(16)).decode().rstrip("=")
 _MILLISECOND = timedelta(milliseconds=1)
 
 
-def differences(entity: Any, told: Mapping[str, Any], where: str = "") -> Iterator[str]:
-    """Every field that differs."""
-    rest = dict(told)
+def differences(entity: Any, kafka_body: Mapping[str, Any], where: str = "") -> Iterator[str]:
+    """Return every field that differs."""
+    rest = dict(kafka_body)
     for field in fields(entity):
         value = getattr(entity, field.name)
         name = _json_name(field.name, rest)
@@ -25,27 +25,27 @@ def differences(entity: Any, told: Mapping[str, Any], where: str = "") -> Iterat
         yield f"{where}: Kafka has also read {rest}"
 
 
-def _json_name(name: str, told: Mapping[str, Any]) -> str | None:
-    """Kafka's name: its times say that they are in ms; and records are told by their size."""
+def _json_name(name: str, kafka_body: Mapping[str, Any]) -> str | None:
+    """Return Kafka's name of a field: times have the suffix Ms, and records are given by their size."""
     plain = name.replace("_", "").lower()
-    for key in told:
+    for key in kafka_body:
         if key.lower() in (plain, f"{plain}ms", f"{plain}timestampms", f"{plain}sizeinbytes"):
             return key
     return None
 
 
-def _differ(value: Any, told: Any, where: str) -> Iterator[str]:
-    if is_dataclass(value) and isinstance(told, dict):
-        yield from differences(value, told, where)
-    elif isinstance(value, tuple | list) and isinstance(told, list) and len(value) == len(told):
-        for index, (item, other) in enumerate(zip(value, told, strict=True)):
+def _differ(value: Any, kafka_body: Any, where: str) -> Iterator[str]:
+    if is_dataclass(value) and isinstance(kafka_body, dict):
+        yield from differences(value, kafka_body, where)
+    elif isinstance(value, tuple | list) and isinstance(kafka_body, list) and len(value) == len(kafka_body):
+        for index, (item, other) in enumerate(zip(value, kafka_body, strict=True)):
             yield from _differ(item, other, f"{where}[{index}]")
-    elif told not in _as_json(value):
-        yield f"{where} is {value!r}, Kafka has read {told!r}"
+    elif kafka_body not in _as_json(value):
+        yield f"{where} is {value!r}, Kafka has read {kafka_body!r}"
 
 
 def _as_json(value: Any) -> tuple[Any, ...]:
-    """How Kafka may write ``value`` as JSON."""
+    """Return the ways in which Kafka may write ``value`` as JSON."""
     if isinstance(value, timedelta):
         return (value // _MILLISECOND,)
     if isinstance(value, datetime):

@@ -1,6 +1,6 @@
-"""What goes over the wire, judged by Kafka's own serialisation: for every API and version that is advertised.
+"""Kafka's own serialization checks the messages of every advertised API and version.
 
-Versions that the newest kafka-clients has are judged by it, those that Kafka 4 dropped by the last one of Kafka 3.
+The newest kafka-clients checks its versions. The last one of Kafka 3 checks those that Kafka 4 dropped.
 """
 
 import re
@@ -17,13 +17,13 @@ from structlog.testing import capture_logs
 
 from kafscale.kafka import codec, fetch, legacy, produce
 from kafscale.kafka.connection import KafkaConnection, Request
-from services.gateway.registry import APIS
-from services.gateway.unsupported import UNSUPPORTED
+from services.gateway.clients.registry import APIS
+from services.gateway.clients.unsupported import UNSUPPORTED
 from tests.java.compare import differences
-from tests.java.judge import Judge, Judged, judges
-from tests.unit.gateway.harness import Client, read_response, running_gateway
-from tests.unit.gateway.test_protocol import ADVERTISED, EXCHANGES, closing_line
-from tests.unit.kafka.kio_types import written
+from tests.support.gateway.advertised import ADVERTISED, EXCHANGES, closing_line
+from tests.support.gateway.harness import Client, read_response, running_gateway
+from tests.support.judge import Judge, Judged, judges
+from tests.support.strategies.kio_types import written
 
 DROPPED_BY_KAFKA_4 = {(0, 0), (0, 1), (0, 2), (2, 0), (19, 0), (19, 1), (20, 0), (23, 0), (23, 1)}
 
@@ -34,7 +34,7 @@ UNKNOWN_TAG = b"\x01\x90\x4e\xac\x02" + bytes(300)
 
 @dataclass(frozen=True)
 class Exchanged:
-    """A request as a client sent it and the reply as it came, both without their sizes."""
+    """A client's request and the received reply, both without their sizes."""
 
     api_key: int
     version: int
@@ -43,7 +43,7 @@ class Exchanged:
 
 
 class RecordingClient(Client):
-    """A client that keeps what it sends and receives."""
+    """A client that records what it sends and receives."""
 
     def __init__(self, stream: trio.SocketStream) -> None:
         super().__init__(stream)
@@ -63,7 +63,7 @@ class RecordingClient(Client):
 
 
 async def exchanged(api_key: int, version: int) -> list[Exchanged]:
-    """All requests and replies of the API's exchange in this version, error cases included."""
+    """Return all requests and replies of the API's exchange in this version, including error cases."""
     async with running_gateway() as harness:
         client = RecordingClient(await trio.open_tcp_stream("127.0.0.1", harness.listeners[0].port))
         harness.clients.append(client)
@@ -72,7 +72,7 @@ async def exchanged(api_key: int, version: int) -> list[Exchanged]:
 
 
 class Court:
-    """Each version's judge."""
+    """Assigns a judge to each version."""
 
     def __init__(self, newest: Judge, old: Judge) -> None:
         self.newest = newest
@@ -85,7 +85,7 @@ class Court:
         raise AssertionError(f"no kafka-clients has API {api_key} version {version}: it cannot be advertised")
 
     def lowest(self, api_key: int) -> tuple[Judge, int]:
-        """Who knows a version of the API, and the lowest of them."""
+        """Return a judge that knows the API, and its lowest version there."""
         judge = self.newest if self.newest.apis[api_key][1] else self._old
         return judge, judge.apis[api_key][1][0]
 
@@ -96,25 +96,25 @@ def court() -> Iterator[Court]:
         yield Court(newest, old)
 
 
-def test_every_api_of_kafka_is_supported_or_said_not_to_be(court: Court) -> None:
-    told = {key: re.sub(r"(?<!^)(?=[A-Z])", "_", name).upper() for key, (name, _) in UNSUPPORTED.items()}
-    assert told == {key: name for key, (name, _) in court.newest.apis.items() if key not in APIS}
+def test_every_api_of_kafka_is_supported_or_listed_as_unsupported(court: Court) -> None:
+    listed = {key: re.sub(r"(?<!^)(?=[A-Z])", "_", name).upper() for key, (name, _) in UNSUPPORTED.items()}
+    assert listed == {key: name for key, (name, _) in court.newest.apis.items() if key not in APIS}
 
 
-async def test_requests_that_are_not_supported_are_closed_as_kafka_writes_them(court: Court) -> None:
+async def test_an_unsupported_request_written_by_kafka_closes_the_connection(court: Court) -> None:
     async with running_gateway() as harness:
         for api_key, (name, _) in UNSUPPORTED.items():
             judge, version = court.lowest(api_key)
             client = await harness.connect()
-            with capture_logs() as said:
+            with capture_logs() as logs:
                 await client.send_frame(judge.filled(api_key, version).written)
                 with pytest.raises(EOFError):
                     await client.receive()
-                line = await closing_line(said)
+                line = await closing_line(logs)
             assert line["reason"].startswith(f"{name} ({api_key}) is not supported: ")
 
 
-def test_only_what_kafka_4_dropped_is_judged_by_kafka_3(court: Court) -> None:
+def test_only_versions_that_kafka_4_dropped_are_judged_by_kafka_3(court: Court) -> None:
     assert {pair for pair in ADVERTISED if court.judge(*pair) is not court.newest} == DROPPED_BY_KAFKA_4
 
 
@@ -135,7 +135,7 @@ async def test_kafka_reads_and_writes_the_same_bytes(court: Court, api_key: int,
             assert list(differences(read_response(each.api_key, each.version, body_of(each)), reply.body)) == []
 
 
-# What Kafka must understand by the first replies of versions that are written by hand; kio does not read them.
+# Kafka's reading of the first replies of versions that are encoded by hand; kio does not support them.
 DROPPED_REPLIES: dict[tuple[int, int], dict[str, Any]] = {
     **{
         (0, version): {
@@ -180,12 +180,12 @@ async def test_kafka_reads_the_reply_to_an_unknown_version_of_api_versions(court
         judged = court.newest.response(18, 0, await client.receive_frame())
         assert judged.left == 0
         assert judged.body["errorCode"] == 35
-        told = {each["apiKey"]: (each["minVersion"], each["maxVersion"]) for each in judged.body["apiKeys"]}
-        assert told == {api.key: (api.versions[0], api.versions[-1]) for api in APIS.values()}
+        listed = {each["apiKey"]: (each["minVersion"], each["maxVersion"]) for each in judged.body["apiKeys"]}
+        assert listed == {api.key: (api.versions[0], api.versions[-1]) for api in APIS.values()}
 
 
 def body_of(each: Exchanged) -> bytes:
-    """A reply without its header."""
+    """Return a reply without its header."""
     tagged = codec.is_flexible(each.api_key, each.version) and each.api_key != 18
     return each.reply[5 if tagged else 4 :]
 
@@ -215,39 +215,39 @@ def parsed(frame: bytes) -> Request:
     return request
 
 
-def test_every_reader_is_of_something_advertised() -> None:
+def test_every_reader_belongs_to_an_advertised_version() -> None:
     assert set(READERS) <= set(ADVERTISED)
 
 
 def read_by_kio(request: Request, judged: Judged) -> list[str]:
     entity = codec.decode_request(request.api_key, request.api_version, request.body)
-    # Tags that are not known are passed over.
+    # Unknown tags are skipped.
     assert written(entity) == request.body or UNKNOWN_TAG in request.body.tobytes()
     return list(differences(entity, judged.body))
 
 
 def read_produce(request: Request, judged: Judged) -> list[str]:
-    told = judged.body
+    body = judged.body
     topics = [
         produce.ProduceTopic(
             topic.get("name", ""),
             topic_id(topic),
             [produce.ProducePartition(each["index"], records(each)) for each in topic["partitionData"]],
         )
-        for topic in told["topicData"]
+        for topic in body["topicData"]
     ]
-    expected = produce.ProduceRequest(told.get("transactionalId"), told["acks"], told["timeoutMs"], topics)
+    expected = produce.ProduceRequest(body.get("transactionalId"), body["acks"], body["timeoutMs"], topics)
     got = produce.decode_request(request.body, request.api_version)
     return [] if sized(got) == expected else [f"{got} is not {expected}"]
 
 
 def records(partition: Mapping[str, Any]) -> Any:
-    """Records are told by their size."""
+    """Replace records by their size."""
     return partition.get("recordsSizeInBytes")
 
 
 def sized(request: produce.ProduceRequest) -> produce.ProduceRequest:
-    """The request with sizes in place of records."""
+    """Return the request with sizes in place of records."""
     for topic in request.topics:
         for partition in topic.partitions:
             partition.records = None if partition.records is None else cast(Any, len(partition.records))
@@ -255,7 +255,7 @@ def sized(request: produce.ProduceRequest) -> produce.ProduceRequest:
 
 
 def read_fetch(request: Request, judged: Judged) -> list[str]:
-    told = judged.body
+    body = judged.body
     topics = [
         fetch.FetchTopic(
             topic.get("topic", ""),
@@ -270,16 +270,16 @@ def read_fetch(request: Request, judged: Judged) -> list[str]:
                 for each in topic["partitions"]
             ],
         )
-        for topic in told["topics"]
+        for topic in body["topics"]
     ]
-    limits = (told["maxWaitMs"], told["minBytes"], told["maxBytes"], told["isolationLevel"])
-    session = (told.get("sessionId", 0), told.get("sessionEpoch", -1))
+    limits = (body["maxWaitMs"], body["minBytes"], body["maxBytes"], body["isolationLevel"])
+    session = (body.get("sessionId", 0), body.get("sessionEpoch", -1))
     forgotten = [
         (topic.get("topic", ""), topic_id(topic), index)
-        for topic in told.get("forgottenTopicsData", ())
+        for topic in body.get("forgottenTopicsData", ())
         for index in topic["partitions"]
     ]
-    replica_id = (told | told.get("replicaState", {}))["replicaId"]
+    replica_id = (body | body.get("replicaState", {}))["replicaId"]
     expected = fetch.FetchRequest(replica_id, *limits, *session, topics, forgotten)
     got = fetch.decode_request(request.body, request.api_version)
     return [] if got == expected else [f"{got} is not {expected}"]
@@ -303,4 +303,4 @@ READERS: dict[tuple[int, int], Callable[[Request, Judged], list[str]]] = {
     (23, 0): partial(read_by, legacy.decode_offset_for_leader_epoch),
     (23, 1): partial(read_by, legacy.decode_offset_for_leader_epoch),
 }
-"""What is not read through kio's schemas."""
+"""Readers of requests that kio's schemas do not cover."""

@@ -1,6 +1,6 @@
-"""Apache Kafka as the judge of answers: it and KafScale get the same bytes, and must say the same.
+"""Apache Kafka and KafScale get the same requests and must give the same answers.
 
-Both are one broker with id 1, without an authorizer, quotas or SASL, and with the classic group protocol only.
+Each is a single broker with id 1, without an authorizer, quotas or SASL, and with only the classic group protocol.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -14,11 +14,11 @@ import trio
 
 from kafscale.clock import wall_clock_ms
 from kafscale.records.codecs import Codec
-from services.gateway.registry import APIS
-from tests.clients.broker import KafscaleBroker
+from services.gateway.clients.registry import APIS
 from tests.java.against import answer
-from tests.java.apache_kafka import apache_kafka
-from tests.unit.gateway.harness import batch
+from tests.servers.apache_kafka import apache_kafka
+from tests.support.broker import KafscaleBroker
+from tests.support.gateway.harness import batch
 
 SECONDS_5 = timedelta(seconds=5)
 TRANSACTIONS = "__transaction_state"
@@ -26,7 +26,7 @@ TRANSACTIONS = "__transaction_state"
 
 @dataclass(frozen=True)
 class Brokers:
-    """Addresses."""
+    """Addresses of the two brokers."""
 
     apache: str
     kafscale: str
@@ -50,8 +50,10 @@ class Brokers:
 
 @pytest.fixture(scope="module")
 def brokers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Brokers]:
-    """Both, with a topic ``t`` of two partitions, two with batches that a producer compressed with zstd, and two whose
-    cleanup policy is not to delete.
+    """Both brokers, with topics that the cases use.
+
+    ``t`` has two partitions, two topics have batches that a producer compressed with zstd, and two have a cleanup
+    policy without delete.
     """
     directory = tmp_path_factory.mktemp("same")
     with ExitStack() as stack:
@@ -63,7 +65,7 @@ def brokers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Brokers]:
         wanted = [_topic("t", 2), _topic("zstd", compression_type="zstd"), _topic("as-produced")]
         wanted += [_topic("compact", cleanup_policy=" compact"), _topic("kept", cleanup_policy="")]
         created = both.ask_both(19, 7, {"topics": wanted, "timeout": SECONDS_5, "validate_only": False})
-        assert [[each["error_code"] for each in told["topics"]] for told in created] == [[0] * 5] * 2
+        assert [[each["error_code"] for each in reply["topics"]] for reply in created] == [[0] * 5] * 2
         for name in ("zstd", "as-produced"):
             for bootstrap in (both.apache, both.kafscale):
                 trio.run(_produce, bootstrap, name)
@@ -76,27 +78,27 @@ def _batch(**producer: int) -> bytes:
 
 
 async def _produce(bootstrap: str, topic: str) -> None:
-    """One batch. A broker of Kafka does not lead a partition yet when the topic is made."""
+    """Produce one batch. A Kafka broker may not lead a partition yet when the topic has been created."""
     partition = {"index": 0, "records": _batch(producer_id=7, producer_epoch=0, base_sequence=0)}
     data = [{"name": topic, "partition_data": [partition]}]
     with trio.fail_after(30):
         while True:
-            told = await answer(
+            reply = await answer(
                 bootstrap, 0, 9, {"transactional_id": None, "acks": -1, "timeout": SECONDS_5, "topic_data": data}
             )
-            (result,) = told["responses"][0]["partition_responses"]
+            (result,) = reply["responses"][0]["partition_responses"]
             if not result["error_code"].retriable:
                 break
     assert result["error_code"] == 0
 
 
 async def _coordinate_transactions(bootstrap: str) -> None:
-    """A broker of Kafka is not the coordinator of any transactional id until somebody looks for one."""
+    """Request a coordinator, because a Kafka broker coordinates no transactional id before the first request."""
     with trio.fail_after(30):
         while True:
             (found,) = (await answer(bootstrap, 10, 4, {"key_type": 1, "coordinator_keys": ["x"]}))["coordinators"]
-            told = await answer(bootstrap, 65, 0, {"transactional_ids": ["x"]})
-            if found["error_code"] == 0 and not told["transaction_states"][0]["error_code"].retriable:
+            reply = await answer(bootstrap, 65, 0, {"transactional_ids": ["x"]})
+            if found["error_code"] == 0 and not reply["transaction_states"][0]["error_code"].retriable:
                 return
             await trio.sleep(0.1)
 
@@ -111,13 +113,16 @@ def _topic(name: str, partitions: int = 1, **configs: str) -> dict[str, Any]:
     }
 
 
-def _everything(told: Any) -> Any:
-    return told
+def _everything(reply: Any) -> Any:
+    return reply
 
 
 @dataclass(frozen=True)
 class Case:
-    """A request in each of ``versions``, all that are advertised unless some are named; ``of`` is what is compared."""
+    """A request in each of ``versions``, by default all that are advertised.
+
+    ``of`` returns the part that is compared.
+    """
 
     name: str
     api_key: int
@@ -164,7 +169,7 @@ def quotas(*components: tuple[str, int, str | None]) -> dict[str, Any]:
 
 
 def alter_quotas(*entries: tuple[Mapping[str, str | None], bool], validate_only: bool = False) -> dict[str, Any]:
-    """Sets a quota of each entity, or, where the entry says so, removes it."""
+    """Set a quota of each entity, or remove it if the entry says so."""
     return {
         "entries": [
             {
@@ -211,7 +216,7 @@ def broker_configs(operation: int, *names: str) -> dict[str, Any]:
 
 
 def delete_records(topic: str, *offsets: int, timeout: timedelta = SECONDS_5) -> dict[str, Any]:
-    """Of partition 0, which there is, and those behind it, which there are not."""
+    """Delete records of partition 0, which exists, and of later partitions, which do not."""
     partitions = [{"partition_index": index, "offset": offset} for index, offset in enumerate(offsets)]
     return {"topics": [{"name": topic, "partitions": partitions}], "timeout": timeout}
 
@@ -220,9 +225,9 @@ def create_with(**configs: str) -> dict[str, Any]:
     return {"topics": [_topic("new", 1, **configs)], "timeout": SECONDS_5, "validate_only": True}
 
 
-def set_by_topic(told: Any) -> Any:
-    """Configs that are set by the topic itself; defaults are each broker's own."""
-    (topic,) = told["topics"]
+def set_by_topic(reply: Any) -> Any:
+    """Return the configs set by the topic itself. Defaults may differ between brokers."""
+    (topic,) = reply["topics"]
     own = [each for each in topic["configs"] if each["config_source"] == 1]
     return topic["error_code"], [(each["name"], each["value"]) for each in own]
 
@@ -248,56 +253,56 @@ def fetch(topic: str) -> dict[str, Any]:
     }
 
 
-def read(told: Any) -> Any:
-    """Errors, ends and whether there are records; epochs and append times are each broker's own."""
-    (part,) = told["responses"][0]["partitions"]
+def read(reply: Any) -> Any:
+    """Return errors, ends and whether records exist. Epochs and append times differ between brokers."""
+    (part,) = reply["responses"][0]["partitions"]
     return part["error_code"], part["high_watermark"], part["last_stable_offset"], bool(part["records"])
 
 
-def refusals(told: Any) -> Any:
-    """Error codes, and messages where there is an error."""
-    return [(each["error_code"], each["error_message"]) for each in told.get("topics") or told["results"]]
+def refusals(reply: Any) -> Any:
+    """Return error codes, and messages if there is an error."""
+    return [(each["error_code"], each["error_message"]) for each in reply.get("topics") or reply["results"]]
 
 
-def in_any_order(told: Any) -> Any:
-    """Without the topic in which Kafka keeps transactions."""
-    kept = [each for each in told["replica_election_results"] if each["topic"] != TRANSACTIONS]
-    return sorted(map(repr, kept)), told.get("error_code")
+def in_any_order(reply: Any) -> Any:
+    """Leave out the topic in which Kafka keeps transactions."""
+    kept = [each for each in reply["replica_election_results"] if each["topic"] != TRANSACTIONS]
+    return sorted(map(repr, kept)), reply.get("error_code")
 
 
-def by_entity(told: Any) -> Any:
-    for entry in told["entries"]:
+def by_entity(reply: Any) -> Any:
+    for entry in reply["entries"]:
         entry["entity"].sort(key=lambda each: each["entity_type"])
-    return sorted(told["entries"], key=lambda each: repr(each["entity"]))
+    return sorted(reply["entries"], key=lambda each: repr(each["entity"]))
 
 
-def by_user(told: Any) -> Any:
-    return sorted(told["results"], key=lambda each: each["user"])
+def by_user(reply: Any) -> Any:
+    return sorted(reply["results"], key=lambda each: each["user"])
 
 
-def without_loggers(told: Any) -> Any:
-    """Kafka lists each broker once more as the owner of its log levels, which cannot be set here."""
-    others = [each for each in told["config_resources"] if each["resource_name"] != TRANSACTIONS]
+def without_loggers(reply: Any) -> Any:
+    """Leave out the second entry of each broker that Kafka lists for its log levels, which cannot be set here."""
+    others = [each for each in reply["config_resources"] if each["resource_name"] != TRANSACTIONS]
     kept = [each for each in others if each.get("resource_type", 16) != 8]
-    return told["error_code"], sorted((each.get("resource_type", 16), each["resource_name"]) for each in kept)
+    return reply["error_code"], sorted((each.get("resource_type", 16), each["resource_name"]) for each in kept)
 
 
-def without_messages(told: Any) -> Any:
-    """Messages of Kafka that name Java's classes or other limits."""
-    if isinstance(told, dict):
-        return {name: without_messages(value) for name, value in told.items() if name != "error_message"}
-    return [without_messages(item) for item in told] if isinstance(told, list) else told
+def without_messages(reply: Any) -> Any:
+    """Leave out messages of Kafka that name Java classes or other limits."""
+    if isinstance(reply, dict):
+        return {name: without_messages(value) for name, value in reply.items() if name != "error_message"}
+    return [without_messages(item) for item in reply] if isinstance(reply, list) else reply
 
 
-def without_times(told: Any) -> Any:
-    """Kafka shows the batch's largest timestamp where the time of the append is shown here."""
-    (partition,) = told["topics"][0]["partitions"]
+def without_times(reply: Any) -> Any:
+    """Leave out times: Kafka returns the batch's largest timestamp instead of the append time."""
+    (partition,) = reply["topics"][0]["partitions"]
     return [{**known, "last_timestamp": None} for known in partition["active_producers"]]
 
 
-def metadata_version(told: Any) -> Any:
-    """The other features are of what is not here."""
-    return [each for each in told["finalized_features"] if each["name"] == "metadata.version"]
+def metadata_version(reply: Any) -> Any:
+    """Leave out other features, which are not supported here."""
+    return [each for each in reply["finalized_features"] if each["name"] == "metadata.version"]
 
 
 CASES = (
@@ -423,7 +428,7 @@ CASES = (
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-def test_kafka_and_kafscale_say_the_same(brokers: Brokers, case: Case) -> None:
+def test_kafka_and_kafscale_give_the_same_answer(brokers: Brokers, case: Case) -> None:
     for version in APIS[case.api_key].versions if case.versions is None else case.versions:
         apache, kafscale = brokers.ask_both(case.api_key, version, case.values)
         assert case.of(kafscale) == case.of(apache), f"version {version}"

@@ -1,4 +1,4 @@
-"""Apache Kafka as the judge of what requests that are pipelined on one connection see of each other."""
+"""Apache Kafka and KafScale give pipelined requests on one connection the same view of each other."""
 
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 import trio
 
-from tests.clients.broker import KafscaleBroker
 from tests.java.against import answer, encoded, plain
-from tests.java.apache_kafka import apache_kafka
-from tests.unit.gateway.asking import fetch_body, produce
-from tests.unit.gateway.harness import Client, batch, read_response
+from tests.servers.apache_kafka import apache_kafka
+from tests.support.broker import KafscaleBroker
+from tests.support.gateway.asking import fetch_body, produce
+from tests.support.gateway.harness import Client, batch, read_response
 
 GROUP, TOPIC = "g", "t"
 LOOKS = 10
@@ -57,7 +57,7 @@ async def received(client: Client, api_key: int, version: int) -> Any:
 
 
 async def records(bootstrap: str, client: Client, topic: str, count: int) -> None:
-    """A new topic with so many batches; the broker needs a moment until it leads the partition."""
+    """Create a topic with batches. The broker needs a moment until it leads the partition."""
     config = {"name": topic, "num_partitions": 1, "replication_factor": 1, "assignments": [], "configs": []}
     values = {"topics": [config], "timeout": timedelta(seconds=30), "validate_only": False}
     await answer(bootstrap, 19, 5, values)
@@ -66,7 +66,7 @@ async def records(bootstrap: str, client: Client, topic: str, count: int) -> Non
             await trio.sleep(0.1)
 
 
-def test_offsets_behind_a_deletion_of_records_see_it(bootstrap: str) -> None:
+def test_list_offsets_after_a_delete_records_sees_its_effect(bootstrap: str) -> None:
     async def pipelined() -> tuple[Any, Any]:
         async with connected(bootstrap) as client:
             await records(bootstrap, client, "deleted", 3)
@@ -80,17 +80,17 @@ def test_offsets_behind_a_deletion_of_records_see_it(bootstrap: str) -> None:
 
     deleted, listed = trio.run(pipelined)
     (partition,) = deleted["topics"][0]["partitions"]
-    assert (partition["error_code"], partition["low_watermark"]) == (0, 2), "with a timeout of 0 too"
+    assert (partition["error_code"], partition["low_watermark"]) == (0, 2), "also with a timeout of 0"
     assert listed["topics"][0]["partitions"][0]["offset"] == 2
 
 
-def test_a_commit_behind_a_parked_fetch_is_not_done_before_that_is_answered(bootstrap: str) -> None:
+def test_a_commit_waits_for_an_earlier_parked_fetch(bootstrap: str) -> None:
     async def committed(client: Client) -> int:
         asked = {"group_id": GROUP, "topics": [{"name": TOPIC, "partition_indexes": [0]}]}
         while True:
-            told = await ask(client, 9, 5, asked)
-            if not told["error_code"]:
-                return int(told["topics"][0]["partitions"][0]["committed_offset"])
+            reply = await ask(client, 9, 5, asked)
+            if not reply["error_code"]:
+                return int(reply["topics"][0]["partitions"][0]["committed_offset"])
             await trio.sleep(0.1)
 
     async def pipelined() -> tuple[list[int], int]:
@@ -107,8 +107,8 @@ def test_a_commit_behind_a_parked_fetch_is_not_done_before_that_is_answered(boot
             before += [await committed(other) for _ in range(LOOKS)]
             await produce(other, batch(b"v"), topic=TOPIC)
             await received(client, 1, 12)
-            told = await received(client, 8, 6)
-            assert told["topics"][0]["partitions"][0]["error_code"] == 0
+            reply = await received(client, 8, 6)
+            assert reply["topics"][0]["partitions"][0]["error_code"] == 0
             return before, await committed(other)
 
     before, after = trio.run(pipelined)

@@ -1,4 +1,4 @@
-"""One Kubernetes cluster for all tests of a process, and what is applied to it."""
+"""One Kubernetes cluster for all tests of a process, with the applied manifests."""
 
 import re
 import secrets
@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.k8s.live import SERVICES, Overlay
 from tests.servers.kubernetes import Kubernetes, running_kubernetes
+from tests.support.k8s.live import SERVICES, Overlay
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "guides" / "kubernetes.md"
 NAMESPACES = {"production": "kafscale", "dev": "kafscale-dev"}
@@ -17,14 +17,14 @@ NAMESPACES = {"production": "kafscale", "dev": "kafscale-dev"}
 
 @pytest.fixture(scope="session")
 def kubernetes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kubernetes]:
-    """A real API server with its controllers, whose nodes and pods kwok plays; each test has namespaces of its own."""
+    """A real API server with its controllers, whose nodes and pods kwok simulates. Each test has its own namespaces."""
     with running_kubernetes(tmp_path_factory.mktemp("kubernetes")) as cluster:
         yield cluster
 
 
 @pytest.fixture(scope="session")
 def overlays(kubernetes: Kubernetes) -> dict[str, Overlay]:
-    """Both of them, applied and rolled out, each service with as many pods as its autoscaler wants at least."""
+    """Both overlays, applied and rolled out. Each service has its autoscaler's minimum number of pods."""
     kubernetes.kubectl("apply", "-f", str(Path(__file__).parent / "prometheus-operator.yaml"))
     kubernetes.kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=120s")
     applied = {name: Overlay(kubernetes, name, namespace) for name, namespace in NAMESPACES.items()}
@@ -38,7 +38,7 @@ def overlays(kubernetes: Kubernetes) -> dict[str, Overlay]:
 
 
 def _before(overlay: str) -> Iterator[list[str]]:
-    """The arguments of kubectl by which docs/guides/kubernetes.md prepares an overlay."""
+    """Return the arguments of the kubectl command in docs/guides/kubernetes.md that prepares an overlay."""
     start = DOCUMENT.read_text().partition(f"    kubectl apply -k k8s/overlays/{overlay}\n")[0].replace("\\\n", " ")
     commands = re.findall(r"^    kubectl (.+)$", start, re.MULTILINE)
     assert commands
@@ -48,11 +48,11 @@ def _before(overlay: str) -> Iterator[list[str]]:
 
 @pytest.fixture(params=NAMESPACES)
 def overlay(request: pytest.FixtureRequest, overlays: dict[str, Overlay]) -> Overlay:
-    """Each of them."""
+    """Each overlay."""
     return overlays[request.param]
 
 
 @pytest.fixture(params=SERVICES)
 def service(request: pytest.FixtureRequest) -> str:
-    """Each of the four."""
+    """Each of the four services."""
     return str(request.param)

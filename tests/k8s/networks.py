@@ -1,10 +1,10 @@
-"""What NetworkPolicies let through between the pods of the manifests; assertions fail for names that nothing has."""
+"""The connections that NetworkPolicies allow between the pods of the manifests. Unknown names fail assertions."""
 
-from tests.k8s.live import Json, labels_of, matches, port_names
+from tests.support.k8s.live import Json, labels_of, matches, port_names
 
 
 def let_in(policies: list[Json], templates: dict[str, Json], asked: str) -> dict[str, set[str]]:
-    """Who may ask ``asked``, by the name of the port."""
+    """Return the pods that may connect to ``asked``, by the port's name."""
     found: dict[str, set[str]] = {}
     for rule in _rules(policies, templates[asked], "ingress"):
         for port in rule["ports"]:
@@ -15,7 +15,7 @@ def let_in(policies: list[Json], templates: dict[str, Json], asked: str) -> dict
 
 
 def let_out(policies: list[Json], templates: dict[str, Json], asker: str) -> set[tuple[str, str]]:
-    """Whom ``asker`` may ask at which port; names of Services and what is outside, by HTTPS, besides."""
+    """Return the pods and ports to which ``asker`` may connect, including Services and outside hosts by HTTPS."""
     found = set()
     for rule in _rules(policies, templates[asker], "egress"):
         for peer in rule["to"]:

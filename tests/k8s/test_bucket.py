@@ -1,4 +1,4 @@
-"""The examples for the bucket: rules that do not overlap, for topics alone, and the accounts that may use it."""
+"""The examples for the bucket: rules that do not overlap and cover only topics, and the accounts that may use it."""
 
 import json
 import re
@@ -12,20 +12,20 @@ NAMESPACE = "production"
 
 
 def _rules() -> dict[str, tuple[str, int]]:
-    """Prefixes and days of lifecycle.json, by their names."""
+    """Return prefixes and days of lifecycle.json by rule."""
     rules = json.loads((FOLDER / "lifecycle.json").read_text())["Rules"]
     assert {rule["Status"] for rule in rules} == {"Enabled"}
     return {rule["ID"]: (rule["Filter"]["Prefix"], rule["Expiration"]["Days"]) for rule in rules}
 
 
-def test_no_rule_applies_to_what_another_one_is_for() -> None:
-    """Else the shortest expiry of them would count."""
+def test_the_rules_of_the_bucket_do_not_overlap() -> None:
+    """With overlapping rules the shortest expiry applies."""
     prefixes = [prefix for prefix, _ in _rules().values()]
     assert len(prefixes) > 1
     assert [pair for pair in permutations(prefixes, 2) if pair[0].startswith(pair[1])] == []
 
 
-def test_each_rule_is_for_the_segments_of_one_topic_and_for_nothing_else() -> None:
+def test_each_rule_covers_only_the_segments_of_one_topic() -> None:
     for prefix, _ in _rules().values():
         topic = prefix.removeprefix(f"{NAMESPACE}/").removesuffix("/")
         assert paths.is_topic_name(topic)
@@ -55,7 +55,7 @@ def test_the_role_may_list_the_bucket_and_read_its_rules() -> None:
     assert set(actions) == objects | {"s3:ListBucket", "s3:GetLifecycleConfiguration"}
 
 
-def test_the_role_is_for_the_accounts_that_use_the_bucket() -> None:
+def test_the_role_trusts_the_accounts_that_use_the_bucket() -> None:
     accounts = set(re.findall(r"system:serviceaccount:kafscale:(\S+)\"", (FOLDER / "main.tf").read_text()))
     using = set()
     for manifest in (FOLDER.parent / "base").glob("*.yaml"):

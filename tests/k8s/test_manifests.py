@@ -1,4 +1,4 @@
-"""The overlays on a real API server with its controllers: accepted, rolled out, spread, scaled, kept apart."""
+"""The overlays on a real API server with its controllers: accepted, rolled out, spread, scaled and isolated."""
 
 import json
 import re
@@ -11,11 +11,11 @@ import httpcore
 import pytest
 from confluent_kafka.admin import AdminClient
 
-from kafscale.service.cluster import check_shared
-from kafscale.service.network import Address, HttpSettings, NetworkSettings
-from kafscale.service.process import LAST_SECONDS, Loaded
-from kafscale.service.settings import GIB, MIB, documented
-from services.cli import docs
+from kafscale.config.network import Address, HttpSettings, NetworkSettings
+from kafscale.config.settings import GIB, MIB, documented
+from kafscale.process.process import LAST_SECONDS, Loaded
+from kafscale.process.startup import check_shared
+from kafscale_tools.documents import generate as docs
 from services.coordinator import __main__ as coordinator
 from services.coordinator.settings import CoordinatorSettings
 from services.gateway import __main__ as gateway
@@ -24,32 +24,32 @@ from services.indexer import __main__ as indexer
 from services.indexer.settings import IndexerSettings
 from services.storage import __main__ as storage
 from services.storage.settings import StorageSettings
-from tests.k8s import processes
-from tests.k8s.live import NAME, SERVICES, Json, Overlay, container, labels_of, matches, outside, port_names
 from tests.k8s.networks import let_in, let_out
 from tests.servers.cluster import running_cluster
 from tests.servers.etcd import Etcd
 from tests.servers.kubernetes import ZONES
 from tests.servers.minio import IMAGE, Minio
+from tests.support.k8s import processes
+from tests.support.k8s.live import NAME, SERVICES, Json, Overlay, container, labels_of, matches, outside, port_names
 
 ROOT = Path(__file__).parents[2]
 ZONE = "topology.kubernetes.io/zone"
-KAFSCALE = [sys.executable, "-c", "from services.cli.main import main; main()"]
+KAFSCALE = [sys.executable, "-c", "from kafscale_tools.cli.main import main; main()"]
 PROCESSES = {"gateway": gateway, "storage": storage, "indexer": indexer, "coordinator": coordinator}
-# Bounds of what a process may hold at the same time, and how often it may.
+# Settings that bound memory, and how often each bound may be reached at the same time.
 HELD: dict[str, list[tuple[type, str, int]]] = {
     "gateway": [(GatewaySettings, "request_memory_bytes", 1), (GatewaySettings, "reply_memory_bytes", 1)],
     "storage": [
         (StorageSettings, "cache_size", 1),
         (StorageSettings, "index_cache_size", 1),
         (StorageSettings, "buffer_bytes", 1),
-        # As much again waits for room.
+        # The same amount again may wait.
         (StorageSettings, "staging_bytes", 2),
     ],
     "indexer": [(IndexerSettings, "decode_bytes", 4)],
     "coordinator": [(CoordinatorSettings, "group_queue_bytes", 1)],
 }
-# Who asks whom at which port, and nobody else; `clients` and `monitoring` are namespaces with those labels.
+# The only connections that are allowed, by port. `clients` and `monitoring` are namespaces with those labels.
 ASKED = {
     "gateway": {
         "rpc": {"gateway", "clients"},
@@ -66,19 +66,19 @@ ASKED = {
 }
 
 
-def test_it_is_applied_without_a_warning_and_then_there_is_nothing_to_change(overlay: Overlay) -> None:
+def test_an_overlay_is_applied_without_a_warning_and_without_later_differences(overlay: Overlay) -> None:
     assert overlay.said == ""
     assert overlay.differences() == ""
 
 
-def test_all_pods_run_in_a_namespace_that_takes_restricted_ones_only(overlay: Overlay) -> None:
+def test_all_pods_run_in_a_restricted_namespace(overlay: Overlay) -> None:
     labels = overlay.kubernetes.json("get", "namespace", overlay.namespace)["metadata"]["labels"]
     assert labels["pod-security.kubernetes.io/enforce"] == "restricted"
     loose = overlay.kubernetes.kubectl("run", "loose", "--image=loose", f"--namespace={overlay.namespace}", check=False)
     assert loose.returncode != 0
     assert 'violates PodSecurity "restricted' in loose.stderr
     phases = {(pod["metadata"]["labels"][NAME], pod["status"]["phase"]) for pod in overlay.items("pods")}
-    # The cron job's: its hour may have come.
+    # The cron job's pod may exist if its hour has come.
     snapshots = {(name, phase) for name, phase in phases if name == "kafscale-etcd-snapshots"}
     assert phases - snapshots == {
         (name, "Running") for name in overlay.templates() if name != "kafscale-etcd-snapshots"
@@ -95,10 +95,10 @@ def test_pods_of_a_service_are_in_different_zones(overlays: dict[str, Overlay]) 
         assert len(set(used)) == min(len(used), len(ZONES)), service
 
 
-def test_the_replicas_of_an_autoscaler_stay_when_it_is_applied_again(overlays: dict[str, Overlay]) -> None:
+def test_applying_an_overlay_again_keeps_the_autoscalers_replicas(overlays: dict[str, Overlay]) -> None:
     overlay = overlays["production"]
     assert [s for s in SERVICES if "replicas" in _applied(overlay.workload(s))["spec"]] == []
-    # The autoscalers' own controller starts more pods, as it does for load: there is nothing to measure here.
+    # The autoscaler's controller starts more pods, as under load, because there are no measurements here.
     for service in SERVICES:
         overlay.kubectl("patch", "hpa", f"kafscale-{service}", "--patch", '{"spec": {"minReplicas": 4}}')
     for service in SERVICES:
@@ -112,7 +112,7 @@ def test_the_replicas_of_an_autoscaler_stay_when_it_is_applied_again(overlays: d
     assert [len(overlay.pods(service)) for service in SERVICES] == [4] * len(SERVICES)
 
 
-def test_autoscalers_go_by_cpu_and_by_a_metric_that_their_service_shows(overlay: Overlay) -> None:
+def test_autoscalers_use_cpu_and_a_metric_that_their_service_exposes(overlay: Overlay) -> None:
     shown = {
         (metric.name, service): metric.kind
         for group in docs.METRICS
@@ -124,7 +124,7 @@ def test_autoscalers_go_by_cpu_and_by_a_metric_that_their_service_shows(overlay:
     for scaler in scalers:
         service = scaler["spec"]["scaleTargetRef"]["name"].removeprefix("kafscale-")
         cpu, own = scaler["spec"]["metrics"]
-        # Of one core, whatever an overlay's pods request.
+        # A share of one core, independent of an overlay's requests.
         assert cpu["resource"] == {"name": "cpu", "target": {"type": "AverageValue", "averageValue": "700m"}}
         assert shown[own["pods"]["metric"]["name"], service] == "gauge"
 
@@ -137,8 +137,8 @@ def test_one_pod_of_each_kind_may_be_evicted_at_a_time(overlays: dict[str, Overl
         overlay.kubectl("wait", "--for=jsonpath={.status.disruptionsAllowed}=1", f"pdb/{name}", "--timeout=120s")
 
 
-def test_networks_let_through_what_is_needed_and_nothing_else(overlay: Overlay) -> None:
-    """Labels and ports that exist, and each pair of who asks and who is asked, on both its sides."""
+def test_network_policies_allow_exactly_the_needed_connections(overlay: Overlay) -> None:
+    """Labels and ports exist, and each connection is allowed at both ends."""
     templates = {name.removeprefix("kafscale-"): template for name, template in overlay.templates().items()}
     policies = overlay.items("networkpolicies")
     for policy in policies:
@@ -156,7 +156,7 @@ def test_networks_let_through_what_is_needed_and_nothing_else(overlay: Overlay) 
         assert let_out(policies, templates, asker) == wanted_out
 
 
-def test_no_pod_has_a_token_for_the_api_or_a_role(overlay: Overlay) -> None:
+def test_no_pod_has_an_api_token_or_a_role(overlay: Overlay) -> None:
     assert overlay.items("rolebindings") == []
     for template in overlay.templates().values():
         assert template["spec"]["automountServiceAccountToken"] is False
@@ -175,13 +175,15 @@ def test_no_pod_has_a_token_for_the_api_or_a_role(overlay: Overlay) -> None:
     ]
 
 
-def test_a_snapshot_of_etcd_is_taken_by_the_cron_job(overlay: Overlay) -> None:
+def test_the_cron_job_takes_a_snapshot_of_etcd(overlay: Overlay) -> None:
     overlay.kubectl("create", "job", "by-hand", "--from=cronjob/kafscale-etcd-snapshots")
     overlay.kubectl("wait", "--for=condition=Complete", "job/by-hand", "--timeout=120s")
     overlay.kubectl("delete", "job", "by-hand")
 
 
-def test_all_is_stopped_restored_and_started_as_the_document_says(overlays: dict[str, Overlay], tmp_path: Path) -> None:
+def test_everything_is_stopped_restored_and_started_with_the_documented_commands(
+    overlays: dict[str, Overlay], tmp_path: Path
+) -> None:
     overlay = overlays["production"]
     member = overlay.environment({"metadata": {"name": ""}}, container(overlay.workload("etcd")["spec"]["template"]))
     section = (ROOT / "docs" / "guides" / "kubernetes.md").read_text().partition("### Restoring one")[2]
@@ -209,7 +211,7 @@ def test_all_is_stopped_restored_and_started_as_the_document_says(overlays: dict
                 assert f"data-kafscale-etcd-{number}" in claims
             processes.set_aside(job["spec"]["initContainers"][1], tmp_path)
         if step[:2] == ["rollout", "status"]:
-            # Nothing else runs before etcd does, whatever was applied meanwhile.
+            # Nothing else runs before etcd, whatever was applied meanwhile.
             assert [overlay.workload(name)["spec"]["replicas"] for name in SERVICES] == [0] * len(SERVICES)
         overlay.kubectl(*step)
     overlay.await_replicas()
@@ -217,7 +219,7 @@ def test_all_is_stopped_restored_and_started_as_the_document_says(overlays: dict
     assert overlay.get("cronjob", "kafscale-etcd-snapshots")["spec"]["suspend"] is False
 
 
-def test_services_that_are_scraped_have_the_port_and_the_alerts_are_ours(overlays: dict[str, Overlay]) -> None:
+def test_scraped_services_have_the_port_and_the_alerts_match(overlays: dict[str, Overlay]) -> None:
     overlay = overlays["production"]
     for monitor in overlay.items("servicemonitors"):
         [endpoint] = monitor["spec"]["endpoints"]
@@ -225,7 +227,7 @@ def test_services_that_are_scraped_have_the_port_and_the_alerts_are_ours(overlay
             s for s in overlay.items("services") if matches(monitor["spec"]["selector"], s["metadata"]["labels"])
         ]
         with_port = [s for s in scraped if endpoint["port"] in [port["name"] for port in s["spec"]["ports"]]]
-        # The alert KafscaleInstanceDown goes by the job's name, which is the Service's.
+        # The alert KafscaleInstanceDown uses the job's name, which is the Service's.
         assert all("kafscale" in service["metadata"]["name"] for service in with_port)
         wanted = monitor["spec"]["selector"].get("matchExpressions", [{"values": ["kafscale-etcd"]}])[0]["values"]
         assert sorted(service["metadata"]["name"] for service in with_port) == sorted(wanted)
@@ -233,7 +235,7 @@ def test_services_that_are_scraped_have_the_port_and_the_alerts_are_ours(overlay
     named = [alert["alert"] for group in rule["spec"]["groups"] for alert in group["rules"]]
     ours = (ROOT / "monitoring" / "alerts.yaml").read_text()
     assert named == re.findall(r"- alert: (\w+)", ours)
-    # Their text is held equal by `python -m services.cli.docs --check`.
+    # `python -m kafscale_tools.documents.generate --check` keeps their texts equal.
     assert "k8s/components/monitoring/prometheus-rule.yaml" in docs.DOCUMENTS
 
 
@@ -246,7 +248,7 @@ def test_clients_outside_reach_every_gateway_that_the_autoscaler_may_start(
     services = outside(overlay.items("services"))
     [template] = [overlay.workload("gateway")["spec"]["template"]]
     for ordinal in range(most):
-        # As the StatefulSet's controller makes it.
+        # A pod as the StatefulSet's controller creates it.
         pod = {
             "metadata": {
                 "name": f"kafscale-gateway-{ordinal}",
@@ -267,7 +269,7 @@ def test_clients_outside_reach_every_gateway_that_the_autoscaler_may_start(
             assert advertised == f"{host}:{port['port']}"
 
 
-def test_images_are_those_of_this_version_and_of_one_etcd(overlay: Overlay) -> None:
+def test_images_have_this_version_and_the_same_etcd(overlay: Overlay) -> None:
     version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
     used = {
         each["image"]
@@ -279,12 +281,12 @@ def test_images_are_those_of_this_version_and_of_one_etcd(overlay: Overlay) -> N
 
 
 def _applied(workload: Json) -> Json:
-    """What the manifest says of it."""
+    """Return the manifest's part of a workload."""
     written: Json = json.loads(workload["metadata"]["annotations"]["kubectl.kubernetes.io/last-applied-configuration"])
     return written
 
 
-def test_every_variable_that_is_set_is_a_setting_of_the_process(overlay: Overlay, service: str) -> None:
+def test_every_variable_in_a_pod_is_a_setting_of_its_process(overlay: Overlay, service: str) -> None:
     for pod in overlay.pods(service):
         main = container(pod)
         assert main["command"] == ["python", "-m", f"services.{service}"]
@@ -302,23 +304,23 @@ def test_every_variable_that_is_set_is_a_setting_of_the_process(overlay: Overlay
         assert settings[HttpSettings].address(service) == Address("", ports["http"])
 
 
-def test_each_pod_tells_the_others_an_address_of_its_own(overlay: Overlay, service: str) -> None:
+def test_each_pod_advertises_its_own_address(overlay: Overlay, service: str) -> None:
     pods = overlay.pods(service)
-    told = [overlay.environment(pod, container(pod))["KAFSCALE_RPC_ADVERTISED_ADDR"] for pod in pods]
-    assert len(set(told)) == len(pods)
-    for pod, address in zip(pods, told, strict=True):
+    addresses = [overlay.environment(pod, container(pod))["KAFSCALE_RPC_ADVERTISED_ADDR"] for pod in pods]
+    assert len(set(addresses)) == len(pods)
+    for pod, address in zip(pods, addresses, strict=True):
         host = address.rpartition(":")[0]
         if host == pod["status"]["podIP"]:
             assert overlay.workload(service)["kind"] == "Deployment"
         else:
-            # The name that the headless Service of the StatefulSet gives it, ready or not.
+            # The name from the headless Service of the StatefulSet, also while the pod is not ready.
             assert host == f"{pod['metadata']['name']}.{pod['spec']['subdomain']}.{overlay.namespace}.svc"
             headless = overlay.get("service", pod["spec"]["subdomain"])["spec"]
             assert (headless["clusterIP"], headless["publishNotReadyAddresses"]) == ("None", True)
             assert matches({"matchLabels": headless["selector"]}, labels_of(pod))
 
 
-def test_every_value_of_a_config_is_read_by_some_pod(overlay: Overlay) -> None:
+def test_every_value_of_a_config_map_is_used_by_a_pod(overlay: Overlay) -> None:
     read = {
         declared.env
         for process in PROCESSES.values()
@@ -341,7 +343,7 @@ def test_every_value_of_a_config_is_read_by_some_pod(overlay: Overlay) -> None:
     assert {config["metadata"]["name"] for config in configs} <= sources
 
 
-def test_a_pod_has_the_time_that_its_process_takes_to_stop(overlay: Overlay, service: str) -> None:
+def test_the_grace_period_of_a_pod_covers_the_stop_of_its_process(overlay: Overlay, service: str) -> None:
     [pod, *_] = overlay.pods(service)
     settings = Loaded(PROCESSES[service].SETTINGS, overlay.environment(pod, container(pod)))
     before = container(pod).get("lifecycle", {}).get("preStop", {}).get("sleep", {}).get("seconds", 0)
@@ -349,7 +351,7 @@ def test_a_pod_has_the_time_that_its_process_takes_to_stop(overlay: Overlay, ser
     assert longest <= pod["spec"]["terminationGracePeriodSeconds"]
 
 
-def test_what_a_service_may_hold_fits_into_its_memory(overlay: Overlay) -> None:
+def test_the_memory_bounds_of_a_service_fit_into_its_limit(overlay: Overlay) -> None:
     for service, bounds in HELD.items():
         [pod, *_] = overlay.pods(service)
         settings = Loaded(PROCESSES[service].SETTINGS, overlay.environment(pod, container(pod)))
@@ -358,7 +360,7 @@ def test_what_a_service_may_hold_fits_into_its_memory(overlay: Overlay) -> None:
         assert held + 300 * MIB <= int(limit.removesuffix("Gi")) * GIB, service
 
 
-def test_gateways_have_a_listener_inside_and_one_outside(overlay: Overlay) -> None:
+def test_gateways_have_an_internal_and_an_external_listener(overlay: Overlay) -> None:
     for pod in overlay.pods("gateway"):
         settings = Loaded(PROCESSES["gateway"].SETTINGS, overlay.environment(pod, container(pod)))
         inside, outer = settings[GatewaySettings].resolve()
@@ -368,14 +370,14 @@ def test_gateways_have_a_listener_inside_and_one_outside(overlay: Overlay) -> No
         assert (outer.name, outer.port) == ("OUTSIDE", port_names(pod)["outside"])
 
 
-def test_a_topic_is_created_by_using_it_in_dev_and_not_in_production(overlays: dict[str, Overlay]) -> None:
+def test_topics_are_auto_created_in_dev_but_not_in_production(overlays: dict[str, Overlay]) -> None:
     for name, creates in (("production", False), ("dev", True)):
         pod = overlays[name].pods("gateway")[0]
         settings = Loaded(PROCESSES["gateway"].SETTINGS, overlays[name].environment(pod, container(pod)))
         assert settings[GatewaySettings].auto_create_topics is creates
 
 
-def test_probes_ask_ports_and_paths_that_are_there(overlay: Overlay) -> None:
+def test_probes_use_existing_ports_and_paths(overlay: Overlay) -> None:
     for name, template in overlay.templates().items():
         for each in template["spec"]["containers"]:
             for kind in ("startupProbe", "livenessProbe", "readinessProbe"):
@@ -386,7 +388,7 @@ def test_probes_ask_ports_and_paths_that_are_there(overlay: Overlay) -> None:
             assert paths == ["/healthz", "/readyz"]
 
 
-def test_processes_start_with_these_environments_and_stop_in_their_time_for_idle_clients(
+def test_processes_start_with_these_environments_and_stop_within_their_grace_period(
     overlays: dict[str, Overlay], etcd: Etcd, minio: Minio, tmp_path: Path
 ) -> None:
     overlay = overlays["dev"]
@@ -408,8 +410,8 @@ def test_processes_start_with_these_environments_and_stop_in_their_time_for_idle
         [front] = cluster.gateways
         for name in ("INSIDE", "OUTSIDE"):
             address = processes.listener(front, name)
-            told = AdminClient({"bootstrap.servers": address}).list_topics(timeout=30).brokers
-            assert {number: f"{broker.host}:{broker.port}" for number, broker in told.items()} == {0: address}
+            brokers = AdminClient({"bootstrap.servers": address}).list_topics(timeout=30).brokers
+            assert {number: f"{broker.host}:{broker.port}" for number, broker in brokers.items()} == {0: address}
         host, _, port = processes.listener(front, "OUTSIDE").partition(":")
         with socket.create_connection((host, int(port))):
             assert front.process.stop(timeout=times[front.name]) == 0
@@ -417,7 +419,7 @@ def test_processes_start_with_these_environments_and_stop_in_their_time_for_idle
             assert started.process.stop(timeout=times[started.name]) == 0
 
 
-def test_etcd_starts_with_this_environment_and_its_snapshot_goes_to_the_bucket_and_back(
+def test_etcd_starts_with_this_environment_and_its_snapshot_is_stored_and_restored(
     overlays: dict[str, Overlay], minio: Minio, tmp_path: Path
 ) -> None:
     overlay = overlays["dev"]

@@ -1,22 +1,22 @@
-"""The four services, that every client and tool of the matrix runs against with its defaults."""
+"""The four services, with which every client and tool of the matrix runs with its defaults."""
 
 import itertools
 from collections.abc import Callable, Iterator
 
 import pytest
 
-from tests.matrix import table
-from tests.matrix.drivers import DRIVERS
-from tests.matrix.drivers.confluent import ConfluentDriver
-from tests.matrix.drivers.interface import Driver
-from tests.matrix.kafka_tools import KafkaTools, kafka_tools
-from tests.matrix.members import PARTITIONS, eventually
-from tests.matrix.wire import partitions_told
 from tests.servers.cluster import Cluster, running_cluster
 from tests.servers.etcd import Etcd
 from tests.servers.minio import Minio
+from tests.support import client_table as table
+from tests.support.clients import MATRIX
+from tests.support.clients.confluent import ConfluentClient
+from tests.support.clients.interface import MatrixClient
+from tests.support.kafka_tools import KafkaTools, kafka_tools
+from tests.support.members import PARTITIONS, eventually
+from tests.support.wire import gateways_partitions
 
-# Nothing of what clients decide: a group begins at once, so that cases take less time.
+# Groups start without a delay, to save time. Clients cannot tell the difference.
 SETTINGS = {"KAFSCALE_GROUP_INITIAL_REBALANCE_DELAY_MS": "0"}
 
 
@@ -43,24 +43,24 @@ def tools(bootstrap: str) -> Iterator[KafkaTools]:
 
 
 @pytest.fixture(scope="session")
-def judge(bootstrap: str) -> Iterator[ConfluentDriver]:
-    """Prepares topics and says what is there, whatever client is under test."""
-    judge = ConfluentDriver(bootstrap)
+def judge(bootstrap: str) -> Iterator[ConfluentClient]:
+    """A client that prepares topics and checks the results, whatever client is under test."""
+    judge = ConfluentClient(bootstrap)
     yield judge
     judge.close()
 
 
 @pytest.fixture(scope="module")
-def started(bootstrap: str) -> Iterator[Callable[[str], Driver]]:
-    """Gives each client by its name, started once for all cases of a module.
+def started(bootstrap: str) -> Iterator[Callable[[str], MatrixClient]]:
+    """Return a function that starts clients by name, once for all cases of a module.
 
-    Threads of Python's clients draw from `random`: what comes after the module needs it for itself.
+    Threads of Python's clients draw from `random`, so they stop before later modules that need it.
     """
-    running: dict[str, Driver] = {}
+    running: dict[str, MatrixClient] = {}
 
-    def start(name: str) -> Driver:
+    def start(name: str) -> MatrixClient:
         if name not in running:
-            running[name] = DRIVERS[name](bootstrap)
+            running[name] = MATRIX[name](bootstrap)
         return running[name]
 
     yield start
@@ -68,13 +68,13 @@ def started(bootstrap: str) -> Iterator[Callable[[str], Driver]]:
         driver.close()
 
 
-@pytest.fixture(params=DRIVERS)
+@pytest.fixture(params=MATRIX)
 def driver(
     request: pytest.FixtureRequest,
-    started: Callable[[str], Driver],
+    started: Callable[[str], MatrixClient],
     record_property: Callable[[str, object], None],
-) -> Driver:
-    """Each client in turn; a case marked ``uses`` is skipped where the client has nothing for it."""
+) -> MatrixClient:
+    """Each client in turn. A case marked ``uses`` is skipped if the client lacks the feature."""
     driver = started(request.param)
     record_property(table.CLIENT, f"{driver.name} {driver.version}")
     marker = request.node.get_closest_marker("uses")
@@ -89,13 +89,13 @@ _NUMBERS = itertools.count()
 
 @pytest.fixture
 def name() -> str:
-    """For a topic or a group that only this case has."""
+    """A name for a topic or a group that only this case uses."""
     return f"matrix-{next(_NUMBERS)}"
 
 
 @pytest.fixture
-def topic(driver: Driver, judge: ConfluentDriver, name: str, bootstrap: str) -> str:
-    """A fresh topic with four partitions, which the client under test can read and every gateway knows."""
-    judge.create_topic(name, PARTITIONS, driver.topic_configs)
-    eventually(lambda: partitions_told(bootstrap, name) == {PARTITIONS})
+def topic(driver: MatrixClient, judge: ConfluentClient, name: str, bootstrap: str) -> str:
+    """A new topic with four partitions that the client under test can read and every gateway knows."""
+    judge.create_topic(name, partitions=PARTITIONS, configs=driver.topic_configs)
+    eventually(lambda: gateways_partitions(bootstrap, name) == {PARTITIONS})
     return name

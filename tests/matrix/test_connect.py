@@ -1,4 +1,4 @@
-"""Kafka Connect in standalone mode: lines of a file go through a topic into another file."""
+"""Kafka Connect in standalone mode copies lines of a file through a topic into another file."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -7,18 +7,18 @@ from pathlib import Path
 
 import pytest
 
-from tests.clients.adapters.confluent import ConfluentClient
-from tests.clients.process import ServerProcess
-from tests.java.apache_kafka import SHORT_LIVED, java
-from tests.matrix.kafka_tools import KafkaTools, Row
+from tests.servers.apache_kafka import SHORT_LIVED, java
 from tests.servers.ports import free_ports
+from tests.servers.process import ServerProcess
+from tests.support.clients.confluent import ConfluentClient
+from tests.support.kafka_tools import KafkaTools, Row
 
 TOPIC = "connect-test"
 GROUP = "connect-local-file-sink"
 PATIENCE = 120.0
 
-# Kafka's config/connect-standalone.properties, connect-file-source.properties and connect-file-sink.properties with
-# other addresses and paths.
+# Kafka's config/connect-standalone.properties, connect-file-source.properties and connect-file-sink.properties, with
+# changed addresses and paths.
 WORKER = """\
 bootstrap.servers={bootstrap}
 key.converter=org.apache.kafka.connect.json.JsonConverter
@@ -46,7 +46,7 @@ topics=connect-test
 
 
 class Files:
-    """The file that is read and the one that is written."""
+    """The source file and the sink file."""
 
     def __init__(self, directory: Path) -> None:
         self._source, self._sink = directory / "test.txt", directory / "test.sink.txt"
@@ -61,7 +61,7 @@ class Files:
 
 @pytest.fixture
 def worker(bootstrap: str, tmp_path: Path) -> list[str]:
-    """The command line of a worker with both connectors."""
+    """Return the command line of a worker with both connectors."""
     (port,) = free_ports(1)
     settings = []
     for name, text in {"worker": WORKER, "source": SOURCE, "sink": SINK}.items():
@@ -87,7 +87,7 @@ def _until(true: Callable[[], bool], what: Callable[[], object]) -> None:
         time.sleep(0.1)
 
 
-def test_lines_go_through_a_topic_and_a_stopped_worker_goes_on_where_it_was(
+def test_connect_copies_lines_and_continues_after_a_restart(
     tools: KafkaTools, bootstrap: str, worker: list[str], tmp_path: Path
 ) -> None:
     files = Files(tmp_path)

@@ -1,17 +1,17 @@
-"""Members of a group, with every client's defaults: they share partitions, go on where they stopped, seek and pause."""
+"""Members of a group, with every client's defaults: they share partitions, continue, seek and pause."""
 
 import pytest
 
-from tests.matrix.drivers import ASSIGNORS
-from tests.matrix.drivers.confluent import ConfluentDriver
-from tests.matrix.drivers.interface import Driver, Record
-from tests.matrix.members import EACH, PARTITIONS, fill, joined, quiet, read, until
+from tests.support.clients import ASSIGNORS
+from tests.support.clients.confluent import ConfluentClient
+from tests.support.clients.interface import MatrixClient, Record
+from tests.support.members import EACH, PARTITIONS, fill, joined, quiet, read, until
 
 EVERYTHING = set(range(PARTITIONS))
 
 
-def _share(driver: Driver, judge: ConfluentDriver, topic: str, *, assignor: str | None = None) -> None:
-    """One member reads all, a second gets half of the partitions, and leaves them to the first again."""
+def _share(driver: MatrixClient, judge: ConfluentClient, topic: str, *, assignor: str | None = None) -> None:
+    """One member reads all records, a second gets half of the partitions, and leaves them to the first again."""
     group = f"{topic}-group"
     quick = assignor is not None
     produced = fill(judge, topic)
@@ -36,7 +36,7 @@ def _share(driver: Driver, judge: ConfluentDriver, topic: str, *, assignor: str 
         got += until(lambda _: first.assigned() == EVERYTHING, first)
         produced |= fill(judge, topic, 2 * EACH)
         got += until(all_read, first)
-        # A client may commit what came with a poll by the next one.
+        # A client may commit the records of a poll with the next one.
         first.poll(0.1)
     assert {(record.partition, record.offset) for record in got} == {
         (partition, offset) for partition in EVERYTHING for offset in range(3 * EACH)
@@ -44,16 +44,22 @@ def _share(driver: Driver, judge: ConfluentDriver, topic: str, *, assignor: str 
     assert judge.committed(group, topic) == dict.fromkeys(EVERYTHING, 3 * EACH)
 
 
-def test_two_members_share_and_one_takes_over(driver: Driver, judge: ConfluentDriver, topic: str) -> None:
+def test_two_members_share_partitions_and_one_takes_over(
+    driver: MatrixClient, judge: ConfluentClient, topic: str
+) -> None:
     _share(driver, judge, topic)
 
 
 @pytest.mark.parametrize(("driver", "assignor"), ASSIGNORS, indirect=["driver"])
-def test_members_share_by_each_assignor(driver: Driver, judge: ConfluentDriver, topic: str, assignor: str) -> None:
+def test_members_share_by_each_assignor(
+    driver: MatrixClient, judge: ConfluentClient, topic: str, assignor: str
+) -> None:
     _share(driver, judge, topic, assignor=assignor)
 
 
-def test_who_comes_later_goes_on_where_the_group_stopped(driver: Driver, judge: ConfluentDriver, topic: str) -> None:
+def test_a_later_member_continues_where_the_group_stopped(
+    driver: MatrixClient, judge: ConfluentClient, topic: str
+) -> None:
     group = f"{topic}-group"
     fill(judge, topic)
     with joined(driver.member(topic, group, quick=True)) as member:
@@ -67,7 +73,9 @@ def test_who_comes_later_goes_on_where_the_group_stopped(driver: Driver, judge: 
 
 
 @pytest.mark.uses("commit")
-def test_what_is_committed_is_where_the_next_member_begins(driver: Driver, judge: ConfluentDriver, topic: str) -> None:
+def test_the_next_member_starts_at_the_committed_offsets(
+    driver: MatrixClient, judge: ConfluentClient, topic: str
+) -> None:
     group = f"{topic}-group"
     committed = {0: 4, 1: EACH, 2: EACH, 3: 7}
     fill(judge, topic)
@@ -83,7 +91,7 @@ def test_what_is_committed_is_where_the_next_member_begins(driver: Driver, judge
 
 
 @pytest.mark.uses("seek")
-def test_a_member_seeks_back_and_forth(driver: Driver, judge: ConfluentDriver, topic: str) -> None:
+def test_a_member_seeks_backward_and_forward(driver: MatrixClient, judge: ConfluentClient, topic: str) -> None:
     fill(judge, topic)
     with joined(driver.member(topic, f"{topic}-group", quick=True)) as member:
         read(PARTITIONS * EACH, member)
@@ -95,8 +103,8 @@ def test_a_member_seeks_back_and_forth(driver: Driver, judge: ConfluentDriver, t
 
 
 @pytest.mark.uses("pause", "resume")
-def test_a_paused_partition_gives_nothing_until_it_is_resumed(
-    driver: Driver, judge: ConfluentDriver, topic: str
+def test_a_paused_partition_returns_no_records_until_it_is_resumed(
+    driver: MatrixClient, judge: ConfluentClient, topic: str
 ) -> None:
     fill(judge, topic)
     with joined(driver.member(topic, f"{topic}-group", quick=True)) as member:

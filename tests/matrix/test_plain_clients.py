@@ -1,21 +1,21 @@
-"""Every client's defaults without groups: producing, offsets for times, and what its admin client has."""
+"""Every client's defaults without groups: producing, offsets by time, and admin requests."""
 
 import time
 
 import pytest
 
-from tests.matrix.drivers.confluent import ConfluentDriver
-from tests.matrix.drivers.interface import Driver
-from tests.matrix.members import EACH, PARTITIONS, eventually, fill, joined, read
-from tests.matrix.wire import partitions_told, producer_id
+from tests.support.clients.confluent import ConfluentClient
+from tests.support.clients.interface import MatrixClient, Message, ProduceOptions
+from tests.support.members import EACH, PARTITIONS, eventually, fill, joined, read, write
+from tests.support.wire import gateways_partitions, producer_id
 
 
 def test_produced_records_are_in_the_log_once_and_in_order(
-    driver: Driver, judge: ConfluentDriver, bootstrap: str, topic: str
+    driver: MatrixClient, judge: ConfluentClient, bootstrap: str, topic: str
 ) -> None:
     fill(driver, topic)
     free = [f"free:{number}" for number in range(EACH)]
-    driver.produce(topic, free)
+    write(driver, topic, free)
     with joined(judge.member(topic, f"{topic}-judge")) as reader:
         got = sorted(read((PARTITIONS + 1) * EACH, reader))
     for partition in range(PARTITIONS):
@@ -25,40 +25,41 @@ def test_produced_records_are_in_the_log_once_and_in_order(
     assert sorted(record.value for record in got if record.value.startswith("free")) == free
 
 
-@pytest.mark.uses("offsets_for_time")
-def test_offsets_are_found_by_time(driver: Driver, judge: ConfluentDriver, topic: str) -> None:
+@pytest.mark.uses("offset_for_time")
+def test_offsets_are_found_by_time(driver: MatrixClient, judge: ConfluentClient, topic: str) -> None:
     begin = int(time.time() * 1000) - 1_000_000
     for partition in (0, 1):
-        judge.produce_at(topic, partition, [begin + 1000 * (number + partition) for number in range(EACH)])
-    assert [driver.offsets_for_time(topic, begin)[partition] for partition in (0, 1)] == [0, 0]
-    assert [driver.offsets_for_time(topic, begin + 4500)[partition] for partition in (0, 1)] == [5, 4]
-    assert driver.offsets_for_time(topic, begin + 100_000)[0] in (None, EACH)
+        times = [begin + 1000 * (number + partition) for number in range(EACH)]
+        judge.produce(topic, [Message(b"", timestamp=each) for each in times], ProduceOptions(partition=partition))
+    assert [driver.offset_for_time(topic, begin, partition=partition) for partition in (0, 1)] == [0, 0]
+    assert [driver.offset_for_time(topic, begin + 4500, partition=partition) for partition in (0, 1)] == [5, 4]
+    assert driver.offset_for_time(topic, begin + 100_000) in (None, EACH)
 
 
-def test_topics_are_listed_and_described(driver: Driver, topic: str) -> None:
+def test_topics_are_listed_and_described(driver: MatrixClient, topic: str) -> None:
     assert topic in driver.topics()
     assert driver.partitions(topic) == PARTITIONS
 
 
 @pytest.mark.uses("create_topic", "create_partitions", "delete_topic")
-def test_topics_are_made_extended_and_deleted(
-    driver: Driver, judge: ConfluentDriver, bootstrap: str, name: str
+def test_topics_are_created_extended_and_deleted(
+    driver: MatrixClient, judge: ConfluentClient, bootstrap: str, name: str
 ) -> None:
-    driver.create_topic(name, 2, {"retention.ms": "60000"})
-    eventually(lambda: partitions_told(bootstrap, name) == {2})
+    driver.create_topic(name, partitions=2, configs={"retention.ms": "60000"})
+    eventually(lambda: gateways_partitions(bootstrap, name) == {2})
     assert judge.partitions(name) == driver.partitions(name) == 2
     assert judge.configs(name)["retention.ms"] == "60000"
     driver.create_partitions(name, 3)
-    eventually(lambda: partitions_told(bootstrap, name) == {3})
+    eventually(lambda: gateways_partitions(bootstrap, name) == {3})
     assert judge.partitions(name) == 3
-    driver.produce(name, ["in the new one"], 2)
+    write(driver, name, ["in the new one"], 2)
     driver.delete_topic(name)
-    eventually(lambda: partitions_told(bootstrap, name) == {0})
+    eventually(lambda: gateways_partitions(bootstrap, name) == {0})
     assert name not in judge.topics() | driver.topics()
 
 
 @pytest.mark.uses("configs", "alter_config")
-def test_configs_are_described_and_altered(driver: Driver, judge: ConfluentDriver, topic: str) -> None:
+def test_configs_are_described_and_altered(driver: MatrixClient, judge: ConfluentClient, topic: str) -> None:
     configs = driver.configs(topic)
     assert configs["cleanup.policy"] == "delete"
     assert configs["max.message.bytes"] == "1048588"
@@ -67,7 +68,7 @@ def test_configs_are_described_and_altered(driver: Driver, judge: ConfluentDrive
 
 
 @pytest.mark.uses("groups", "describe_group", "committed")
-def test_groups_are_listed_and_described(driver: Driver, judge: ConfluentDriver, topic: str) -> None:
+def test_groups_are_listed_and_described(driver: MatrixClient, judge: ConfluentClient, topic: str) -> None:
     group = f"{topic}-group"
     fill(judge, topic)
     with joined(driver.member(topic, group, quick=True)) as member:
@@ -80,7 +81,7 @@ def test_groups_are_listed_and_described(driver: Driver, judge: ConfluentDriver,
 
 
 @pytest.mark.uses("delete_group")
-def test_a_group_is_deleted(driver: Driver, judge: ConfluentDriver, topic: str) -> None:
+def test_a_group_is_deleted(driver: MatrixClient, judge: ConfluentClient, topic: str) -> None:
     group = f"{topic}-group"
     fill(judge, topic)
     with joined(driver.member(topic, group, quick=True)) as member:

@@ -1,4 +1,4 @@
-"""Kafka's tools for ACLs, moves of replicas, quotas, SCRAM, transactions and KRaft, none of which is here."""
+"""Kafka's tools for features without support here: ACLs, replica moves, quotas, SCRAM, transactions and KRaft."""
 
 import json
 from pathlib import Path
@@ -7,8 +7,8 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from tests.clients.adapters.confluent import ConfluentClient
-from tests.matrix.kafka_tools import SECONDS, KafkaTools
+from tests.support.clients.confluent import ConfluentClient
+from tests.support.kafka_tools import SECONDS, KafkaTools
 
 
 @pytest.fixture(scope="module")
@@ -31,14 +31,14 @@ def test_kafka_topics_does_not_list_partitions_as_under_min_isr(tools: KafkaTool
     assert "DYNAMIC_TOPIC_CONFIG:min.insync.replicas=2" in shown
 
 
-def test_kafka_acls_says_that_there_is_no_authorizer(tools: KafkaTools, topic: str) -> None:
+def test_kafka_acls_reports_that_there_is_no_authorizer(tools: KafkaTools, topic: str) -> None:
     reader = ("--allow-principal", "User:a", "--operation", "Read", "--topic", topic)
     for command in (("--list",), ("--add", *reader), ("--remove", "--force", *reader)):
         refused = tools.run("kafka-acls", *command, status=1)
         assert "SecurityDisabledException: No Authorizer is configured" in refused.out + refused.err
 
 
-def test_kafka_reassign_partitions_accepts_the_replicas_that_there_are(
+def test_kafka_reassign_partitions_accepts_the_current_replicas(
     tools: KafkaTools, bootstrap: str, topic: str, tmp_path: Path
 ) -> None:
     leaders = _leaders(bootstrap, topic)
@@ -61,7 +61,7 @@ def test_kafka_reassign_partitions_accepts_the_replicas_that_there_are(
     assert "Clearing topic-level throttles" in run("--verify", there)
     assert "None of the specified partition reassignments are active." in run("--cancel", there)
     elsewhere = moving({0: next(iter(brokers - {leaders[0]}))})
-    assert "whose broker cannot be chosen" in run("--execute", elsewhere, status=1)
+    assert "Replicas cannot be reassigned" in run("--execute", elsewhere, status=1)
     assert _leaders(bootstrap, topic) == leaders
 
 
@@ -85,20 +85,24 @@ def test_kafka_configs_shows_no_quotas_of_a_user(tools: KafkaTools) -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "config", "said"),
+    ("kind", "config", "message"),
     [
-        ("users", "producer_byte_rate=1024", "UnsupportedVersionException: There are no quotas here"),
-        ("clients", "consumer_byte_rate=1024", "UnsupportedVersionException: There are no quotas here"),
-        ("ips", "connection_creation_rate=5", "UnsupportedVersionException: There are no quotas here"),
-        ("users", "SCRAM-SHA-256=[password=b]", "UnsupportedSaslMechanismException: There are no users here"),
+        ("users", "producer_byte_rate=1024", "UnsupportedVersionException: Client quotas are not supported"),
+        ("clients", "consumer_byte_rate=1024", "UnsupportedVersionException: Client quotas are not supported"),
+        ("ips", "connection_creation_rate=5", "UnsupportedVersionException: Client quotas are not supported"),
+        (
+            "users",
+            "SCRAM-SHA-256=[password=b]",
+            "UnsupportedSaslMechanismException: SCRAM credentials are not supported",
+        ),
     ],
 )
-def test_kafka_configs_says_that_there_are_no_quotas_and_no_users(
-    tools: KafkaTools, kind: str, config: str, said: str
+def test_kafka_configs_reports_that_quotas_and_users_are_not_supported(
+    tools: KafkaTools, kind: str, config: str, message: str
 ) -> None:
     whose = ("--entity-type", kind, "--entity-name", "127.0.0.1")
     refused = tools.run("kafka-configs", "--alter", *whose, "--add-config", config, status=1)
-    assert said in refused.err
+    assert message in refused.err
 
 
 def test_kafka_configs_finds_no_credential_to_delete(tools: KafkaTools) -> None:
@@ -107,9 +111,7 @@ def test_kafka_configs_finds_no_credential_to_delete(tools: KafkaTools) -> None:
     assert "ResourceNotFoundException: Attempt to delete a user credential that does not exist" in refused.err
 
 
-def test_kafka_configs_shows_no_configs_of_groups_and_no_log_levels(
-    tools: KafkaTools, bootstrap: str, topic: str
-) -> None:
+def test_kafka_configs_lists_no_group_configs_and_no_log_levels(tools: KafkaTools, bootstrap: str, topic: str) -> None:
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "configured"})
     consumer.commit(offsets=[TopicPartition(topic, 0, 0)], asynchronous=False)
     consumer.close()
@@ -122,7 +124,7 @@ def test_kafka_configs_shows_no_configs_of_groups_and_no_log_levels(
     assert all(line.startswith("Dynamic configs for group ") for line in every), "more than headings"
 
 
-def test_a_tool_that_is_set_to_authenticate_says_that_nobody_can(tools: KafkaTools, tmp_path: Path) -> None:
+def test_a_tool_with_sasl_settings_reports_that_sasl_is_not_supported(tools: KafkaTools, tmp_path: Path) -> None:
     settings = tmp_path / "sasl.properties"
     settings.write_text(
         "security.protocol=SASL_PLAINTEXT\nsasl.mechanism=PLAIN\n"
@@ -137,7 +139,7 @@ def test_kafka_client_metrics_lists_nothing(tools: KafkaTools) -> None:
         assert tools.run("kafka-client-metrics", action).out.strip() == ""
 
 
-def test_kafka_transactions_finds_none(tools: KafkaTools, bootstrap: str, topic: str) -> None:
+def test_kafka_transactions_lists_none(tools: KafkaTools, bootstrap: str, topic: str) -> None:
     where = ("--topic", topic, "--partition", 0)
     broker = _leaders(bootstrap, topic)[0]
     for command in (("list",), ("describe-producers", *where), ("find-hanging", "--broker-id", broker)):
@@ -148,7 +150,7 @@ def test_kafka_transactions_finds_none(tools: KafkaTools, bootstrap: str, topic:
     assert "Could not find any open transactions" in hanging.err
 
 
-def test_kafka_metadata_quorum_says_that_there_is_none(tools: KafkaTools) -> None:
+def test_kafka_metadata_quorum_reports_that_there_is_none(tools: KafkaTools) -> None:
     for which in ("--status", "--replication"):
         refused = tools.run("kafka-metadata-quorum", "describe", which, status=1)
         assert "UnsupportedVersionException: There is no KRaft quorum" in refused.out + refused.err
@@ -160,7 +162,7 @@ def test_kafka_features_shows_the_metadata_version(tools: KafkaTools) -> None:
     assert "FinalizedVersionLevel: 4.1-IV1" in line
 
 
-def test_kafkas_tools_do_not_send_what_is_not_supported(tools: KafkaTools) -> None:
+def test_kafkas_tools_do_not_send_unsupported_requests(tools: KafkaTools) -> None:
     upgrade = tools.run("kafka-features", "upgrade", "--feature", "group.version=1", status=1)
     assert "Could not upgrade group.version to 1. The node does not support UPDATE_FEATURES" in upgrade.out
     unregister = tools.run("kafka-cluster", "unregister", "--id", 7)

@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Producer
 
-from tests.clients.adapters.confluent import ConfluentClient
-from tests.clients.adapters.interface import Message, ProduceOptions
-from tests.clients.process import ServerProcess
-from tests.java.apache_kafka import SHORT_LIVED, java
-from tests.matrix.kafka_tools import MAINS, SECONDS, KafkaTools
+from tests.servers.apache_kafka import SHORT_LIVED, java
+from tests.servers.process import ServerProcess
+from tests.support.clients.confluent import ConfluentClient
+from tests.support.clients.interface import Message, ProduceOptions
+from tests.support.kafka_tools import MAINS, SECONDS, KafkaTools
 
 PARTITIONS = 2
 _NUMBERS = itertools.count()
@@ -23,7 +23,7 @@ GROUPS = "kafka-consumer-groups"
 
 @pytest.fixture
 def topic(bootstrap: str) -> str:
-    """A fresh topic with two partitions."""
+    """A new topic with two partitions."""
     name = f"tools-client-{next(_NUMBERS)}"
     ConfluentClient(bootstrap).create_topic(name, partitions=PARTITIONS, configs={"retention.ms": "-1"})
     return name
@@ -35,7 +35,7 @@ def _ends(bootstrap: str, topic: str) -> list[int]:
 
 
 def _own_process(tool: str, *arguments: object) -> list[str]:
-    """The command line of a tool whose end is looked at too."""
+    """Return the command line of a tool that runs in its own process, so that its exit can be checked."""
     return java(MAINS[tool], *map(str, arguments), options=SHORT_LIVED)
 
 
@@ -57,7 +57,7 @@ def test_the_console_producer_writes_keys_and_headers(tools: KafkaTools, bootstr
     assert len(got) == 3
 
 
-def test_the_console_consumer_prints_what_is_there(tools: KafkaTools, bootstrap: str, topic: str) -> None:
+def test_the_console_consumer_prints_all_records(tools: KafkaTools, bootstrap: str, topic: str) -> None:
     client = ConfluentClient(bootstrap)
     stamp = 1_700_000_000_000
     client.produce(
@@ -80,7 +80,7 @@ def test_the_console_consumer_prints_what_is_there(tools: KafkaTools, bootstrap:
         assert tools.run("kafka-console-consumer", *one, *place).out == f"{value}\n"
 
 
-def test_the_console_consumer_goes_on_where_its_group_stopped(tools: KafkaTools, bootstrap: str, topic: str) -> None:
+def test_the_console_consumer_continues_where_its_group_stopped(tools: KafkaTools, bootstrap: str, topic: str) -> None:
     group = f"{topic}-group"
     ConfluentClient(bootstrap).produce(topic, [Message(b"%d" % number) for number in range(10)])
 
@@ -93,14 +93,14 @@ def test_the_console_consumer_goes_on_where_its_group_stopped(tools: KafkaTools,
         rows = tools.run(GROUPS, "--describe", "--group", group).rows()
         return next(row["CURRENT-OFFSET"] for row in rows if row["PARTITION"] == "0")
 
-    # What was fetched beyond the last line that was printed is not committed.
+    # Records that were fetched after the last printed line are not committed.
     assert read(3) == ["0", "1", "2"]
     assert committed() == "3"
     assert read(7) == ["3", "4", "5", "6", "7", "8", "9"]
     assert committed() == "10"
 
 
-def test_a_console_consumer_is_seen_as_a_live_group_and_leaves_when_it_is_ended(
+def test_a_console_consumer_is_a_live_group_member_until_it_is_stopped(
     tools: KafkaTools, bootstrap: str, topic: str, tmp_path: Path
 ) -> None:
     group = f"{topic}-live"
@@ -126,7 +126,9 @@ def test_a_console_consumer_is_seen_as_a_live_group_and_leaves_when_it_is_ended(
     assert (state["STATE"], state["#MEMBERS"]) == ("Empty", "0")
 
 
-def test_the_performance_tools_write_and_read_what_they_are_told(tools: KafkaTools, bootstrap: str, topic: str) -> None:
+def test_the_performance_tools_write_and_read_the_requested_number_of_records(
+    tools: KafkaTools, bootstrap: str, topic: str
+) -> None:
     count, size = 5000, 200
     settings = ("--topic", topic, "--num-records", count, "--record-size", size, "--throughput", -1)
     written = tools.run_plain(
@@ -135,8 +137,8 @@ def test_the_performance_tools_write_and_read_what_they_are_told(tools: KafkaToo
     assert f"{count} records sent" in written.out
     assert sum(_ends(bootstrap, topic)) == count
     read = tools.run("kafka-consumer-perf-test", "--topic", topic, "--messages", count, "--timeout", 1000 * SECONDS)
-    names, figures = (re.split(r", (?!\d\d:)", line) for line in read.out.splitlines())
-    row = dict(zip((name.strip() for name in names), figures, strict=False))
+    names, counters = (re.split(r", (?!\d\d:)", line) for line in read.out.splitlines())
+    row = dict(zip((name.strip() for name in names), counters, strict=False))
     assert row["data.consumed.in.nMsg"] == str(count)
     assert row["data.consumed.in.MB"] == f"{count * size / 2**20:.4f}"
 
@@ -156,8 +158,8 @@ def test_the_verifiable_producer_and_consumer_agree(tools: KafkaTools, bootstrap
     assert {event["value"] for event in sent} == {str(number) for number in range(count)}
     for number, end in enumerate(_ends(bootstrap, topic)):
         assert [event["offset"] for event in sent if event["partition"] == number] == list(range(end))
-    (told,) = (event for event in written if event["name"] == "tool_data")
-    assert (told["sent"], told["acked"]) == (count, count)
+    (summary,) = (event for event in written if event["name"] == "tool_data")
+    assert (summary["sent"], summary["acked"]) == (count, count)
 
     read = _events("kafka-verifiable-consumer", *common, "--group-id", group, "--verbose")
     values = [str(event["value"]) for event in read if event["name"] == "record_data"]

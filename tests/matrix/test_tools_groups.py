@@ -1,4 +1,4 @@
-"""kafka-consumer-groups: what it shows of groups is so, and what it changes is changed."""
+"""kafka-consumer-groups reports the true state of groups, and its changes take effect."""
 
 import itertools
 import threading
@@ -11,22 +11,22 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from tests.clients.adapters.confluent import ConfluentClient
-from tests.matrix.kafka_tools import KafkaTools, Row
+from tests.support.clients.confluent import ConfluentClient
+from tests.support.kafka_tools import KafkaTools, Row
 
 TOOL = "kafka-consumer-groups"
 TOPIC = "tools-groups"
 PARTITIONS = 3
 ENDS = {0: 5, 1: 3, 2: 0}
 MINUTES = 10
-"""Between two records of a partition."""
+"""Time between two records of a partition."""
 PATIENCE = 60.0
 _NUMBERS = itertools.count()
 
 
 @pytest.fixture(scope="module")
 def start(bootstrap: str) -> int:
-    """When the first records of the topic are from, an hour ago, in milliseconds. The others are ten minutes apart."""
+    """The time of the first records of the topic, an hour ago, in milliseconds. Later records are ten minutes apart."""
     ConfluentClient(bootstrap).create_topic(TOPIC, partitions=PARTITIONS)
     first = int(1000 * (time.time() - 3600))
     producer = Producer({"bootstrap.servers": bootstrap})
@@ -38,14 +38,14 @@ def start(bootstrap: str) -> int:
 
 
 def _commit(bootstrap: str, group: str, offsets: Mapping[int, int], topic: str = TOPIC) -> None:
-    """Commit as a simple consumer does, so that the group has offsets and no members."""
+    """Commit as a simple consumer, so that the group has offsets and no members."""
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": group})
     consumer.commit(offsets=[TopicPartition(topic, *item) for item in offsets.items()], asynchronous=False)
     consumer.close()
 
 
 def _committed(bootstrap: str, group: str, topic: str = TOPIC) -> dict[int, int]:
-    """What librdkafka says is committed."""
+    """Return the committed offsets as librdkafka reports them."""
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": group})
     found = consumer.committed([TopicPartition(topic, number) for number in range(PARTITIONS)], timeout=30)
     consumer.close()
@@ -54,7 +54,7 @@ def _committed(bootstrap: str, group: str, topic: str = TOPIC) -> dict[int, int]
 
 @pytest.fixture
 def group(bootstrap: str, start: int) -> str:
-    """A group without members that has committed offsets of two partitions."""
+    """A group without members and with committed offsets in two partitions."""
     name = f"tools-group-{next(_NUMBERS)}"
     _commit(bootstrap, name, {0: 2, 1: 1})
     return name
@@ -62,7 +62,7 @@ def group(bootstrap: str, start: int) -> str:
 
 @contextmanager
 def _members(bootstrap: str, group: str, count: int) -> Iterator[list[Consumer]]:
-    """Members with client ids ``reader-0`` and so on that have read and committed everything, and stay."""
+    """Members with client ids ``reader-0`` and so on that have read and committed everything and stay."""
     settings = {"bootstrap.servers": bootstrap, "group.id": group, "auto.offset.reset": "earliest"}
     consumers = [Consumer({**settings, "client.id": f"reader-{number}"}) for number in range(count)]
     ended = threading.Event()
@@ -75,7 +75,7 @@ def _members(bootstrap: str, group: str, count: int) -> Iterator[list[Consumer]]
             assert time.monotonic() < deadline, got
             got += sum(consumer.poll(0.1) is not None for consumer in consumers)
         for consumer in consumers:
-            # Who has a partition now need not be who read it.
+            # The current owner of a partition may not be the one that read it.
             read = [TopicPartition(TOPIC, one.partition, ENDS[one.partition]) for one in consumer.assignment()]
             if any(one.offset for one in read):
                 consumer.commit(offsets=[one for one in read if one.offset], asynchronous=False)
@@ -116,7 +116,7 @@ def test_a_live_group_is_described_with_offsets_members_and_state(
         assert _by_partition(rows, "CLIENT-ID") == readers
         assert _by_partition(rows, "CONSUMER-ID") == {number: ids[reader] for number, reader in readers.items()}
         assert _by_partition(rows, "LOG-END-OFFSET") == {number: str(end) for number, end in ENDS.items()}
-        # Nothing was read of the empty partition, so nothing is committed for it.
+        # The empty partition has no records and therefore no committed offset.
         assert _by_partition(rows, "CURRENT-OFFSET") == {0: "5", 1: "3", 2: "-"}
         assert _by_partition(rows, "LAG") == {0: "0", 1: "0", 2: "-"}
 
@@ -141,7 +141,7 @@ def _until(true: Callable[[], bool]) -> None:
         time.sleep(0.1)
 
 
-def test_what_is_refused_of_a_live_group_is_said_as_kafka_says_it(
+def test_changes_of_a_live_group_are_refused_with_kafkas_messages(
     tools: KafkaTools, bootstrap: str, start: int
 ) -> None:
     group, other = "tools-busy", "tools-groups-other"
@@ -164,14 +164,14 @@ def test_what_is_refused_of_a_live_group_is_said_as_kafka_says_it(
         assert (
             statuses == [f"Error: org.apache.kafka.common.errors.GroupSubscribedToTopicException: {why}"] * PARTITIONS
         )
-        # Of a topic that nobody in the group reads they can be.
+        # The offsets of a topic without a subscribed member can be deleted.
         (row,) = tools.run(TOOL, "--delete-offsets", "--group", group, "--topic", other).rows()
         assert (row["PARTITION"], row["STATUS"]) == ("0", "Successful")
         assert _committed(bootstrap, group) == {0: 5, 1: 3}
         assert _committed(bootstrap, group, other) == {}
 
 
-def test_an_unknown_group_is_said_to_be_unknown(tools: KafkaTools, group: str) -> None:
+def test_an_unknown_group_is_reported_as_not_found(tools: KafkaTools, group: str) -> None:
     unknown = f"{group}-never-made"
     why = f"org.apache.kafka.common.errors.GroupIdNotFoundException: Group {unknown} not found."
     for what in ("--offsets", "--members", "--state"):
@@ -236,29 +236,27 @@ COMMITTED = ("--topic", f"{TOPIC}:0,1")
 def test_offsets_are_reset(
     tools: KafkaTools, bootstrap: str, group: str, way: tuple[str, ...], of: tuple[str, ...], expected: dict[int, int]
 ) -> None:
-    _reset_as_told(tools, bootstrap, group, (*way, *of), expected)
+    _reset_both_ways(tools, bootstrap, group, (*way, *of), expected)
 
 
 def test_offsets_are_reset_to_a_time(tools: KafkaTools, bootstrap: str, group: str, start: int) -> None:
     between = datetime.fromtimestamp(start / 1000 + 15 * 60, UTC).strftime("%Y-%m-%dT%H:%M:%S.000")
-    # Where nothing is as young, it is the end.
-    _reset_as_told(tools, bootstrap, group, ("--to-datetime", between, *EVERYTHING), {0: 2, 1: 2, 2: 0})
+    # Without a record at or after the time, the offset is the end.
+    _reset_both_ways(tools, bootstrap, group, ("--to-datetime", between, *EVERYTHING), {0: 2, 1: 2, 2: 0})
     later = datetime.fromtimestamp(start / 1000 + 25 * 60, UTC).strftime("%Y-%m-%dT%H:%M:%S.000")
-    _reset_as_told(tools, bootstrap, group, ("--to-datetime", later, *EVERYTHING), {0: 3, 1: 3, 2: 0})
+    _reset_both_ways(tools, bootstrap, group, ("--to-datetime", later, *EVERYTHING), {0: 3, 1: 3, 2: 0})
 
 
-def test_offsets_are_reset_from_a_file_that_an_export_made(
-    tools: KafkaTools, bootstrap: str, group: str, tmp_path: Path
-) -> None:
+def test_offsets_are_reset_from_an_exported_file(tools: KafkaTools, bootstrap: str, group: str, tmp_path: Path) -> None:
     plan = tmp_path / "plan.csv"
     exported = tools.run(TOOL, "--group", group, "--reset-offsets", "--to-latest", *COMMITTED, "--export", "--dry-run")
     plan.write_text(exported.out)
     assert sorted(exported.out.split()) == [f"{TOPIC},0,5", f"{TOPIC},1,3"]
     assert _committed(bootstrap, group) == {0: 2, 1: 1}
-    _reset_as_told(tools, bootstrap, group, ("--from-file", str(plan)), {0: 5, 1: 3})
+    _reset_both_ways(tools, bootstrap, group, ("--from-file", str(plan)), {0: 5, 1: 3})
 
 
-def test_a_group_that_never_was_gets_offsets_and_begins_there(tools: KafkaTools, bootstrap: str, start: int) -> None:
+def test_resetting_offsets_creates_a_group_that_starts_there(tools: KafkaTools, bootstrap: str, start: int) -> None:
     group = "tools-begun-by-reset"
     tools.run(TOOL, "--group", group, "--reset-offsets", "--to-offset", 2, "--topic", TOPIC, "--execute")
     assert _committed(bootstrap, group) == {0: 2, 1: 2, 2: 0}
@@ -269,10 +267,10 @@ def test_a_group_that_never_was_gets_offsets_and_begins_there(tools: KafkaTools,
     assert sorted((one.partition(), one.offset()) for one in got) == [(0, 2), (0, 3), (0, 4), (1, 2)]
 
 
-def _reset_as_told(
+def _reset_both_ways(
     tools: KafkaTools, bootstrap: str, group: str, how: tuple[str, ...], expected: dict[int, int]
 ) -> None:
-    """Tried first, which changes nothing, then done."""
+    """Reset as a dry run, which changes nothing, then for real."""
     before = _committed(bootstrap, group)
     asked = ("--group", group, "--reset-offsets", *how)
     shown = {number: str(offset) for number, offset in expected.items()}

@@ -1,4 +1,4 @@
-"""Kafka's tools for topics, configs, offsets and brokers: what they print is so."""
+"""Kafka's tools for topics, configs, offsets and brokers print correct results."""
 
 import itertools
 import json
@@ -13,10 +13,10 @@ from minio import Minio as MinioClient
 
 from kafscale import paths
 from kafscale.topics.definitions import DEFINITIONS
-from services.gateway.registry import APIS
-from tests.clients.adapters.confluent import ConfluentClient
-from tests.matrix.kafka_tools import KafkaTools, fields
+from services.gateway.clients.registry import APIS
 from tests.servers.cluster import Cluster
+from tests.support.clients.confluent import ConfluentClient
+from tests.support.kafka_tools import KafkaTools, fields
 
 SECONDS = 30
 PARTITIONS = 3
@@ -26,13 +26,13 @@ _NUMBERS = itertools.count()
 
 @pytest.fixture
 def name() -> str:
-    """A name that no topic has."""
+    """A name of no existing topic."""
     return f"tools-topic-{next(_NUMBERS)}"
 
 
 @pytest.fixture(scope="module")
 def filled(bootstrap: str) -> str:
-    """A topic with five records in partition 0, three in partition 1, none in partition 2; a second apart."""
+    """A topic with five records in partition 0, three in partition 1, none in partition 2. They are a second apart."""
     topic = "tools-filled"
     ConfluentClient(bootstrap).create_topic(topic, partitions=PARTITIONS, configs={"retention.ms": "-1"})
     producer = Producer({"bootstrap.servers": bootstrap})
@@ -47,7 +47,9 @@ def _topics(bootstrap: str) -> set[str]:
     return ConfluentClient(bootstrap).topics()
 
 
-def test_kafka_topics_creates_shows_grows_and_deletes(tools: KafkaTools, bootstrap: str, name: str) -> None:
+def test_kafka_topics_creates_describes_extends_and_deletes_topics(
+    tools: KafkaTools, bootstrap: str, name: str
+) -> None:
     created = tools.run(
         "kafka-topics", "--create", "--topic", name, "--partitions", 3, "--config", "retention.ms=60000"
     )
@@ -72,7 +74,9 @@ def test_kafka_topics_creates_shows_grows_and_deletes(tools: KafkaTools, bootstr
     assert name not in _topics(bootstrap)
 
 
-def test_kafka_topics_says_what_is_refused_and_why(tools: KafkaTools, bootstrap: str, filled: str, name: str) -> None:
+def test_kafka_topics_reports_refusals_with_their_reasons(
+    tools: KafkaTools, bootstrap: str, filled: str, name: str
+) -> None:
     def refused(*arguments: object) -> str:
         return tools.run("kafka-topics", *arguments, status=1).out
 
@@ -98,11 +102,11 @@ def test_compaction_is_set_by_kafka_topics_and_kafka_configs(tools: KafkaTools, 
 
 
 def _configs(printed: str) -> Mapping[str, str]:
-    """The values of a description's lines."""
+    """Return the values in a description's lines."""
     return dict(re.findall(r"^  (\S+?)=(.*?) sensitive=", printed, re.MULTILINE))
 
 
-def test_kafka_configs_changes_and_shows_configs_of_topics(tools: KafkaTools, bootstrap: str, name: str) -> None:
+def test_kafka_configs_alters_and_describes_configs_of_topics(tools: KafkaTools, bootstrap: str, name: str) -> None:
     ConfluentClient(bootstrap).create_topic(name)
     of_topic = ("--entity-type", "topics", "--entity-name", name)
 
@@ -129,7 +133,7 @@ def test_kafka_configs_changes_and_shows_configs_of_topics(tools: KafkaTools, bo
     assert set_now() == {"max.message.bytes": "9999"}
 
 
-def test_kafka_configs_shows_brokers(tools: KafkaTools, cluster: Cluster, bootstrap: str) -> None:
+def test_kafka_configs_describes_brokers(tools: KafkaTools, cluster: Cluster, bootstrap: str) -> None:
     brokers = AdminClient({"bootstrap.servers": bootstrap}).list_topics(timeout=SECONDS).brokers
     assert len(brokers) == len(cluster.gateways)
     for broker in brokers.values():
@@ -143,7 +147,7 @@ def test_kafka_configs_shows_brokers(tools: KafkaTools, cluster: Cluster, bootst
     assert "Cannot update these configs dynamically: num.io.threads" in refused.err
 
 
-def test_kafka_get_offsets_gives_ends_times_and_partitions(tools: KafkaTools, filled: str) -> None:
+def test_kafka_get_offsets_returns_ends_times_and_partitions(tools: KafkaTools, filled: str) -> None:
     def offsets(*arguments: object) -> dict[int, int]:
         lines = tools.run("kafka-get-offsets", *arguments).out.splitlines()
         found = [line.split(":") for line in lines]
@@ -156,7 +160,7 @@ def test_kafka_get_offsets_gives_ends_times_and_partitions(tools: KafkaTools, fi
     starts = {0: 0, 1: 0, 2: 0}
     assert offsets(*topic, "--time", -2) == offsets(*topic, "--time", "earliest") == starts
     assert offsets(*topic, "--time", -4) == offsets(*topic, "--time", "earliest-local") == starts
-    # The record with the largest timestamp; where there is none nothing is printed, as in Kafka.
+    # The record with the largest timestamp. Without records nothing is printed, as with Kafka.
     assert offsets(*topic, "--time", -3) == offsets(*topic, "--time", "max-timestamp") == {0: 4, 1: 2}
     assert offsets(*topic, "--time", -5) == {}
     assert offsets(*topic, "--time", START + 1500) == {0: 2, 1: 2}
@@ -192,9 +196,7 @@ def test_kafka_delete_records_moves_the_log_start(tools: KafkaTools, bootstrap: 
     assert client.offsets(name) == (4, 10)
 
 
-def test_kafka_log_dirs_gives_the_sizes_of_what_is_in_the_bucket(
-    tools: KafkaTools, cluster: Cluster, filled: str
-) -> None:
+def test_kafka_log_dirs_reports_the_sizes_in_the_bucket(tools: KafkaTools, cluster: Cluster, filled: str) -> None:
     lines = tools.run("kafka-log-dirs", "--describe", "--topic-list", filled).out.splitlines()
     brokers = json.loads(lines[2])["brokers"]
     assert len(brokers) == len(cluster.gateways)
@@ -214,9 +216,7 @@ def test_kafka_log_dirs_gives_the_sizes_of_what_is_in_the_bucket(
         assert bool(stored) == (number < 2)
 
 
-def test_kafka_broker_api_versions_shows_each_gateway_with_what_is_registered(
-    tools: KafkaTools, cluster: Cluster
-) -> None:
+def test_kafka_broker_api_versions_lists_each_gateway_with_its_versions(tools: KafkaTools, cluster: Cluster) -> None:
     shown: dict[str, dict[int, tuple[int, int]]] = {}
     for line in tools.run("kafka-broker-api-versions").out.splitlines():
         if head := re.match(r"(\S+) \(id: ", line):
@@ -227,7 +227,7 @@ def test_kafka_broker_api_versions_shows_each_gateway_with_what_is_registered(
     assert shown == {gateway.bootstrap: registered for gateway in cluster.gateways}
 
 
-def test_kafka_cluster_gives_the_id_and_the_brokers(tools: KafkaTools, cluster: Cluster, bootstrap: str) -> None:
+def test_kafka_cluster_reports_the_id_and_the_brokers(tools: KafkaTools, cluster: Cluster, bootstrap: str) -> None:
     metadata = AdminClient({"bootstrap.servers": bootstrap}).list_topics(timeout=SECONDS)
     assert tools.run("kafka-cluster", "cluster-id").out == f"Cluster ID: {metadata.cluster_id}\n"
     rows = tools.run("kafka-cluster", "list-endpoints").rows()

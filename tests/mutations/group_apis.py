@@ -10,33 +10,32 @@ _MONITORING = "tests/unit/gateway/test_monitoring.py::"
 
 MUTATIONS = (
     Mutation(
-        "a join is asked for again when its outcome is unknown",
+        "a JoinGroup with an unknown outcome is repeated",
         Change(
-            "services.gateway.coordinators",
-            "Coordinators._ask_one",
+            "services.gateway.questions",
+            "ask_each",
             (
-                "            # The outcome may be unknown: whether to ask again is the client's to know.\n"
+                "            # The outcome may be unknown, so only the client can decide to repeat the request.\n"
                 "            return\n"
             ),
-            (
-                "            with link.calling():\n"
-                "                results = await ask(link, [question.query for question in questions], "
-                "timeout)\n"
-            ),
+            "            results = await call(link, queries)\n",
         ),
-        _COORDINATORS + "test_a_join_of_unknown_outcome_is_not_sent_again",
+        _COORDINATORS + "test_a_join_of_unknown_outcome_is_not_repeated",
     ),
     Mutation(
-        "a join waits as long as any call",
+        "a JoinGroup waits as long as any call",
         Change(
-            "services.gateway.coordinators", "Coordinators.ask_all", "deadline = math.inf if waits else", "deadline ="
+            "services.gateway.coordinators.links",
+            "Coordinators.ask_all",
+            "deadline = math.inf if waits else",
+            "deadline =",
         ),
-        _COORDINATORS + "test_a_join_waits_for_the_others_whatever_the_gateways_timeout_is",
+        _COORDINATORS + "test_a_join_waits_for_other_members_beyond_the_gateways_timeout",
     ),
     Mutation(
-        "offsetFetch of all topics answers nothing",
+        "OffsetFetch for all topics returns nothing",
         Change("services.gateway.apis.offset_fetch", "_query", "all=topics is None", "all=False"),
-        _GROUPS + "test_who_is_no_member_commits_and_all_offsets_come_with_their_metadata",
+        _GROUPS + "test_clients_without_membership_commit_and_fetch_all_offsets",
     ),
     Mutation(
         "the metadata of a commit is lost",
@@ -46,7 +45,7 @@ MUTATIONS = (
             'metadata=partition.committed_metadata or ""',
             'metadata=""',
         ),
-        _GROUPS + "test_who_is_no_member_commits_and_all_offsets_come_with_their_metadata",
+        _GROUPS + "test_clients_without_membership_commit_and_fetch_all_offsets",
     ),
     Mutation(
         "a commit to a group that is being loaded fails in librdkafka's applications",
@@ -59,93 +58,96 @@ MUTATIONS = (
             ),
             "",
         ),
-        _COORDINATORS + "test_a_commit_to_a_group_that_is_being_loaded_is_answered_so_that_librdkafka_waits",
+        _COORDINATORS + "test_a_commit_to_a_loading_group_gets_an_error_on_which_librdkafka_waits",
     ),
     Mutation(
-        "a new topic begins without the offsets of an old one of its name",
+        "a new topic starts without the offsets of an old topic with its name",
         Change(
-            "services.gateway.group_questions",
-            "topics_gone",
+            "services.gateway.topics.deleted",
+            "deleted_topics",
             "            unknown -= await environment.catalog.live_ids()\n",
             "            unknown.clear()\n",
         ),
-        _GROUPS + "test_a_new_topic_does_not_take_up_what_was_committed_for_an_old_one_of_its_name",
+        _GROUPS + "test_a_recreated_topic_does_not_inherit_committed_offsets",
     ),
     Mutation(
-        "a gateway that is behind sends no reader back to the beginning",
+        "a gateway with a stale view sends no reader back to the beginning",
         Change(
-            "services.gateway.group_questions",
-            "topics_gone",
+            "services.gateway.topics.deleted",
+            "deleted_topics",
             "            unknown -= await environment.catalog.live_ids()\n",
             "            pass\n",
         ),
-        _GROUPS + "test_a_gateway_that_has_not_seen_a_topic_yet_does_not_send_its_readers_back",
+        _GROUPS + "test_a_gateway_with_an_outdated_catalog_does_not_reset_consumers",
     ),
     Mutation(
-        "the run that is named has the group",
+        "the coordinator named by an error is asked next",
         Change(
-            "services.gateway.coordinators",
+            "services.gateway.coordinators.links",
             "Coordinators._moved",
             "            self._hints[shard] = owner",
             "            pass",
         ),
-        _COORDINATORS + "test_the_run_that_is_named_by_one_that_has_not_the_group_is_asked_at_once_and_from_then_on",
+        _COORDINATORS + "test_a_redirect_to_another_coordinator_is_followed_and_remembered",
     ),
     Mutation(
-        "nobody waits for a coordinator that has gone",
+        "no request waits for a coordinator that has gone",
         Change(
-            "services.gateway.coordinators", "CoordinatorLink.end", "            scope.cancel()", "            pass"
+            "services.gateway.coordinators.links",
+            "CoordinatorLink.end",
+            "            scope.cancel()",
+            "            pass",
         ),
-        _COORDINATORS + "test_a_join_that_waits_at_a_coordinator_that_goes_is_answered",
+        _COORDINATORS + "test_a_waiting_join_fails_at_once_when_its_coordinator_goes_away",
     ),
     Mutation(
-        "a group is listed by the gateway that clients find it at",
+        "a group is listed by the gateway that clients know as its coordinator",
         Change(
             "services.gateway.apis.list_groups",
             "_list",
             "        if listed.coordinator(each.group).node_id == own\n",
             "",
         ),
-        _COORDINATORS + "test_gateways_give_the_same_answers_spread_groups_and_list_each_group_once",
+        _COORDINATORS + "test_gateways_agree_on_the_coordinators_and_list_each_group_once",
     ),
     Mutation(
-        "members do not know of loading",
+        "members do not notice the loading of a group",
         Change(
             "services.gateway.apis.heartbeat",
             "_beat",
             "_answer(call, ErrorCode.none)",
             "_answer(call, group_code(result.error))",
         ),
-        _COORDINATORS + "test_a_group_that_is_being_loaded_lets_heartbeats_pass_and_sync_join_again_as_in_kafka",
+        _COORDINATORS + "test_heartbeats_succeed_and_syncs_rejoin_while_a_group_loads",
     ),
     Mutation(
         "commits of one connection are stored in its order",
         Change(
-            "services.gateway.connection",
+            "services.gateway.clients.connection",
             "ClientConnection._may_begin",
             "and order is not Order.ALONE)",
             "or order is Order.ALONE)",
         ),
-        _COORDINATORS + "test_commits_of_one_connection_are_stored_in_its_order",
+        _COORDINATORS + "test_commits_of_one_connection_are_stored_in_order",
     ),
     Mutation(
-        "a list of groups has all of them, or is refused",
+        "a list of groups is complete or refused",
         Change(
-            "services.gateway.coordinators",
+            "services.gateway.coordinators.links",
             "Coordinators.list_groups",
             "if answered == _ALL_SHARDS else None",
             "if answered else None",
         ),
-        _COORDINATORS + "test_groups_are_listed_only_when_each_shard_is_answered_for_by_one_coordinator",
+        _COORDINATORS + "test_groups_are_listed_only_if_each_shard_has_one_coordinator",
     ),
     Mutation(
-        "members that wait keep no heartbeat out",
-        Change("kafscale.rpc.typed", "bind_coordinator", ", waiting=_WAITING", ""),
-        _COORDINATOR + "test_members_that_wait_for_others_keep_no_heartbeat_out_and_are_bounded_too",
+        "waiting members do not block heartbeats",
+        Change("kafscale.rpc.services", "bind_coordinator", ', waiting=("JoinGroup", "SyncGroup")', ""),
+        _COORDINATOR + "test_waiting_members_are_bounded_and_do_not_block_heartbeats",
     ),
     Mutation(
-        "a coordinator that does not answer is shown",
-        Change("services.gateway.coordinators", "CoordinatorLink._noted", "self.answers = False", "pass"),
-        _MONITORING + "test_which_coordinators_there_are_what_they_are_given_and_whether_they_answer",
+        "an unresponsive coordinator is listed as such",
+        Change("services.gateway.coordinators.links", "CoordinatorLink._noted", "self.answers = False", "pass"),
+        _MONITORING + "test_metrics_and_health_cover_coordinators_and_their_shards",
     ),
 )

@@ -1,4 +1,4 @@
-"""What one mutation is."""
+"""A mutation and the test that must notice it."""
 
 from dataclasses import dataclass
 
@@ -7,9 +7,9 @@ from tests.support.change import Change
 
 @dataclass(frozen=True, slots=True)
 class Mutation:
-    """With ``change`` applied ``test`` must fail.
+    """If ``change`` is applied, ``test`` must fail.
 
-    ``why``: what the wrong code does, or the rule that it breaks. ``test``: pytest's id of a test function, without
+    ``why``: the defect, or the rule that it breaks. ``test``: pytest's id of a test function, without
     parameters.
     """
 

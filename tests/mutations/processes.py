@@ -1,111 +1,101 @@
-"""Code that breaks rules of services in processes of their own: whom they ask, as whom they ask, how they start."""
+"""Code that breaks rules of separate services: choice of a peer, credentials, and start."""
 
 from tests.mutations.mutation import Mutation
 from tests.support.change import Change
 
-_CREDENTIALS = "tests/unit/service/test_credentials.py::"
+_CREDENTIALS = "tests/unit/config/test_credentials.py::"
 _LIST_OFFSETS = "tests/unit/storage/test_list_offsets.py::"
-_NETWORK = "tests/unit/service/test_network.py::"
+_NETWORK = "tests/unit/config/test_network.py::"
 _POOL = "tests/unit/rpc/test_pool.py::"
 _READ_PATH = "tests/unit/storage/test_read_path.py::"
 _START = "tests/services/test_start.py::"
 
 MUTATIONS = (
     Mutation(
-        "an indexer that is silent leaves time to ask another one",
-        Change("kafscale.rpc.pool", "IndexerPool._call", "left / min(len(candidates), 2)", "left"),
-        _POOL + "test_one_that_hangs_takes_only_its_share_of_the_time",
+        "a silent indexer leaves time for another one",
+        Change("kafscale.rpc.pool", "IndexerPool.call", "remaining / min(len(candidates), 2)", "remaining"),
+        _POOL + "test_a_hanging_indexer_uses_only_its_share_of_the_time",
     ),
     Mutation(
         "an indexer that failed is avoided for a while",
         Change("kafscale.rpc.pool", "IndexerPool._candidates", " and peer.avoided_until <= now", ""),
-        _POOL + "test_where_all_failed_just_now_the_caller_knows_at_once_too",
+        _POOL + "test_a_call_fails_at_once_if_all_indexers_have_just_failed",
     ),
     Mutation(
-        "calls go to the indexer that has the fewest",
-        Change("kafscale.rpc.pool", "IndexerPool._call", "(peer.in_flight, peer.last_called)", "(peer.last_called,)"),
-        _POOL + "test_one_that_is_busy_gets_less",
+        "calls go to the indexer with the fewest calls in flight",
+        Change("kafscale.rpc.pool", "IndexerPool.call", "(peer.in_flight, peer.last_called)", "(peer.last_called,)"),
+        _POOL + "test_a_busy_indexer_gets_fewer_calls",
     ),
     Mutation(
-        "an indexer that goes finishes what it has in hand",
+        "an indexer that leaves finishes its current calls",
         Change(
             "kafscale.rpc.pool",
             "IndexerPool._close_unused",
             "if peer.gone and not peer.in_flight and",
             "if peer.gone and",
         ),
-        _POOL + "test_one_that_is_gone_is_asked_no_more_and_closed_after_its_last_call",
+        _POOL + "test_a_removed_indexer_gets_no_calls_and_is_closed_after_its_last_one",
     ),
     Mutation(
-        "look-ups by time need no indexer",
-        Change("services.storage.offsets", "_LookUp._locate", "return await self._search(segments)", "raise"),
-        _LIST_OFFSETS + "test_a_time_gives_the_first_record_at_or_after_it",
+        "lookups by time need no indexer",
+        Change("services.storage.reading.offsets", "_LookUp._locate", "return await self._search(segments)", "raise"),
+        _LIST_OFFSETS + "test_a_timestamp_gives_the_first_record_at_or_after_it",
     ),
     Mutation(
         "a segment without its index is read without an indexer",
         Change(
-            "services.storage.reader",
+            "services.storage.reading.reader",
             "Reader._rebuilt_index",
             "            parsed = await self.parsed(view, segment)\n",
             "            parsed = self\n            raise\n",
         ),
-        _READ_PATH + "test_without_any_indexer_a_segment_is_read_whole_where_its_index_is_missing_or_wrong",
+        _READ_PATH + "test_without_an_indexer_segments_with_bad_indexes_are_read_whole",
     ),
     Mutation(
-        "a web identity token is told to nobody else",
+        "a web identity token is sent to no other service",
         Change(
             "kafscale.objects.credentials",
-            "_told",
+            "_described",
             '_QUERY.sub("", f"{type(error).__name__}: {error}")',
             'f"{type(error).__name__}: {error}"',
         ),
-        _CREDENTIALS + "test_a_token_that_is_refused_is_not_told",
+        _CREDENTIALS + "test_a_refused_token_is_not_printed",
     ),
     Mutation(
-        "credentials that have ended sign nothing",
+        "expired credentials sign nothing",
         Change(
             "kafscale.objects.credentials",
             "RenewedCredentials.__call__",
-            "if self._present is None or self._left() <= 0:",
+            "if self._present is None or self._remaining() <= 0:",
             "if self._present is None:",
         ),
-        _CREDENTIALS + "test_what_ran_out_signs_nothing_and_comes_back",
+        _CREDENTIALS + "test_expired_credentials_sign_nothing_and_are_renewed_later",
     ),
     Mutation(
-        "credentials are renewed before they end",
+        "credentials are renewed before they expire",
         Change(
             "kafscale.objects.credentials",
             "RenewedCredentials._renew",
-            "min(self._left() / 2, _RENEWED_BEFORE_END_SECONDS)",
+            "min(self._remaining() / 2, _RENEWED_BEFORE_END_SECONDS)",
             "0.0",
         ),
-        _CREDENTIALS + "test_they_are_renewed_before_they_end",
+        _CREDENTIALS + "test_credentials_are_renewed_before_they_expire",
     ),
     Mutation(
-        "a source of credentials that fails is not replaced by another one's identity",
+        "a failing source of credentials is not replaced by another identity",
         Change(
             "kafscale.objects.credentials", "find_source", ' or environ.get("AWS_CONTAINER_CREDENTIALS_FULL_URI"):', ":"
         ),
-        _CREDENTIALS + "test_a_source_that_fails_is_asked_again_and_no_other_one",
+        _CREDENTIALS + "test_a_failed_source_is_retried_and_no_other_is_used",
     ),
     Mutation(
-        "nobody is told to connect to all interfaces",
+        "no address for all interfaces is advertised",
         Change(
-            "kafscale.service.network",
+            "kafscale.config.network",
             "NetworkSettings.__post_init__",
             "if advertised is None and self.rpc_addr is not None and self.rpc_addr.anywhere:",
             "if False:",
         ),
         _NETWORK + "test_on_all_interfaces_an_advertised_address_must_be_set",
-    ),
-    Mutation(
-        "a process that is stopped while it starts ends at once",
-        Change(
-            "kafscale.service.cluster",
-            "open_operations",
-            "            if operations.health.starting:",
-            "            if False:",
-        ),
-        _START + "test_sigterm_while_it_waits_for_etcd_ends_a_process_at_once",
     ),
 )

@@ -1,4 +1,4 @@
-"""Naive code for snapshots of the metadata, and for topics as they were."""
+"""Naive code for snapshots of the metadata, and for point-in-time copies of topics."""
 
 from tests.mutations.mutation import Mutation
 from tests.support.change import Change
@@ -10,7 +10,7 @@ MUTATIONS = (
     Mutation(
         "one damaged snapshot hides no other",
         Change(
-            "services.recovery.backups",
+            "kafscale_tools.recovery.backups",
             "read_manifests",
             "except CorruptBackup as error:\n                listed.append",
             "except NoBackup as error:\n                listed.append",
@@ -18,33 +18,40 @@ MUTATIONS = (
         _RECOVERY + "test_a_damaged_snapshot_does_not_hide_the_others",
     ),
     Mutation(
-        "records of the very time are there",
-        Change("services.recovery.cut", "kept_until", "until_ms + 1", "until_ms"),
+        "records at exactly the requested time are included",
+        Change("kafscale_tools.recovery.cut", "kept_until", "until_ms + 1", "until_ms"),
         _POINT_IN_TIME + "test_each_partition_ends_before_its_first_later_record",
     ),
     Mutation(
-        "no later topic has the epoch of a copy that was given up",
-        Change("services.recovery.claim", "Claim.take", "before.lifted_to(epoch).value()", "before.value()"),
-        _POINT_IN_TIME + "test_a_topic_that_somebody_makes_after_a_killed_copy_has_nothing_of_it",
+        "no later topic has the epoch of an abandoned copy",
+        Change("kafscale_tools.recovery.claim", "Claim.take", "before.lifted_to(epoch).value()", "before.value()"),
+        _POINT_IN_TIME + "test_a_topic_created_after_a_killed_copy_has_no_records_of_it",
     ),
     Mutation(
-        "no topic is made of objects that were deleted meanwhile",
+        "no topic is created from objects that were deleted meanwhile",
         Change(
-            "services.recovery.claim",
+            "kafscale_tools.recovery.claim",
             "Claim._change",
             "[Unchanged(self._topic_key, 0), self._held]",
             "[Unchanged(self._topic_key, 0)]",
         ),
-        _POINT_IN_TIME + "test_a_topic_that_is_made_meanwhile_loses_nothing_to_a_copy",
+        _POINT_IN_TIME + "test_a_topic_created_meanwhile_loses_nothing_to_a_copy",
     ),
     Mutation(
-        "a producer of the old topic begins anew in the copy",
-        Change("services.recovery.claim", "Claim._states", "producers_from=log.end,", "producers_from=log.start,"),
-        _POINT_IN_TIME + "test_producers_of_the_old_topic_and_new_ones_write_to_the_new",
+        "a producer of the old topic starts afresh in the copy",
+        Change(
+            "kafscale_tools.recovery.claim", "Claim._states", "producers_from=log.end,", "producers_from=log.start,"
+        ),
+        _POINT_IN_TIME + "test_producers_of_the_old_topic_and_new_ones_can_write_to_the_new_topic",
     ),
     Mutation(
-        "what is left of an earlier topic is no sign of metadata that was rolled back",
-        Change("services.storage.takeover", "_rolled_back", "if is_earlier_topics(header.epoch, floor):", "if False:"),
-        _POINT_IN_TIME + "test_a_topic_that_somebody_makes_after_a_killed_copy_has_nothing_of_it",
+        "leftovers of an earlier topic are no sign of older metadata",
+        Change(
+            "services.storage.owning.takeover",
+            "_rolled_back",
+            "if is_earlier_topics(header.epoch, floor):",
+            "if False:",
+        ),
+        _POINT_IN_TIME + "test_a_topic_created_after_a_killed_copy_has_no_records_of_it",
     ),
 )

@@ -1,4 +1,4 @@
-"""Naive code for the old end of the log."""
+"""Naive code for the log start."""
 
 from tests.mutations.mutation import Mutation
 from tests.support.change import Change
@@ -9,44 +9,49 @@ _RETENTION = "tests/unit/storage/test_retention.py::"
 
 MUTATIONS = (
     Mutation(
-        "retention is stored and never enforced",
+        "retention is stored but never enforced",
         Change(
-            "services.storage.retention",
+            "services.storage.upkeep.retention",
             "Retention._due",
             "if not await self._too_old(partition, segment, now_ms):",
             "if True:",
         ),
-        _RETENTION + "test_what_is_too_old_goes_and_the_log_start_with_it",
+        _RETENTION + "test_old_segments_are_deleted_and_the_log_start_moves",
     ),
     Mutation(
         "the limit is the most that is kept",
-        Change("services.storage.retention", "Retention._due", "if too_much < 0:", "if too_much + segment.size <= 0:"),
-        _RETENTION + "test_as_much_as_the_size_limit_is_kept_at_least",
+        Change(
+            "services.storage.upkeep.retention",
+            "Retention._due",
+            "if too_much < 0:",
+            "if too_much + segment.size <= 0:",
+        ),
+        _RETENTION + "test_retention_by_size_keeps_at_least_the_limit",
     ),
     Mutation(
-        "objects that a lifecycle rule deleted hold up the log",
+        "objects deleted by a lifecycle rule block the log",
         Change(
-            "services.storage.retention",
+            "services.storage.upkeep.retention",
             "Retention._check",
             "await self._move_over_missing(partition)",
             "pass",
         ),
-        _MISSING + "test_objects_that_others_removed_from_the_old_end_move_the_log_start",
+        _MISSING + "test_removing_the_oldest_objects_moves_the_log_start",
     ),
     Mutation(
-        "a hole is taken for the old end",
+        "a hole is mistaken for the old end",
         Change(
-            "services.storage.old_end",
-            "OldEnd._oldest_left",
+            "services.storage.reading.old_end",
+            "OldEnd._oldest_remaining",
             "first = await self._finder.oldest(view)",
-            "first = view.segments.holding(view.committed_end - 1)",
+            "first = view.segments.holding(view.high_watermark - 1)",
         ),
-        _MISSING + "test_a_hole_moves_nothing_and_deletes_nothing",
+        _MISSING + "test_a_hole_in_the_log_moves_and_deletes_nothing",
     ),
     Mutation(
-        "the log start is in the state before objects go",
+        "the log start is stored in the state before objects are deleted",
         Change(
-            "services.storage.retention",
+            "services.storage.upkeep.retention",
             "Retention._move_to",
             "await self._move(partition, start)",
             "partition.log.log_start = start",
@@ -56,51 +61,53 @@ MUTATIONS = (
     Mutation(
         "only a proven owner deletes",
         Change(
-            "services.storage.retention",
+            "services.storage.upkeep.retention",
             "Retention._delete",
             "if partition.closed or partition.moving or not self._membership.proven:",
             "if partition.closed:",
         ),
-        _RETENTION + "test_an_owner_that_cannot_prove_its_lease_deletes_nothing",
+        _RETENTION + "test_an_owner_without_a_proven_lease_deletes_nothing",
     ),
     Mutation(
-        "an orphan is a name that the log does not use",
+        "an orphan is an object that the log does not use",
         Change(
-            "services.storage.retention",
+            "services.storage.upkeep.retention",
             "Retention._delete_orphans",
             "segment is not None and segment.base_offset != key.base_offset",
             "True",
         ),
-        _RETENTION + "test_what_a_dead_owner_left_is_deleted_when_the_log_has_passed_it",
+        _RETENTION + "test_a_dead_owners_objects_are_deleted_when_the_log_has_passed_them",
     ),
     Mutation(
-        "readers see the log start that the state has",
+        "readers see the log start of the state",
         Change("services.storage.run", "Run._committed", "log_view.log_start = partition.state.log_start", "pass"),
         _RETENTION + "test_delete_records_moves_the_log_start_durably_and_deletes_whole_segments",
     ),
     Mutation(
-        "age is counted by a clock that the object store's confirms",
+        "ages are computed with a clock that the object store confirms",
         Change(
-            "services.storage.retention",
+            "services.storage.upkeep.retention",
             "Retention._due",
             "compared = compared or await self._clock_is_right(now_ms)",
             "compared = True",
         ),
-        _RETENTION + "test_the_store_is_asked_for_its_clock_before_anything_is_too_old",
+        _RETENTION + "test_the_stores_clock_is_checked_before_deleting_by_age",
     ),
     Mutation(
-        "missing objects count where the cluster's mark is, in the same place",
-        Change("services.storage.old_end", "OldEnd.start", "not (marked and await self._is_marked())", "not marked"),
-        _MISSING + "test_a_store_without_the_clusters_mark_moves_no_log_start",
-    ),
-    Mutation(
-        "what counts as deleted lies below the log start that the deletion began with",
+        "missing objects count as deleted only in a bucket with the cluster's mark",
         Change(
-            "services.storage.retention",
+            "services.storage.reading.old_end", "OldEnd.start", "not (marked and await self._is_marked())", "not marked"
+        ),
+        _MISSING + "test_the_log_start_does_not_move_without_the_cluster_mark",
+    ),
+    Mutation(
+        "objects count as deleted only below the log start at the beginning of the deletion",
+        Change(
+            "services.storage.upkeep.retention",
             "Retention._delete_below",
             "partition.deleted_below = log_start",
             "partition.deleted_below = view.log_start",
         ),
-        _LEFTOVERS + "test_what_a_log_start_passes_during_a_deletion_is_deleted_next",
+        _LEFTOVERS + "test_segments_that_a_log_start_passes_during_a_deletion_are_deleted_next",
     ),
 )

@@ -18,237 +18,255 @@ _WRITE_PATH = "tests/unit/storage/test_write_path.py::"
 MUTATIONS = (
     Mutation(
         "a take-over compares that the former owner is still gone",
-        Change("services.storage.takeover", "_fence", "compares.append(Unchanged(member_key, 0))", "pass"),
-        _FENCING + "test_an_owner_that_shows_up_during_the_take_over_keeps_its_partition",
+        Change("services.storage.owning.takeover", "_fence", "compares.append(Unchanged(member_key, 0))", "pass"),
+        _FENCING + "test_an_owner_that_registers_during_a_take_over_keeps_its_partition",
     ),
     Mutation(
         "a lease that is not renewed proves nothing after a while",
         Change(
             "kafscale.metadata.membership", "Membership.proven", "return self._clock() < self._deadline", "return True"
         ),
-        _FENCING + "test_what_only_the_lease_proves_is_refused_when_it_is_not_renewed",
+        _FENCING + "test_requests_that_need_a_proven_lease_fail_when_it_is_not_renewed",
     ),
     Mutation(
         "acks=0 and 1 need a lease that is proven",
-        Change("services.storage.placing", "place", "(append.unacknowledged and not run.membership.proven)", "False"),
-        _FENCING + "test_what_only_the_lease_proves_is_refused_when_it_is_not_renewed",
+        Change(
+            "services.storage.methods.append", "place", "(append.unacknowledged and not run.membership.proven)", "False"
+        ),
+        _FENCING + "test_requests_that_need_a_proven_lease_fail_when_it_is_not_renewed",
     ),
     Mutation(
-        "reads and offsets need a lease that is proven",
+        "reads and offsets need a proven lease",
         Change(
-            "services.storage.refusal",
+            "services.storage.methods.refusal",
             "refusal_of",
             "if not run.membership.proven and not (only_records and below_the_end):",
             "if False:",
         ),
-        _FENCING + "test_what_only_the_lease_proves_is_refused_when_it_is_not_renewed",
+        _FENCING + "test_requests_that_need_a_proven_lease_fail_when_it_is_not_renewed",
     ),
     Mutation(
         "records below the end are read without a lease",
         Change(
-            "services.storage.refusal",
+            "services.storage.methods.refusal",
             "refusal_of",
             "if not run.membership.proven and not (only_records and below_the_end):",
             "if not run.membership.proven:",
         ),
-        _FENCING + "test_what_only_the_lease_proves_is_refused_when_it_is_not_renewed",
+        _FENCING + "test_requests_that_need_a_proven_lease_fail_when_it_is_not_renewed",
     ),
     Mutation(
         "acks=all needs no lease that is proven: its commit compares",
         Change(
-            "services.storage.placing",
+            "services.storage.methods.append",
             "place",
             "(append.unacknowledged and not run.membership.proven)",
             "not run.membership.proven",
         ),
-        _FENCING + "test_what_only_the_lease_proves_is_refused_when_it_is_not_renewed",
+        _FENCING + "test_requests_that_need_a_proven_lease_fail_when_it_is_not_renewed",
     ),
     Mutation(
         "a later owner's object is not replaced",
-        Change("services.storage.flusher", "Flusher._claim", "if epoch < partition.epoch:", "if True:"),
-        _FENCING + "test_an_object_of_a_later_owner_fences_and_is_not_replaced",
+        Change("services.storage.writing.flusher", "Flusher._claim", "if epoch < partition.epoch:", "if True:"),
+        _FENCING + "test_an_object_of_a_later_owner_fences_and_is_not_overwritten",
     ),
     Mutation(
         "only objects of lower epochs are replaced",
         Change(
-            "services.storage.flusher", "Flusher._claim", "if epoch < partition.epoch:", "if epoch <= partition.epoch:"
+            "services.storage.writing.flusher",
+            "Flusher._claim",
+            "if epoch < partition.epoch:",
+            "if epoch <= partition.epoch:",
         ),
-        _FENCING + "test_an_object_of_no_lower_epoch_that_nothing_explains_is_not_replaced",
+        _FENCING + "test_an_unexplained_object_of_the_same_or_a_later_epoch_is_not_overwritten",
     ),
     Mutation(
-        "an object of another epoch is not the log's",
-        Change("services.storage.reader", "Reader.holding", "if header.epoch == key.epoch:", "if True:"),
-        _LEFTOVERS + "test_a_dead_owners_object_inside_the_log_is_passed_over",
+        "an object of another epoch does not belong to the log",
+        Change("services.storage.reading.reader", "Reader.holding", "if header.epoch == key.epoch:", "if True:"),
+        _LEFTOVERS + "test_a_dead_owners_object_inside_the_log_is_skipped",
     ),
     Mutation(
-        "out of range is said only after asking the metadata",
+        "out of range is reported only after a read of the metadata",
         Change(
-            "services.storage.refusal",
+            "services.storage.methods.refusal",
             "refusal_of",
-            "now = await parts.metadata.get(key)",
+            "now = await deps.metadata.get(key)",
             (
                 "now = None\n"
                 '        return NotAvailable(Status.OFFSET_OUT_OF_RANGE, f"the log ends at '
-                '{view.committed_end}")'
+                '{view.high_watermark}")'
             ),
         ),
-        _FENCING + "test_out_of_range_is_said_by_the_owner_only_and_only_when_the_metadata_says_so",
+        _FENCING + "test_only_an_owner_that_read_the_metadata_reports_out_of_range",
     ),
     Mutation(
-        "out of range is said only by the owner",
+        "only the owner reports out of range",
         Change(
-            "services.storage.refusal",
+            "services.storage.methods.refusal",
             "refusal_of",
             "if now is None or PartitionState.FromString(now.value).owner != run.membership.run_id:",
             "if now is None:",
         ),
-        _FENCING + "test_out_of_range_is_said_by_the_owner_only_and_only_when_the_metadata_says_so",
+        _FENCING + "test_only_an_owner_that_read_the_metadata_reports_out_of_range",
     ),
     Mutation(
-        "what is taken in and not committed yet is not out of range",
+        "accepted records that are not committed yet are not out of range",
         Change(
-            "services.storage.refusal",
+            "services.storage.methods.refusal",
             "refusal_of",
-            "(view.committed_end if partition.offline else partition.buffer.next_offset)",
-            "view.committed_end",
+            "(view.high_watermark if partition.offline else partition.buffer.next_offset)",
+            "view.high_watermark",
         ),
-        _FENCING + "test_an_offset_that_is_given_and_not_committed_is_not_out_of_range",
+        _FENCING + "test_an_assigned_but_uncommitted_offset_is_not_out_of_range",
     ),
     Mutation(
-        "what the state has is not out of range",
+        "records in the state are not out of range",
         Change(
-            "services.storage.refusal",
+            "services.storage.methods.refusal",
             "refusal_of",
-            "if offset <= PartitionState.FromString(now.value).committed_end:",
+            "if offset <= PartitionState.FromString(now.value).high_watermark:",
             "if False:",
         ),
-        _FENCING + "test_an_offset_that_the_state_has_is_not_out_of_range_for_an_offline_partition",
+        _FENCING + "test_a_committed_offset_of_an_offline_partition_is_not_out_of_range",
     ),
     Mutation(
-        "a transaction has no more partitions than the metadata store takes",
+        "a transaction that is too large for the metadata store is split",
         Change(
-            "services.storage.committer", "Committer.run", "list(self._ready)[:_MOST_PARTITIONS]", "list(self._ready)"
+            "services.storage.writing.committer",
+            "Committer._commit",
+            "if len(entries) > 1:",
+            "if False:",
         ),
-        _COMMITTER + "test_more_partitions_than_fit_into_one_transaction_are_committed",
+        _COMMITTER + "test_a_transaction_that_is_too_large_for_the_store_is_split",
     ),
     Mutation(
-        "a full cache drops what was used least recently",
-        Change("services.storage.cache", "LruCache.put", "while self.used_bytes > self._capacity:", "while False:"),
-        _CACHE + "test_a_cache_holds_no_more_than_its_capacity",
+        "a full cache evicts the least recently used value",
+        Change(
+            "services.storage.reading.cache", "LruCache.put", "while self.used_bytes > self._capacity:", "while False:"
+        ),
+        _CACHE + "test_a_cache_never_exceeds_its_capacity",
     ),
     Mutation(
         "using a value keeps it",
-        Change("services.storage.cache", "LruCache.get", "kept.values.move_to_end(key)", "pass"),
-        _CACHE + "test_what_was_used_last_goes_last",
+        Change("services.storage.reading.cache", "LruCache.get", "kept.values.move_to_end(key)", "pass"),
+        _CACHE + "test_the_least_recently_used_value_is_evicted_first",
     ),
     Mutation(
-        "all partitions together have a bound on what they buffer",
+        "the buffers of all partitions share a limit",
         Change(
-            "services.storage.placing",
+            "services.storage.methods.append",
             "place",
             "or run.buffered_bytes + len(records) > settings.buffer_bytes\n",
             "or False\n",
         ),
-        _WRITE_PATH + "test_all_partitions_together_hold_no_more_than_the_bound_over_all",
+        _WRITE_PATH + "test_all_partitions_share_a_total_limit",
     ),
     Mutation(
-        "producers that are slowed get their replies as room comes back",
-        Change("services.storage.placing", "place", "buffer.end_of_first(too_much)", "buffer.end_of_first(1)"),
-        _WRITE_PATH + "test_a_producer_with_much_in_flight_is_slowed_and_never_refused",
+        "throttled producers get their replies as room becomes available",
+        Change("services.storage.methods.append", "place", "buffer.end_of_first(excess)", "buffer.end_of_first(1)"),
+        _WRITE_PATH + "test_a_producer_with_many_requests_in_flight_is_slowed_down_and_not_refused",
     ),
     Mutation(
-        "a connection has a bound on the bytes that are not answered",
+        "the unanswered bytes of a connection are limited",
         Change(
-            "services.gateway.connection",
+            "services.gateway.clients.connection",
             "ClientConnection.__init__",
             "max_in_flight_bytes=environment.settings.max_in_flight_bytes,",
             "max_in_flight_bytes=1 << 40,",
         ),
-        _LISTENER + "test_requests_in_flight_are_bounded_and_all_are_answered_in_the_end",
+        _LISTENER + "test_requests_in_flight_are_bounded_and_all_are_answered",
     ),
     Mutation(
-        "what is committed leaves the buffers' bound",
+        "committed records leave the shared limit of the buffers",
         Change(
             "services.storage.run",
             "Run._committed",
             "self.buffered_bytes -= partition.buffer.committed(buffers)",
             "partition.buffer.committed(buffers)",
         ),
-        _WRITE_PATH + "test_all_partitions_together_hold_no_more_than_the_bound_over_all",
+        _WRITE_PATH + "test_all_partitions_share_a_total_limit",
     ),
     Mutation(
-        "what is lost leaves the buffers' bound",
+        "lost records leave the shared limit of the buffers",
         Change("services.storage.run", "Run._closed", "self.buffered_bytes -= lost", "pass"),
-        _WRITE_PATH + "test_a_lost_partition_gives_its_room_in_the_buffers_back",
+        _WRITE_PATH + "test_a_lost_partition_frees_its_buffer_space",
     ),
     Mutation(
-        "only so many requests of a connection have tasks of their own",
-        Change("services.gateway.connection", "ClientConnection._may_begin", "self._tasks >= _MAX_TASKS", "False"),
-        _LISTENER + "test_requests_of_one_connection_that_wait_are_bounded_and_all_are_answered_in_the_end",
-    ),
-    Mutation(
-        "a request that creates a topic is alone on its connection",
+        "the number of requests of a connection with their own tasks is limited",
         Change(
-            "services.gateway.connection",
+            "services.gateway.clients.connection", "ClientConnection._may_begin", "self._tasks >= _MAX_TASKS", "False"
+        ),
+        _LISTENER + "test_waiting_requests_of_a_connection_are_bounded_and_all_are_answered",
+    ),
+    Mutation(
+        "a request that creates a topic runs alone on its connection",
+        Change(
+            "services.gateway.clients.connection",
             "ClientConnection._start",
             "Order.ALONE if api.changes(call) else api.order",
             "api.order",
         ),
-        _ORDER + "test_metadata_waits_for_a_parked_fetch_only_where_it_creates_a_topic",
+        _ORDER + "test_metadata_waits_for_a_parked_fetch_only_if_it_creates_a_topic",
     ),
     Mutation(
-        "reads from the object store at the same time are bounded",
+        "the number of concurrent reads from the object store is limited",
         Change(
-            "services.storage.reader",
+            "services.storage.reading.reader",
             "Reader.__init__",
             "trio.CapacityLimiter(reads_in_flight)",
             "trio.CapacityLimiter(1_000)",
         ),
-        _LOAD + "test_reads_at_the_same_time_are_bounded",
+        _LOAD + "test_concurrent_reads_are_bounded",
     ),
     Mutation(
-        "readers of one thing share its load",
+        "concurrent readers of an object share its load",
         Change(
-            "services.storage.single_flight", "SingleFlight.begin", "flight = self._flights.get(key)", "flight = None"
+            "services.storage.reading.single_flight",
+            "SingleFlight.begin",
+            "flight = self._flights.get(key)",
+            "flight = None",
         ),
         _LOAD + "test_readers_of_one_cold_segment_share_its_reads",
     ),
     Mutation(
         "segments ahead of a reader are read",
-        Change("services.storage.reader", "Reader._read", "self._read_ahead(view, segment)", "pass"),
-        _LOAD + "test_segments_ahead_of_a_reader_are_read_before_it_asks",
+        Change("services.storage.reading.reader", "Reader._read_from", "self._read_ahead(view, segment)", "pass"),
+        _LOAD + "test_segments_ahead_of_a_reader_are_prefetched",
     ),
     Mutation(
-        "no more segments than set are read ahead",
+        "no more segments than configured are read ahead",
         Change(
-            "services.storage.reader", "Reader._read_ahead", "for _ in range(self._readahead):", "for _ in range(64):"
+            "services.storage.reading.reader",
+            "Reader._read_ahead",
+            "for _ in range(self._readahead):",
+            "for _ in range(64):",
         ),
-        _LOAD + "test_segments_ahead_of_a_reader_are_read_before_it_asks",
+        _LOAD + "test_segments_ahead_of_a_reader_are_prefetched",
     ),
     Mutation(
-        "segments of unknown time are looked at",
+        "segments with unknown times are searched",
         Change(
-            "services.storage.offsets",
+            "services.storage.reading.offsets",
             "_LookUp.first",
             "if segment.max_timestamp == UNKNOWN_TIME or segment.max_timestamp >= self._timestamp:",
             "if segment.max_timestamp >= self._timestamp:",
         ),
-        _LIST_OFFSETS + "test_a_time_is_found_in_segments_whose_times_are_not_known_yet",
+        _LIST_OFFSETS + "test_a_timestamp_is_found_in_segments_of_an_earlier_run",
     ),
     Mutation(
-        "the largest time is looked for in all segments",
+        "the largest time is searched in all segments",
         Change(
-            "services.storage.offsets",
+            "services.storage.reading.offsets",
             "list_offset",
             "await (look_up.largest() if timestamp == MAX_TIMESTAMP else look_up.first())",
             "await look_up.first()",
         ),
-        _LIST_OFFSETS + "test_the_largest_time_of_all_is_looked_for_in_every_segment",
+        _LIST_OFFSETS + "test_the_largest_timestamp_is_searched_in_every_segment",
     ),
     Mutation(
-        "the first segment with a match ends a look-up by time",
+        "the first segment with a match ends a lookup by time",
         Change(
-            "services.storage.offsets",
+            "services.storage.reading.offsets",
             "_LookUp.first",
             ("                        return found\n                    candidates = []\n        return await"),
             (
@@ -258,13 +276,13 @@ MUTATIONS = (
                 "        return getattr(self, 'kept', None) or last or await"
             ),
         ),
-        _LIST_OFFSETS + "test_a_time_that_is_found_early_ends_the_look_up",
+        _LIST_OFFSETS + "test_a_lookup_reads_no_segments_after_the_first_match",
     ),
     Mutation(
-        "a take-over lists only what lies above the end",
+        "a take-over lists only objects above the end",
         Change(
-            "services.storage.takeover",
-            "_above_the_end",
+            "services.storage.owning.takeover",
+            "_above_high_watermark",
             ('    start_after = paths.segment_key(namespace, ref.topic, ref.partition, end - 1) if end else ""\n'),
             (
                 '    start_after = ""\n'
@@ -274,37 +292,40 @@ MUTATIONS = (
                 'else ""\n'
             ),
         ),
-        _READ_PATH + "test_start_up_cost_does_not_grow_with_the_log",
+        _READ_PATH + "test_startup_cost_does_not_grow_with_the_log",
     ),
     Mutation(
         "small records share a segment, however long they wait",
         Change(
             "services.storage.run", "Run._flush_in_time", "elif waiting >= settings.early_flush_bytes:", "elif waiting:"
         ),
-        _WRITE_PATH + "test_a_buffer_that_goes_on_filling_or_holds_little_is_not_stored_early",
+        _WRITE_PATH + "test_a_buffer_that_keeps_filling_or_is_small_is_not_flushed_early",
     ),
     Mutation(
-        "a producer that waits is not kept waiting for the interval",
+        "a waiting producer does not wait for the whole interval",
         Change(
             "services.storage.run", "Run._flush_in_time", "elif waiting >= settings.early_flush_bytes:", "elif False:"
         ),
-        _WRITE_PATH + "test_a_buffer_whose_producers_wait_is_stored_before_its_interval_is_over",
+        _WRITE_PATH + "test_a_buffer_whose_producers_wait_is_flushed_early",
     ),
     Mutation(
-        "a stream is told how a partition stands when it subscribes",
+        "a stream gets the current state of a partition when it subscribes",
         Change(
-            "services.storage.commits",
+            "services.storage.writing.commit_streams",
             "CommitStream.subscribe",
-            "            self.tell(key, now())\n",
+            "            self.notify(key, now())\n",
             "            pass\n",
         ),
-        _IDEMPOTENCE + "test_sequences_are_remembered_over_a_kill_and_a_stop",
+        _IDEMPOTENCE + "test_sequences_survive_kills_and_stops",
     ),
     Mutation(
-        "an object of another epoch does not come back by a listing",
+        "an object of another epoch does not return with a listing",
         Change(
-            "services.storage.finder", "SegmentFinder._list", "if log.segments.belongs(key.base_offset):", "if True:"
+            "services.storage.reading.finder",
+            "SegmentFinder._list",
+            "if log.segments.belongs(key.base_offset):",
+            "if True:",
         ),
-        _LEFTOVERS + "test_the_log_is_found_below_a_dead_owners_object",
+        _LEFTOVERS + "test_offsets_near_a_dead_owners_object_are_readable",
     ),
 )

@@ -14,54 +14,54 @@ _WRITE_PATH = "tests/unit/storage/test_write_path.py::"
 
 MUTATIONS = (
     Mutation(
-        "a put that failed counts as done: its records are acked",
+        "a failed put counts as done and its records are acked",
         Change(
-            "services.storage.flusher",
+            "services.storage.writing.flusher",
             "Flusher._until_done",
-            'log.warning("put failed, kept and tried again", key=key, error=str(error))',
+            'log.warning("put failed, retrying", key=key, error=str(error))',
             "return",
         ),
-        _WRITE_PATH + "test_failed_flush_is_not_success_for_anyone",
+        _WRITE_PATH + "test_a_failed_flush_acks_no_append",
     ),
     Mutation(
-        "who finds the buffer empty, since another one's flush is under way, is told of success",
+        "a flush that finds an empty buffer succeeds although another flush is still running",
         Change(
             "services.storage.run",
             "Run.flush",
             "end = partition.buffer.next_offset",
-            ("end = partition.buffer.next_offset if partition.buffer.open_bytes else partition.log.committed_end"),
+            ("end = partition.buffer.next_offset if partition.buffer.open_bytes else partition.log.high_watermark"),
         ),
-        _WRITE_PATH + "test_failed_flush_is_not_success_for_anyone",
+        _WRITE_PATH + "test_a_failed_flush_acks_no_append",
     ),
     Mutation(
-        "nothing looks at the interval but an append",
+        "only an append checks the interval",
         Change("services.storage.run", "Run.start", "self._nursery.start_soon(self._timers.run)", "pass"),
-        _WRITE_PATH + "test_idle_buffer_is_flushed_by_time_and_by_shutdown",
+        _WRITE_PATH + "test_a_buffer_is_flushed_after_the_interval_and_at_shutdown",
     ),
     Mutation(
-        "shutdown does not flush",
+        "a shutdown does not flush",
         Change(
             "services.storage.run",
             "Run.drain",
             (
                 "            for partition in self.owned:\n"
                 '                self.seal(partition, "hand_over")\n'
-                "            await self._tell_leaving()\n"
-                "            await self.assignment.give_all()\n"
+                "            await self._announce_leaving()\n"
+                "            await self.assignment.hand_over_all()\n"
             ),
             "            pass\n",
         ),
-        _WRITE_PATH + "test_idle_buffer_is_flushed_by_time_and_by_shutdown",
+        _WRITE_PATH + "test_a_buffer_is_flushed_after_the_interval_and_at_shutdown",
     ),
     Mutation(
-        "a flush after every append",
+        "a flush follows every append",
         Change("services.storage.run", "Run._flush_in_time", "if waiting and due <= now:", "if waiting:"),
         _WRITE_PATH + "test_appends_within_one_interval_share_a_segment",
     ),
     Mutation(
         "one upload at a time",
         Change(
-            "services.storage.flusher",
+            "services.storage.writing.flusher",
             "Flusher._until_done",
             "                await attempt()\n",
             (
@@ -73,13 +73,13 @@ MUTATIONS = (
     ),
     Mutation(
         "the partitions of one request are sealed one after another",
-        Change("services.storage.service", "StorageService.flush", 'run.seal(one, "request")', "continue"),
+        Change("services.storage.methods.flush", "flush", 'run.seal(one, "request")', "continue"),
         _WRITE_PATH + "test_partitions_of_one_request_are_flushed_together",
     ),
     Mutation(
-        "the end moves before the object is there",
+        "the end moves before the object is stored",
         Change(
-            "services.storage.flusher",
+            "services.storage.writing.flusher",
             "Flusher._store",
             "                index = await self._index(segment)\n",
             (
@@ -88,40 +88,40 @@ MUTATIONS = (
                 "                self._stored(partition)\n"
             ),
         ),
-        _WRITE_PATH + "test_end_moves_only_after_object_and_metadata",
+        _WRITE_PATH + "test_the_high_watermark_moves_only_after_object_and_metadata_are_stored",
     ),
     Mutation(
-        "the end moves though the transaction was not answered",
+        "the end moves although the transaction was not answered",
         Change(
-            "services.storage.committer",
+            "services.storage.writing.committer",
             "Committer._commit",
             "await outage.pause(error, partitions=len(entries))",
             "[self._apply(entry, entry.compare) for entry in entries]\n                return",
         ),
-        _WRITE_PATH + "test_end_does_not_move_while_the_commit_is_not_answered",
+        _WRITE_PATH + "test_the_high_watermark_does_not_move_before_the_commit_is_answered",
     ),
     Mutation(
-        "a put that failed counts as done: its records are acked",
+        "a failed put counts as done and its records are acked",
         Change(
-            "services.storage.flusher",
+            "services.storage.writing.flusher",
             "Flusher._until_done",
-            'log.warning("put failed, kept and tried again", key=key, error=str(error))',
-            "partition.buffer._open.next_offset = partition.log.committed_end",
+            'log.warning("put failed, retrying", key=key, error=str(error))',
+            "partition.buffer._open.next_offset = partition.log.high_watermark",
         ),
-        _WRITE_PATH + "test_offsets_are_not_given_twice_after_a_failed_upload",
+        _WRITE_PATH + "test_offsets_are_not_assigned_twice_after_a_failed_upload",
     ),
     Mutation(
-        "the footer's checksum is not looked at",
+        "the footer's checksum is not checked",
         Change("kafscale.segment.reader", "parse_segment", "if computed != footer.crc:", "if False:"),
         _DAMAGE + "test_every_damaged_byte_of_a_segment_is_detected_or_harmless",
     ),
     Mutation(
-        "batches are given as they come from the object store",
+        "batches are returned as they come from the object store",
         Change("kafscale.segment.reader", "linked_batches", "if check:", "if False:"),
-        _READ_PATH + "test_damaged_bytes_are_an_error_not_an_answer",
+        _READ_PATH + "test_damaged_segments_are_reported_and_not_returned",
     ),
     Mutation(
-        "a segment that cannot be read counts as one without a match",
+        "an unreadable segment counts as one without a match",
         Change(
             "services.indexer.times",
             "TimeSearch._first",
@@ -137,15 +137,15 @@ MUTATIONS = (
     Mutation(
         "a deleted topic's objects stay",
         Change(
-            "services.storage.deletion",
+            "services.storage.upkeep.deletion",
             "_Deletion._empty",
             "while page := await self._objects.list_from(prefix, after, _PAGE):",
             "for page in ():",
         ),
-        _OWNERSHIP + "test_a_deleted_topics_name_comes_back_empty",
+        _OWNERSHIP + "test_a_recreated_topic_is_empty",
     ),
     Mutation(
-        "an object for every interval, whatever was produced",
+        "an object is written for every interval, even without records",
         Change(
             "services.storage.run",
             "Run.start",
@@ -154,195 +154,209 @@ MUTATIONS = (
                 "        async def mark() -> None:\n"
                 "            while True:\n"
                 "                await trio.sleep(1)\n"
-                "                name = f'{self._parts.namespace}/{trio.current_time()}'\n"
-                "                await self._parts.objects.put_if_absent(name, b'')\n"
+                "                name = f'{self._deps.namespace}/{trio.current_time()}'\n"
+                "                await self._deps.objects.put_if_absent(name, b'')\n"
                 "\n"
                 "        self._nursery.start_soon(mark)\n"
             ),
         ),
-        _WRITE_PATH + "test_an_idle_partition_costs_no_put",
+        _WRITE_PATH + "test_an_idle_partition_causes_no_requests",
     ),
     Mutation(
         "only the first batch of a record set is placed",
-        Change("services.storage.buffer", "WriteBuffer.append", "in walk(records):", "in list(walk(records))[:1]:"),
-        _WRITE_PATH + "test_every_batch_of_an_append_is_read_back_after_commit",
+        Change("services.storage.log.buffer", "WriteBuffer.append", "in walk(records):", "in list(walk(records))[:1]:"),
+        _WRITE_PATH + "test_every_batch_of_an_append_is_readable_after_the_commit",
     ),
     Mutation(
-        "what stands at our name is never ours",
-        Change("services.storage.flusher", "Flusher._claim", "if there.body == data:", "if False:"),
-        _WRITE_PATH + "test_own_put_of_lost_answer_is_not_taken_for_fencing",
+        "an object at our key is never ours",
+        Change("services.storage.writing.flusher", "Flusher._claim", "if there.body == data:", "if False:"),
+        _WRITE_PATH + "test_an_own_put_with_a_lost_answer_is_not_mistaken_for_fencing",
     ),
     Mutation(
-        "every name that is taken is fencing",
+        "every existing object means fencing",
         Change(
-            "services.storage.flusher",
+            "services.storage.writing.flusher",
             "Flusher._put_segment",
             "await self._claim(partition, key, segment.data)",
             'raise Fenced(f"{key} is taken")',
         ),
-        _WRITE_PATH + "test_own_put_of_lost_answer_is_not_taken_for_fencing",
+        _WRITE_PATH + "test_an_own_put_with_a_lost_answer_is_not_mistaken_for_fencing",
     ),
     Mutation(
         "a range that does not reach the offset is the answer",
-        Change("services.storage.reader", "Reader._scan", "length *= 4", 'return b"", offset'),
+        Change("services.storage.reading.reader", "Reader._scan", "length *= 4", 'return b"", offset'),
         _READ_PATH + "test_small_batches_beyond_one_index_interval_do_not_stall",
     ),
     Mutation(
         "a limit cuts through a batch: from the object store, and from the cache",
         Change(
-            "services.storage.reader",
+            "services.storage.reading.reader",
             "Reader._scan",
             "return StoredRange(piece[start:end], entry.position + start, following)",
             "return StoredRange(piece[start:end][:max_bytes], entry.position + start, following)",
         ),
-        _READ_PATH + "test_a_batch_above_the_limit_comes_whole",
+        _READ_PATH + "test_a_batch_above_the_limit_is_returned_whole",
     ),
     Mutation(
-        "a batch above the limit comes whole",
+        "a batch above the limit is returned completely",
         Change(
-            "services.storage.cache",
+            "services.storage.reading.cache",
             "CachedSegment.cut",
             "last = max(last, first + 1)",
             "return memoryview(self.data)[start : start + max_bytes], self.next_offset",
         ),
-        _READ_PATH + "test_a_batch_above_the_limit_comes_whole",
+        _READ_PATH + "test_a_batch_above_the_limit_is_returned_whole",
     ),
     Mutation(
-        "the batch that holds the offset is skipped: in the cache, and in the object store",
+        "the batch with the offset is skipped: in the cache, and in the object store",
         Change(
-            "services.storage.cache",
+            "services.storage.reading.cache",
             "CachedSegment.first_for",
             "bisect_right(self.offsets, offset) - 1",
             "bisect_right(self.offsets, offset - 1)",
         ),
-        _READ_PATH + "test_middle_of_a_batch_gives_that_batch",
+        _READ_PATH + "test_an_offset_inside_a_batch_gives_that_batch",
     ),
     Mutation(
-        "middle of a batch gives that batch",
+        "an offset in the middle of a batch returns that batch",
         Change(
-            "services.storage.reader",
+            "services.storage.reading.reader",
             "Reader._scan",
             "if header.next_offset <= offset:",
             "if header.base_offset < offset:",
         ),
-        _READ_PATH + "test_middle_of_a_batch_gives_that_batch",
+        _READ_PATH + "test_an_offset_inside_a_batch_gives_that_batch",
     ),
     Mutation(
-        "nothing found below the end is an empty answer",
+        "no result below the end is an empty answer",
         Change(
-            "services.storage.reader",
+            "services.storage.reading.reader",
             "Reader.range",
             'raise lacking(f"{self.key(view, segment)} does not hold offset {offset}")',
             'return StoredRange(b"", 0, offset)',
         ),
-        _READ_PATH + "test_a_hole_in_the_middle_is_reported_and_moves_nothing",
+        _READ_PATH + "test_a_missing_segment_is_reported_and_does_not_move_the_log_start",
     ),
     Mutation(
-        ("a timestamp gives the end: always, and where no record is as young; or the beginning of its batch"),
-        Change("services.storage.offsets", "list_offset", "if timestamp == LATEST:", "if timestamp != EARLIEST:"),
-        _LIST_OFFSETS + "test_a_time_gives_the_first_record_at_or_after_it",
-    ),
-    Mutation(
-        "a time gives the first record at or after it",
+        ("a lookup by timestamp returns the end, always or without a later record; or the beginning of its batch"),
         Change(
-            "services.storage.offsets",
+            "services.storage.reading.offsets", "list_offset", "if timestamp == LATEST:", "if timestamp != EARLIEST:"
+        ),
+        _LIST_OFFSETS + "test_a_timestamp_gives_the_first_record_at_or_after_it",
+    ),
+    Mutation(
+        "a lookup by time returns the first record at or after it",
+        Change(
+            "services.storage.reading.offsets",
             "list_offset",
             "else _answer(view, -1, -1)",
-            "else _answer(view, view.committed_end, -1)",
+            "else _answer(view, view.high_watermark, -1)",
         ),
-        _LIST_OFFSETS + "test_a_time_gives_the_first_record_at_or_after_it",
+        _LIST_OFFSETS + "test_a_timestamp_gives_the_first_record_at_or_after_it",
     ),
     Mutation(
-        "a time finds the first record at or after it inside the batch",
+        "a lookup by time finds the first record at or after it inside the batch",
         Change(
             "kafscale.segment.search",
             "first_at_or_after",
             "return FoundRecord(*found, segment.positions[number])",
             "return FoundRecord(segment.offsets[number], found[1], segment.positions[number])",
         ),
-        _TIMES + "test_a_time_finds_the_first_record_at_or_after_it_inside_the_batch",
+        _TIMES + "test_a_lookup_returns_the_first_record_at_or_after_a_time_inside_its_batch",
     ),
     Mutation(
         "a partition's own limit is ignored",
-        Change("services.storage.fetches", "_fetch_one", "limit = min(fetch.max_bytes, left)", "limit = left"),
-        _READ_PATH + "test_limits_hold_for_each_partition_and_over_all",
+        Change(
+            "services.storage.methods.fetch",
+            "_fetch_one",
+            "limit = min(fetch.max_bytes, remaining)",
+            "limit = remaining",
+        ),
+        _READ_PATH + "test_limits_apply_per_partition_and_in_total",
     ),
     Mutation(
-        "a commit that had applied before its answer was lost is somebody else's",
+        "a commit that had applied before its answer was lost is attributed to another process",
         Change(
-            "services.storage.committer",
+            "services.storage.writing.committer",
             "Committer._settle",
             "if now is not None and now.value == entry.value:",
             "if False:",
         ),
-        _WRITE_PATH + "test_commit_of_unknown_outcome_is_repeated_as_it_was",
+        _WRITE_PATH + "test_a_commit_of_unknown_outcome_is_repeated_unchanged",
     ),
     Mutation(
-        "the end moves though the transaction was not answered",
+        "the end moves although the transaction was not answered",
         Change(
-            "services.storage.committer",
+            "services.storage.writing.committer",
             "Committer._commit",
             "await outage.pause(error, partitions=len(entries))",
             (
                 "for entry in entries:\n"
-                "                    end, buffer = entry.partition.log.committed_end, entry.partition.buffer\n"
+                "                    end, buffer = entry.partition.log.high_watermark, entry.partition.buffer\n"
                 "                    buffer._open = Buffer(end, end)\n"
                 "                    buffer._sealed.clear()\n"
                 "                return"
             ),
         ),
-        _WRITE_PATH + "test_commit_of_unknown_outcome_is_repeated_as_it_was",
+        _WRITE_PATH + "test_a_commit_of_unknown_outcome_is_repeated_unchanged",
     ),
     Mutation(
         (
-            "a name is free as soon as its prefix is empty, while a put is on its way there: the "
-            "owner's who gave it back; a dead owner's, whose partition was taken over, or was not; an "
-            "owner's that may still be alive"
+            "a name is free when its prefix is empty, although a put is in flight from an owner that "
+            "released it, that died, or that may still be alive"
         ),
         Change(
-            "services.storage.handover", "HandOver.release", "partition.may_land(self._objects.settle_seconds)", "False"
+            "services.storage.owning.handover",
+            "HandOver.release",
+            "partition.may_land(self._objects.settle_seconds)",
+            "False",
         ),
-        _OWNERSHIP + "test_the_name_waits_for_requests_that_may_still_land",
+        _OWNERSHIP + "test_a_deletion_waits_for_requests_that_may_still_apply",
     ),
     Mutation(
-        "the name waits for what a dead owner sent",
+        "the name waits for late requests of a dead owner",
         Change(
-            "services.storage.owned",
+            "services.storage.owning.owned",
             "OwnedPartitions._partition",
             "partition.unclean = taken.unclean",
             "partition.unclean = False",
         ),
-        _OWNERSHIP + "test_the_name_waits_for_what_a_dead_owner_sent",
+        _OWNERSHIP + "test_a_deletion_waits_for_requests_of_a_dead_owner",
     ),
     Mutation(
-        "the name waits for what a dead owner sent",
+        "the name waits for late requests of a dead owner",
         Change(
-            "services.storage.partition",
+            "services.storage.log.partition",
             "Partition.may_land",
             "self.taken_at if self.unclean else -math.inf",
             "-math.inf",
         ),
-        _OWNERSHIP + "test_the_name_waits_for_what_a_dead_owner_sent",
+        _OWNERSHIP + "test_a_deletion_waits_for_requests_of_a_dead_owner",
     ),
     Mutation(
-        "the name waits for what a dead owner sent",
-        Change("services.storage.deletion", "_Deletion._take", "if state.unclean or state.owner:", "if state.unclean:"),
-        _OWNERSHIP + "test_the_name_waits_for_what_a_dead_owner_sent",
-    ),
-    Mutation(
-        "a topic is its name, for who waited to delete it",
+        "the name waits for late requests of a dead owner",
         Change(
-            "services.storage.deletion",
+            "services.storage.upkeep.deletion",
+            "_Deletion._take",
+            "if state.unclean or state.owner:",
+            "if state.unclean:",
+        ),
+        _OWNERSHIP + "test_a_deletion_waits_for_requests_of_a_dead_owner",
+    ),
+    Mutation(
+        "a topic is identified by its name by a process that waited to delete it",
+        Change(
+            "services.storage.upkeep.deletion",
             "_Deletion._take",
             "if topic is None or Topic.FromString(topic.value).id != self._topic.id:",
             "if topic is None:",
         ),
-        _OWNERSHIP + "test_who_did_not_get_to_delete_a_topic_leaves_its_successor_alone",
+        _OWNERSHIP + "test_an_instance_that_missed_a_deletion_leaves_the_recreated_topic_alone",
     ),
     Mutation(
-        "the name waits for an owner whose lease still holds",
+        "the name waits for an owner whose lease is still valid",
         Change(
-            "services.storage.deletion",
+            "services.storage.upkeep.deletion",
             "_Deletion._take",
             (
                 'raise Unavailable(f"run {state.owner} still owns {self._topic.name}-{index}")\n'
@@ -350,22 +364,22 @@ MUTATIONS = (
             ),
             "pass\n",
         ),
-        _OWNERSHIP + "test_the_name_waits_for_an_owner_whose_lease_still_holds",
+        _OWNERSHIP + "test_a_deletion_waits_for_an_owner_with_a_valid_lease",
     ),
     Mutation(
-        "a topic is its name",
-        Change("services.storage.takeover", "checked_topic", "if topic.id != ref.topic_id:", "if False:"),
-        _OWNERSHIP + "test_a_deleted_topics_name_comes_back_empty",
+        "a topic is identified by its name",
+        Change("services.storage.owning.takeover", "checked_topic", "if topic.id != ref.topic_id:", "if False:"),
+        _OWNERSHIP + "test_a_recreated_topic_is_empty",
     ),
     Mutation(
-        "one segment that is missing moves the log's start",
+        "one missing segment moves the log start",
         Change(
-            "services.storage.reader",
+            "services.storage.reading.reader",
             "Reader._missing",
             "view.segments.forget_stretch(segment.base_offset)",
             "view.log_start = segment.base_offset + 1",
         ),
-        _READ_PATH + "test_a_hole_in_the_middle_is_reported_and_moves_nothing",
+        _READ_PATH + "test_a_missing_segment_is_reported_and_does_not_move_the_log_start",
     ),
     Mutation(
         "the cache is filled by the put",
@@ -388,56 +402,61 @@ MUTATIONS = (
                 "            ),\n"
             ),
         ),
-        _READ_PATH + "test_what_is_put_but_not_committed_does_not_enter_the_cache",
+        _READ_PATH + "test_uncommitted_segments_do_not_enter_the_cache",
     ),
     Mutation(
-        "one fenced partition takes along all those whose commits share its transaction",
+        "one fenced partition fails all those whose commits share its transaction",
         Change(
-            "services.storage.committer",
+            "services.storage.writing.committer",
             "Committer._settle",
             "again.append(entry)",
             "self._fenced(entry.partition, _who(now))",
         ),
-        _COMMITTER + "test_a_fenced_partition_does_not_take_others_of_its_transaction_along",
+        _COMMITTER + "test_a_fenced_partition_does_not_affect_others_in_its_transaction",
     ),
     Mutation(
-        "whatever index stands at our name is taken for ours",
-        Change("services.storage.flusher", "Flusher._put_index", "if there.body != index:", "if False:"),
-        _WRITE_PATH + "test_a_dead_owners_index_at_our_name_is_replaced",
+        "any index at our key is assumed to be ours",
+        Change("services.storage.writing.flusher", "Flusher._put_index", "if there.body != index:", "if False:"),
+        _WRITE_PATH + "test_a_dead_owners_index_with_the_same_key_is_replaced",
     ),
     Mutation(
-        "the index that led astray is read again instead of being rebuilt",
+        "a misleading index is read again instead of being rebuilt",
         Change(
-            "services.storage.reader",
+            "services.storage.reading.reader",
             "Reader._index",
             "found = None if rebuild else await self._stored_index(view, segment)",
             "found = await self._stored_index(view, segment)",
         ),
-        _READ_PATH + "test_an_index_that_leads_astray_is_rebuilt",
+        _READ_PATH + "test_a_wrong_index_is_rebuilt",
     ),
     Mutation(
-        "an index that leads astray makes its segment unreadable",
-        Change("services.storage.reader", "Reader.range", "for rebuild in (False, True):", "for rebuild in (False,):"),
-        _READ_PATH + "test_an_index_that_leads_astray_is_rebuilt",
+        "a misleading index makes its segment unreadable",
+        Change(
+            "services.storage.reading.reader",
+            "Reader.range",
+            "for rebuild in (False, True):",
+            "for rebuild in (False,):",
+        ),
+        _READ_PATH + "test_a_wrong_index_is_rebuilt",
     ),
     Mutation(
-        "a batch is taken for the one that the index promised",
+        "a batch is assumed to be the one that the index promised",
         Change(
             "kafscale.segment.reader",
             "linked_batches",
             "fault = link_fault(found, expected, epoch or 0, exact=exact)",
             "fault = None",
         ),
-        _DAMAGE + "test_the_index_of_another_owners_segment_is_found_out_in_use",
+        _DAMAGE + "test_the_index_of_another_owners_segment_is_detected_in_use",
     ),
     Mutation(
-        "a rebuilt index replaces whatever stands there by then",
+        "a rebuilt index replaces any index that exists by then",
         Change(
             "services.indexer.stored",
             "StoredSegments.write_index",
             "return False",
             "await self._store.replace_if_match(key, data, (await self._store.head(key)).etag)",
         ),
-        _INDEX + "test_a_rebuild_never_replaces_the_index_of_an_owner_that_wrote_meanwhile",
+        _INDEX + "test_rebuild_never_replaces_the_index_that_another_owner_wrote_meanwhile",
     ),
 )

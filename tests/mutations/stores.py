@@ -5,21 +5,21 @@ from tests.support.change import Change
 
 _LOCAL = "tests/contract/objects/test_local.py::"
 _RETRY = "tests/unit/objects/test_retry.py::"
-_SETTINGS = "tests/unit/service/test_settings.py::"
+_SETTINGS = "tests/unit/config/test_settings.py::"
 _SQLITE = "tests/unit/metadata/test_sqlite.py::"
-_STORES = "tests/unit/service/test_stores.py::"
+_STORES = "tests/unit/config/test_stores.py::"
 _TOPICS = "tests/unit/metadata/test_topics.py::"
 
 MUTATIONS = (
     Mutation(
-        "a value that cannot be read falls back to the default",
-        Change("kafscale.service.settings", "load", "    if wrong:\n", "    if False:\n"),
-        _SETTINGS + "test_a_bad_setting_stops_the_start_and_names_itself",
+        "an invalid value falls back to the default",
+        Change("kafscale.config.settings", "load", "    if invalid:\n", "    if False:\n"),
+        _SETTINGS + "test_an_invalid_setting_stops_the_start_and_is_named",
     ),
     Mutation(
         "without S3 objects are kept in memory",
         Change(
-            "kafscale.service.stores",
+            "kafscale.config.stores",
             "open_object_store",
             "await store.probe(settings.namespace, patience=patience)",
             (
@@ -32,15 +32,15 @@ MUTATIONS = (
                 "                return"
             ),
         ),
-        _STORES + "test_s3_that_is_not_there_stops_the_start",
+        _STORES + "test_an_unreachable_s3_stops_the_start",
     ),
     Mutation(
-        "half of the settings for S3 mean the local directory",
-        Change("kafscale.service.stores", "open_object_store", "elif settings.endpoint:", "elif False:"),
-        _STORES + "test_half_of_the_settings_for_s3_stop_the_start",
+        "incomplete settings for S3 mean the local directory",
+        Change("kafscale.config.stores", "open_object_store", "elif settings.endpoint:", "elif False:"),
+        _STORES + "test_incomplete_settings_of_s3_stop_the_start",
     ),
     Mutation(
-        "a name is free while its deletion is still under way",
+        "a name is free while its deletion is still running",
         Change(
             "kafscale.metadata.topics",
             "TopicCatalog.wait_free",
@@ -50,7 +50,7 @@ MUTATIONS = (
         _TOPICS + "test_a_name_is_not_free_until_its_deletion_is_finished",
     ),
     Mutation(
-        "no fsync of a file, of the directory that names it, of a transaction",
+        "no fsync of a file, of its directory, or of a transaction",
         Change("kafscale.objects.files", "_write", "        os.fsync(descriptor)\n        return", "        return"),
         _LOCAL + "test_a_put_returns_after_file_and_directories_are_on_disk",
     ),
@@ -67,22 +67,22 @@ MUTATIONS = (
     Mutation(
         "a commit is on the disk when it is answered",
         Change("kafscale.metadata.sqlite", "_File._connect", '"synchronous=FULL")', '"synchronous=OFF")'),
-        _SQLITE + "test_a_commit_is_on_the_disk_when_it_is_answered",
+        _SQLITE + "test_a_commit_is_on_disk_when_it_returns",
     ),
     Mutation(
-        "a repeated put that meets its own first try has failed",
+        "a repeated put that meets its own first attempt has failed",
         Change(
             "kafscale.objects.retry",
             "RetryingObjectStore._put",
             "return await self._own_etag(key, body, refusal)",
             "raise",
         ),
-        _RETRY + "test_a_put_that_meets_its_own_first_try_has_succeeded",
+        _RETRY + "test_a_put_that_conflicts_with_its_own_first_attempt_has_succeeded",
     ),
     Mutation(
-        "and the other way round: whatever it meets is its own",
+        "a repeated put assumes that any object it meets is its own",
         Change("kafscale.objects.retry", "RetryingObjectStore._own_etag", "if found.body != body:", "if False:"),
-        _RETRY + "test_another_ones_object_is_never_taken_for_ones_own",
+        _RETRY + "test_the_object_of_another_process_is_never_mistaken_for_ones_own",
     ),
     Mutation(
         "topics are read every 10 ms",
@@ -92,15 +92,15 @@ MUTATIONS = (
             "            async with store.watch(",
             ("            await trio.sleep(0.01)\n            continue\n            async with store.watch("),
         ),
-        _TOPICS + "test_nothing_is_asked_of_the_store_while_nothing_changes",
+        _TOPICS + "test_the_store_gets_no_requests_while_nothing_changes",
     ),
     Mutation(
-        "epochs begin anew with every topic of a name",
+        "epochs start again with every topic of a name",
         Change("kafscale.metadata.topics", "TopicCatalog._lift_floor", ".lifted_to(epoch)", ".lifted_to(0)"),
-        _TOPICS + "test_a_topic_made_anew_starts_above_every_epoch_of_the_old_one",
+        _TOPICS + "test_a_recreated_topic_starts_above_every_epoch_of_the_old_one",
     ),
     Mutation(
-        "a deletion is of a name, whatever topic has it by then",
+        "a deletion applies to a name, whatever topic has it by then",
         Change(
             "kafscale.metadata.topics",
             "TopicCatalog.finish_delete",
@@ -108,15 +108,5 @@ MUTATIONS = (
             "if found is None:",
         ),
         _TOPICS + "test_the_end_of_an_old_deletion_does_not_touch_the_new_topic",
-    ),
-    Mutation(
-        "the file is written where its name is",
-        Change(
-            "kafscale.objects.files",
-            "ObjectDirectory.create",
-            "os.link(temporary, path)",
-            "_write(path, body, self._last_mtime)",
-        ),
-        _LOCAL + "test_a_crash_at_any_step_leaves_the_object_whole_or_absent",
     ),
 )

@@ -1,4 +1,4 @@
-"""Naive ends of a commit stream: one that waits for what was told before or never will be, one that takes any order."""
+"""Naive readers of a commit stream, which ignore order or wait for news that came before or never comes."""
 
 from tests.mutations.mutation import Mutation
 from tests.support.change import Change
@@ -8,40 +8,43 @@ _WRITE_PATH = "tests/unit/storage/test_write_path.py::"
 
 MUTATIONS = (
     Mutation(
-        "of a partition whose batch was refused, what is queued behind it goes out all the same",
+        "batches queued after a refused batch of their partition are sent all the same",
         Change(
-            "services.gateway.appender",
+            "services.gateway.owners.appends",
             "AppendStream.replied",
             "                self._queue.refuse(append.key, behind(error))\n",
             "",
         ),
-        _STORAGE_LINK + "test_a_refusal_takes_along_all_that_is_queued_behind_it_for_its_partition",
+        _STORAGE_LINK + "test_a_refusal_also_refuses_queued_appends_to_its_partition",
     ),
     Mutation(
         "messages are applied as they arrive",
         Change(
-            "services.storage.service",
-            "StorageService.append",
+            "services.storage.methods.append",
+            "append",
             "if stream is None or not await stream.turn(request.sequence):",
             "if stream is None:",
         ),
-        _WRITE_PATH + "test_messages_that_arrive_out_of_order_are_applied_in_theirs",
+        _WRITE_PATH + "test_requests_that_arrive_out_of_order_are_applied_in_order",
     ),
     Mutation(
-        "a reply waits for news, whatever was told before it came",
+        "a reply waits for news, even if they came before it",
         Change(
-            "services.gateway.commit_view", "CommitView.hold", "        if verdict is None:\n", "        if True:\n"
+            "services.gateway.owners.commit_view",
+            "CommitView.hold",
+            "        if verdict is None:\n",
+            "        if True:\n",
         ),
-        _STORAGE_LINK + "test_a_commit_that_is_announced_before_the_reply_lets_the_reply_go",
+        _STORAGE_LINK + "test_a_commit_announced_before_the_reply_completes_it",
     ),
     Mutation(
-        "a stream that has fallen silent is kept",
+        "a silent stream is kept",
         Change(
-            "services.gateway.storage_link",
+            "services.gateway.owners.link",
             "StorageLink._follow",
             "trio.move_on_after(self._silence)",
             'trio.move_on_after(float("inf"))',
         ),
-        _STORAGE_LINK + "test_a_half_open_stream_is_given_up_when_it_falls_silent",
+        _STORAGE_LINK + "test_a_silent_stream_is_abandoned",
     ),
 )

@@ -1,20 +1,21 @@
-"""Build the servers and clients that tests start, where the cache lacks them.
+"""Build the servers and clients for the tests that are not in the cache yet.
 
-``python -m tests.servers.build`` builds those of ``make test``, with ``all`` those of ``make test-all`` too. What needs
-a program that is missing is left out, with one line that names its package; with ``CI=true`` that is an error.
+``python -m tests.servers.build`` builds those of ``make test``; ``all`` adds those of ``make test-all``. If a program
+is missing, what needs it is skipped with a line that names the Debian package. With ``CI=true`` that is an error.
 """
 
 import sys
 from collections.abc import Callable
 
-from tests.ecosystem.python_env import frameworks_python
-from tests.java.build import PROJECTS
-from tests.java.build import build as build_java
-from tests.matrix.drivers.programs import build as build_drivers
 from tests.servers import docker, etcd, kubernetes, minio
+from tests.servers.java import PROJECTS
+from tests.servers.java import build as build_java
 from tests.servers.promtool import promtool
+from tests.servers.python_env import frameworks_python
+from tests.servers.spark import build as build_spark
 from tests.servers.tools import ToolMissing, tool
-from tests.spark.build import build as build_spark
+from tests.support.clients.programs import build as build_drivers
+from tests.support.installed import requirements
 
 _OF_TEST: dict[str, Callable[[], object]] = {
     "MinIO": minio.SERVER.build,
@@ -22,6 +23,7 @@ _OF_TEST: dict[str, Callable[[], object]] = {
     "promtool": promtool,
     "the Java client": lambda: build_java("client"),
     "kcat": lambda: tool("kcat", "kcat"),
+    "KafScale's requirements": requirements,
 }
 _OF_ALL: dict[str, Callable[[], object]] = {
     **_OF_TEST,
@@ -42,7 +44,7 @@ def main(arguments: list[str]) -> None:
         try:
             build()
         except ToolMissing as reason:
-            print(f"left out: {name}: {reason}", flush=True)
+            print(f"skipped {name}: {reason}", flush=True)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""KafScale's four services as processes, with etcd and MinIO: as many as a test wants, ended by their handles."""
+"""KafScale's four services as processes, with etcd and MinIO, in any number. A test ends them through their handles."""
 
 import json
 import os
@@ -8,17 +8,17 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tests.clients.process import ServerProcess
 from tests.servers.etcd import Etcd, running_etcd
 from tests.servers.minio import Minio, running_minio
 from tests.servers.ports import free_ports
+from tests.servers.process import ServerProcess
 
 LEASE_SECONDS = 2
 START_SECONDS = 60.0
 
 
 class ServiceProcess:
-    """One process of a service. Its addresses stay the same when it is started again."""
+    """One process of a service. It keeps its addresses across restarts."""
 
     def __init__(self, service: str, index: int, directory: Path, env: Mapping[str, str]) -> None:
         self.service = service
@@ -29,23 +29,23 @@ class ServiceProcess:
 
     @property
     def address(self) -> str:
-        """Where other services reach it."""
+        """The address for other services."""
         return self.env["KAFSCALE_RPC_ADDR"]
 
     @property
     def http(self) -> str:
-        """Where it answers for its health."""
+        """The address of /healthz, /readyz and /metrics."""
         return self.env["KAFSCALE_HTTP_ADDR"]
 
     @property
     def bootstrap(self) -> str:
-        """Where Kafka clients reach a gateway."""
+        """The address of a gateway for Kafka clients."""
         return self.env["KAFSCALE_BROKER_ADDR"]
 
     @property
     def process(self) -> ServerProcess:
         if self._process is None:
-            raise RuntimeError(f"{self.name} was not started")
+            raise RuntimeError(f"{self.name} has not been started")
         return self._process
 
     @property
@@ -53,18 +53,18 @@ class ServiceProcess:
         return self._process is not None and self._process.status is None
 
     def start(self) -> None:
-        """Start it, without waiting until it serves."""
+        """Start the process without waiting until it is ready."""
         self._process = ServerProcess([sys.executable, "-m", f"services.{self.service}"], log=self.log, env=self.env)
 
     def await_ready(self, *, timeout: float = START_SECONDS) -> None:
-        self.process.wait_for(lambda line: True if _said(line, "serving") else None, timeout=timeout)
+        self.process.wait_for(lambda line: True if _is_event(line, "serving") else None, timeout=timeout)
 
     def stop(self) -> int:
-        """SIGTERM, and its exit status."""
+        """Send SIGTERM and return the exit status."""
         return self.process.stop(timeout=60)
 
     def kill(self) -> None:
-        """kill -9, and wait until it is gone."""
+        """Send SIGKILL and wait until the process has ended."""
         self.process.kill()
 
     def pause(self) -> None:
@@ -74,7 +74,7 @@ class ServiceProcess:
         self.process.resume()
 
     def restart(self) -> None:
-        """Kill it when it runs, start it, and wait until it serves."""
+        """Kill the process if it runs, start it, and wait until it is ready."""
         if self.running:
             self.kill()
         self.start()
@@ -85,14 +85,14 @@ class ServiceProcess:
             self._process.kill()
 
     def events(self, name: str) -> list[dict[str, object]]:
-        """What it logged under ``name`` so far."""
+        """Return the log entries of the event ``name`` so far."""
         lines = self.log.read_text(errors="replace").splitlines() if self.log.exists() else []
-        return [json.loads(line) for line in lines if _said(line, name)]
+        return [json.loads(line) for line in lines if _is_event(line, name)]
 
 
 @dataclass
 class Cluster:
-    """A running one. ``env``: settings that all its processes have."""
+    """A running cluster. ``env`` are the settings of all its processes."""
 
     directory: Path
     etcd: Etcd
@@ -105,7 +105,7 @@ class Cluster:
 
     @property
     def bootstrap(self) -> str:
-        """All gateways."""
+        """The addresses of all gateways."""
         return ",".join(gateway.bootstrap for gateway in self.gateways)
 
     @property
@@ -113,8 +113,8 @@ class Cluster:
         return [*self.coordinators, *self.indexers, *self.storages, *self.gateways]
 
     def add(self, service: str, **env: str) -> ServiceProcess:
-        """One more process of ``service``, not started yet, with ``env`` besides what all have."""
-        of_its_kind = {
+        """Add a process of ``service`` without starting it. ``env`` are settings besides those of the cluster."""
+        instances = {
             "gateway": self.gateways,
             "storage": self.storages,
             "indexer": self.indexers,
@@ -124,12 +124,12 @@ class Cluster:
         addresses = {"KAFSCALE_RPC_ADDR": rpc, "KAFSCALE_HTTP_ADDR": http}
         if service == "gateway":
             addresses["KAFSCALE_BROKER_ADDR"] = kafka
-        made = ServiceProcess(service, len(of_its_kind), self.directory, {**self.env, **addresses, **env})
-        of_its_kind.append(made)
-        return made
+        process = ServiceProcess(service, len(instances), self.directory, {**self.env, **addresses, **env})
+        instances.append(process)
+        return process
 
     def show_logs(self) -> None:
-        """The end of each log on standard output, where pytest shows it of a test that failed."""
+        """Print the end of each log, which pytest shows if the test failed."""
         for process in self.processes:
             if process.log.exists():
                 lines = process.log.read_text(errors="replace").splitlines()[-40:]
@@ -148,16 +148,16 @@ def running_cluster(
     etcd: Etcd | None = None,
     minio: Minio | None = None,
 ) -> Iterator[Cluster]:
-    """Every process is ready when this is entered, and killed when it is left. Logs are kept in ``directory``.
+    """Run a cluster. All processes are ready on entry and killed on exit. Logs are kept in ``directory``.
 
-    ``env``: settings for all of them. ``etcd`` and ``minio``: running ones; else it has its own. A cluster's bucket
-    and namespace are its own.
+    ``env`` are settings for all processes. The cluster starts its own etcd and MinIO unless running ones are passed. In
+    either case it has its own bucket and namespace.
     """
     with ExitStack() as servers:
-        etcd = etcd or servers.enter_context(running_etcd(_made(directory / "etcd")))
-        minio = minio or servers.enter_context(running_minio(_made(directory / "minio")))
+        etcd = etcd or servers.enter_context(running_etcd(_created(directory / "etcd")))
+        minio = minio or servers.enter_context(running_minio(_created(directory / "minio")))
         settings = {
-            # Settings of this machine are none of the cluster's; empty counts as not set.
+            # Do not pass on settings of this machine. An empty variable counts as not set.
             **{name: "" for name in os.environ if name.startswith(("KAFSCALE_", "AWS_"))},
             **minio.broker_settings(),
             "KAFSCALE_ETCD_ENDPOINTS": ",".join(etcd.endpoints),
@@ -166,9 +166,9 @@ def running_cluster(
             **(env or {}),
         }
         cluster = Cluster(directory, etcd, minio, settings)
-        wanted = {"coordinator": coordinators, "indexer": indexers, "storage": storages, "gateway": gateways}
+        counts = {"coordinator": coordinators, "indexer": indexers, "storage": storages, "gateway": gateways}
         try:
-            for service, count in wanted.items():
+            for service, count in counts.items():
                 for _ in range(count):
                     cluster.add(service).start()
             for process in cluster.processes:
@@ -180,13 +180,13 @@ def running_cluster(
             cluster.show_logs()
 
 
-def _made(directory: Path) -> Path:
+def _created(directory: Path) -> Path:
     directory.mkdir(parents=True, exist_ok=True)
     return directory
 
 
-def _said(line: str, event: str) -> bool:
-    """Whether a line is the log entry of ``event``."""
+def _is_event(line: str, event: str) -> bool:
+    """Return whether a log line is an entry of ``event``."""
     try:
         entry = json.loads(line)
     except ValueError:

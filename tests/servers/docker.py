@@ -1,8 +1,8 @@
-"""A container engine for tests: the one that answers, else one of their own, with images made here.
+"""A container engine for tests: the running one, or else a Docker engine that the tests start.
 
-`build` makes what `running_engine` needs: KafScale's images, and, for an engine of the tests' own, Compose from its Go
-module, a Debian by debootstrap, and on it the images that compose.yaml names. An engine that answers gets those from
-where it always does.
+`build` makes what `running_engine` needs: KafScale's images and, for an engine that the tests start, Compose from its
+Go module, a Debian image made with debootstrap, and on top of it the images that compose.yaml names. A running engine
+pulls those from its registries.
 """
 
 import fcntl
@@ -19,9 +19,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.java.build import cache_root
 from tests.servers import etcd, minio
 from tests.servers.go_build import GoServer
+from tests.servers.java import cache_root
 from tests.servers.tools import tool
 
 ROOT = Path(__file__).parents[2]
@@ -34,7 +34,7 @@ SPARK_IMAGE = "kafscale-spark:latest"
 KCAT = "edenhill/kcat:1.7.1"
 _IMAGES = Path(__file__).parent / "images"
 _BUILT = {"haproxy": None, "etcd": etcd.SERVER, "minio": minio.SERVER, "prometheus": None}
-"""The images of compose.yaml that are made here, by the last word of their names, with what is built for each."""
+"""The images of compose.yaml that are built here, by the last part of their names, with the server in each."""
 _CERTIFICATES = Path("/usr/local/share/ca-certificates")
 _START_SECONDS = 60.0
 _STOP_SECONDS = 60.0
@@ -42,17 +42,17 @@ _STOP_SECONDS = 60.0
 
 @dataclass(frozen=True)
 class Engine:
-    """One that answers. ``own``: the tests started it; ``environ``: of the `docker` command that asks it."""
+    """A running engine. ``own``: the tests started it. ``environ``: the environment of the `docker` command."""
 
     own: bool
     environ: Mapping[str, str]
 
     def run(self, *arguments: str, check: bool = True, **environ: str) -> subprocess.CompletedProcess[str]:
-        """`docker ARGUMENTS` in the root of the tree. Raises RuntimeError with what it said when it fails."""
+        """Run `docker ARGUMENTS` in the root of the tree. Raise RuntimeError with its output if it fails."""
         return self._run("docker", *arguments, check=check, **environ)
 
     def make(self, target: str) -> None:
-        """`make TARGET`, whose `docker` asks this engine."""
+        """Run `make TARGET` with this engine."""
         self._run("make", "--no-print-directory", target, check=True)
 
     def _run(self, *command: str, check: bool, **environ: str) -> subprocess.CompletedProcess[str]:
@@ -66,20 +66,20 @@ class Engine:
             check=False,
         )
         if check and done.returncode != 0:
-            raise RuntimeError(f"{' '.join(command)} ended with {done.returncode}: {done.stdout}{done.stderr}")
+            raise RuntimeError(f"{' '.join(command)} failed with status {done.returncode}: {done.stdout}{done.stderr}")
         return done
 
     def image_id(self, image: str) -> str:
-        """Empty: there is none of that name."""
+        """Return the id of an image, or an empty string if there is no such image."""
         return self.run("image", "inspect", "--format", "{{.Id}}", image, check=False).stdout.strip()
 
 
 @contextmanager
 def running_engine() -> Iterator[Engine]:
-    """The engine that answers, else one that ends when this is left; its images stay in the cache."""
-    there = Engine(own=False, environ=_with_compose(os.environ))
-    if there.run("version", check=False).returncode == 0:
-        yield there
+    """Return the running engine, or start one that stops on exit and keeps its images in the cache."""
+    running = Engine(own=False, environ=_with_compose(os.environ))
+    if running.run("version", check=False).returncode == 0:
+        yield running
         return
     root = cache_root() / "docker"
     root.mkdir(parents=True, exist_ok=True)
@@ -88,10 +88,10 @@ def running_engine() -> Iterator[Engine]:
         tempfile.TemporaryDirectory(prefix="kafscale-docker-") as scratch,
     ):
         fcntl.flock(lock, fcntl.LOCK_EX)
-        # Debian's `docker build` has no BuildKit: without it, Compose finds in the cache what `make image` has built.
+        # Debian's `docker build` has no BuildKit. Compose must not use it either, to find what `make image` has cached.
         own = {"DOCKER_HOST": f"unix://{scratch}/socket", "DOCKER_BUILDKIT": "0"}
-        # This engine publishes ports on loopback, which testcontainers does not expect where it takes the machine for a
-        # container, and has no image of Ryuk.
+        # This engine publishes ports on loopback, which testcontainers does not expect if it detects that it runs in a
+        # container. The engine has no image of Ryuk.
         own |= {"TESTCONTAINERS_CONNECTION_MODE": "docker_host", "TESTCONTAINERS_RYUK_DISABLED": "true"}
         engine = Engine(own=True, environ=_with_compose({**os.environ, **own}))
         with _daemon(engine, root, Path(scratch)):
@@ -114,7 +114,7 @@ def _daemon(engine: Engine, root: Path, scratch: Path) -> Iterator[None]:
             time.sleep(0.2)
         yield
     finally:
-        # It ends the containers that still run, and its containerd.
+        # dockerd stops the remaining containers and its containerd.
         process.send_signal(signal.SIGTERM)
         try:
             process.wait(_STOP_SECONDS)
@@ -124,7 +124,7 @@ def _daemon(engine: Engine, root: Path, scratch: Path) -> Iterator[None]:
 
 
 def _with_compose(environ: Mapping[str, str]) -> dict[str, str]:
-    """``environ``, in which `docker compose` is there."""
+    """Return ``environ`` with what `docker compose` needs to work."""
     plugins = cache_root() / "docker-config" / "cli-plugins"
     if subprocess.run(["docker", "compose", "version"], env=environ, capture_output=True, check=False).returncode == 0:
         return dict(environ)
@@ -137,9 +137,9 @@ def _with_compose(environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def build() -> None:
-    """Make all images, those of before kept where nothing changed."""
-    there = Engine(own=False, environ=os.environ).run("version", check=False) if shutil.which("docker") else None
-    for command in () if there and there.returncode == 0 else ("docker", "dockerd", "debootstrap"):
+    """Build all images. Unchanged images are kept."""
+    version = Engine(own=False, environ=os.environ).run("version", check=False) if shutil.which("docker") else None
+    for command in () if version and version.returncode == 0 else ("docker", "dockerd", "debootstrap"):
         tool(command, "docker.io debootstrap")
     with running_engine() as engine:
         if engine.own:
@@ -148,22 +148,22 @@ def build() -> None:
         before = {image: engine.image_id(image) for image in (IMAGE, SPARK_IMAGE)}
         print("building KafScale's image ...", flush=True)
         engine.make("image")
-        print("building the image of KafScale with Spark (the first time some minutes) ...", flush=True)
+        print("building the image of KafScale with Spark (some minutes the first time) ...", flush=True)
         engine.run("compose", "--profile", "spark", "build", "spark-demo", IMAGE_TAG="latest")
         for image, old in before.items():
             if engine.own and old not in ("", engine.image_id(image)):
-                # Each takes as much as all that is installed in it.
+                # An old image takes as much space as everything installed in it.
                 engine.run("image", "rm", old, check=False)
 
 
 def _make_base(engine: Engine) -> None:
     if engine.image_id(BASE):
         return
-    print(f"making a Debian for containers by debootstrap ({BASE}, half a minute) ...", flush=True)
+    print(f"making a Debian image with debootstrap ({BASE}, half a minute) ...", flush=True)
     with tempfile.TemporaryDirectory(prefix="kafscale-debian-") as scratch:
         root = Path(scratch) / "root"
         subprocess.run(["debootstrap", "--variant=minbase", "bookworm", root], check=True, stdout=subprocess.DEVNULL)
-        # Whom this machine trusts, as behind a proxy that has a certificate of its own.
+        # Trust the same CAs as this machine, for example behind a proxy with its own certificate.
         if _CERTIFICATES.exists():
             shutil.copytree(_CERTIFICATES, root / _CERTIFICATES.relative_to("/"), dirs_exist_ok=True)
         archive = Path(scratch) / "root.tar"
@@ -172,7 +172,7 @@ def _make_base(engine: Engine) -> None:
 
 
 def named_images() -> dict[str, str]:
-    """Those that compose.yaml names and that are made here, by the names of their programs."""
+    """Return the images of compose.yaml that are built here, and kcat, by the names of their programs."""
     images = re.findall(r"^    image: (\S+)$", (ROOT / "compose.yaml").read_text(), re.MULTILINE)
     by_program = {image.rpartition("/")[2].partition(":")[0]: image for image in images}
     return {**{program: by_program[program] for program in _BUILT}, "kcat": KCAT}
@@ -183,10 +183,10 @@ def _make_servers(engine: Engine) -> None:
     made_of = [(_IMAGES / "Dockerfile").read_text(), *map(str, programs.values())]
     label = f"kafscale.test={hashlib.sha256('|'.join(made_of).encode()).hexdigest()[:16]}"
     images = named_images()
-    there = engine.run("images", "--filter", f"label={label}", "--format", "{{.Repository}}:{{.Tag}}").stdout.split()
-    if set(images.values()) <= set(there):
+    existing = engine.run("images", "--filter", f"label={label}", "--format", "{{.Repository}}:{{.Tag}}").stdout.split()
+    if set(images.values()) <= set(existing):
         return
-    print(f"making images of {', '.join(images)} (a minute) ...", flush=True)
+    print(f"building images of {', '.join(images)} (a minute) ...", flush=True)
     with tempfile.TemporaryDirectory(prefix="kafscale-images-") as scratch:
         shutil.copy(_IMAGES / "Dockerfile", scratch)
         for name, program in programs.items():

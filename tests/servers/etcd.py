@@ -1,6 +1,6 @@
-"""etcd for tests: built once from its Go module, one or more members on free loopback ports, ended by their handles.
+"""etcd for tests: built once from its Go module, with one or more members on free loopback ports.
 
-``etcd/go.mod`` pins its version.
+``etcd/go.mod`` pins the version. A test ends members through their handles.
 """
 
 import base64
@@ -30,7 +30,7 @@ _STOP_SECONDS = 10.0
 
 @dataclass(frozen=True, kw_only=True)
 class ServerTls:
-    """Files (PEM) of a server, and whether clients must show a certificate of the CA."""
+    """The PEM files of a server, and whether clients need a certificate of the CA."""
 
     ca_file: Path
     cert_file: Path
@@ -39,7 +39,7 @@ class ServerTls:
 
 
 class Member:
-    """One etcd process. Its ports and its data stay the same when it is started again."""
+    """One etcd process. It keeps its ports and its data across restarts."""
 
     def __init__(self, name: str, directory: Path, arguments: Sequence[str], port: int, health_port: int) -> None:
         self.endpoint = f"127.0.0.1:{port}"
@@ -51,16 +51,16 @@ class Member:
 
     @property
     def pid(self) -> int:
-        """Of the process that was started last."""
+        """The id of the process that was started last."""
         assert self._process is not None
         return self._process.pid
 
     def start(self) -> None:
-        """Start the process, without waiting until it serves."""
+        """Start the process without waiting until it is ready."""
         with (self._directory / f"{self._name}.log").open("ab") as output:
             self._process = subprocess.Popen(
                 [SERVER.build(), *self._arguments],
-                # Settings of another etcd on this machine are none of this one's.
+                # Do not pass on settings of another etcd on this machine.
                 env={name: value for name, value in os.environ.items() if not name.startswith("ETCD_")},
                 stdin=subprocess.DEVNULL,
                 stdout=output,
@@ -68,7 +68,7 @@ class Member:
             )
 
     def await_ready(self) -> None:
-        """Wait until it answers a linearizable read, which takes a majority of the members."""
+        """Wait until the member answers a linearizable read, which needs a majority of the members."""
         assert self._process is not None
         deadline = time.monotonic() + _START_SECONDS
         while self._process.poll() is None and time.monotonic() < deadline:
@@ -82,15 +82,15 @@ class Member:
         raise RuntimeError(f"etcd did not start: {log[-2000:]}")
 
     def stop(self) -> None:
-        """SIGTERM, and wait for its end."""
+        """Send SIGTERM and wait until the process has ended."""
         self._end(signal.SIGTERM)
 
     def kill(self) -> None:
-        """SIGKILL, and wait for its end."""
+        """Send SIGKILL and wait until the process has ended."""
         self._end(signal.SIGKILL)
 
     def pause(self) -> None:
-        """SIGSTOP: it keeps its connections, and says nothing more."""
+        """Send SIGSTOP. The process keeps its connections but does not answer."""
         if self._process is not None and self._process.poll() is None:
             pause(self._process.pid)
 
@@ -98,13 +98,13 @@ class Member:
         self._send(signal.SIGCONT)
 
     def restart(self) -> None:
-        """Kill, start, and wait until it serves."""
+        """Kill the process, start it, and wait until it is ready."""
         self.kill()
         self.start()
         self.await_ready()
 
     def lose(self) -> None:
-        """Kill, remove its data, start, and wait until it serves: nothing."""
+        """Kill the process, delete its data, start it, and wait until it is ready."""
         self.kill()
         shutil.rmtree(self._directory / self._name)
         self.start()
@@ -118,7 +118,7 @@ class Member:
         if self._process is None:
             return
         self._send(number)
-        # One that was paused does not see SIGTERM before it goes on.
+        # A paused process handles SIGTERM only after it resumes.
         self._send(signal.SIGCONT)
         try:
             self._process.wait(_STOP_SECONDS)
@@ -138,7 +138,7 @@ class Etcd:
         return [member.endpoint for member in self.members]
 
     def enable_auth(self, user: str, password: str, prefix: str) -> None:
-        """Let ``user`` read and write the keys of ``prefix`` only, and nobody do anything without a password."""
+        """Require passwords, and allow ``user`` to read and write only keys with ``prefix``."""
         end = prefix[:-1] + chr(ord(prefix[-1]) + 1)
         permission = {"permType": "READWRITE", "key": _base64(prefix), "range_end": _base64(end)}
         for path, body in (
@@ -156,7 +156,7 @@ class Etcd:
         url = f"http://{self.members[0].endpoint}/v3/{path}"
         reply = httpcore.request("POST", url, content=json.dumps(body).encode())
         if reply.status != 200:
-            raise RuntimeError(f"etcd refuses {path}: {reply.status} {reply.content!r}")
+            raise RuntimeError(f"etcd rejected {path}: {reply.status} {reply.content!r}")
 
 
 def _base64(text: str) -> str:
@@ -172,9 +172,9 @@ def running_etcd(
     token_seconds: int = 300,
     quota_bytes: int = 0,
 ) -> Iterator[Etcd]:
-    """A cluster that keeps its data in ``directory``; it serves when this is entered.
+    """Run a cluster with its data in ``directory``. It is ready on entry.
 
-    ``token_seconds``: how long a password's token holds without being used. ``quota_bytes``: 0: etcd's default.
+    ``token_seconds`` is the time after which an unused auth token expires. ``quota_bytes`` 0 means etcd's default.
     """
     ports = [free_ports(3) for _ in range(members)]
     cluster = ",".join(f"member{index}=http://127.0.0.1:{ports[index][1]}" for index in range(members))

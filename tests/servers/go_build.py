@@ -1,4 +1,4 @@
-"""Builds a server under test from its Go tool manifest, or a program from its sources, once, into the cache."""
+"""Build a server from its Go tool manifest, or a program from its sources, once, into the cache."""
 
 import fcntl
 import hashlib
@@ -6,15 +6,16 @@ import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.java.build import cache_root
+from tests.servers.java import cache_root
 from tests.servers.tools import tool
 
 
 @dataclass(frozen=True, slots=True)
 class GoServer:
-    """``manifest``: the folder of its go.mod and go.sum. ``package``: what is built. ``takes``: for how long.
+    """A program that Go builds.
 
-    ``ldflags``: for Go's linker.
+    ``manifest`` is the directory of go.mod and go.sum, ``package`` the package to build, ``takes`` the time for the
+    message, and ``ldflags`` are flags for Go's linker.
     """
 
     name: str
@@ -24,7 +25,7 @@ class GoServer:
     ldflags: str = ""
 
     def build(self) -> Path:
-        """The executable, built first when the cache lacks it. Raises ToolMissing without Go."""
+        """Return the executable. Build it if it is not in the cache. Raise ToolMissing without Go."""
         sources = [self.manifest / "go.mod", self.manifest / "go.sum", *sorted(self.manifest.glob("*.go"))]
         made_of = b"".join(source.read_bytes() for source in sources) + self.ldflags.encode()
         digest = hashlib.sha256(made_of).hexdigest()[:16]
@@ -42,5 +43,5 @@ class GoServer:
         unfinished = built.with_suffix(".unfinished")
         command = [go, "build", "-trimpath", f"-ldflags={self.ldflags}", "-o", str(unfinished), self.package]
         if subprocess.run(command, cwd=self.manifest, stdin=subprocess.DEVNULL, check=False).returncode != 0:
-            raise SystemExit(f"Go could not build {self.name}: its messages stand above")
+            raise SystemExit(f"Go could not build {self.name}: see its messages above")
         unfinished.rename(built)

@@ -1,7 +1,7 @@
-"""Kubernetes for tests: API server, controllers and scheduler, built once from source, on nodes that kwok plays.
+"""Kubernetes for tests: API server, controllers and scheduler, built once from source, with nodes simulated by kwok.
 
-``kubernetes/`` pins the versions.
-No container ever runs: kwok says of each pod that a node has been given that it is ready, of a job's that it succeeded.
+``kubernetes/`` pins the versions. No container ever runs. kwok reports each scheduled pod as ready, and each pod of a
+job as succeeded.
 """
 
 import json
@@ -19,14 +19,14 @@ from typing import Any
 import httpcore
 import trustme
 
-from tests.clients.process import ServerProcess
 from tests.servers.etcd import running_etcd
 from tests.servers.go_build import GoServer
 from tests.servers.ports import free_ports
+from tests.servers.process import ServerProcess
 
 _MANIFESTS = Path(__file__).parent / "kubernetes"
 _VERSION = "v1.34.2"
-# Clients compare versions, and what Go builds by itself calls itself v0.0.0.
+# Clients compare versions, and a plain Go build reports v0.0.0.
 _LDFLAGS = f"-s -w -X k8s.io/component-base/version.gitVersion={_VERSION}"
 
 
@@ -49,14 +49,14 @@ _STEP_SECONDS = 0.1
 
 
 def build() -> None:
-    """Build all of them, where the cache lacks them."""
+    """Build all components that are not in the cache."""
     for server in _ALL:
         server.build()
 
 
 @dataclass(frozen=True, kw_only=True)
 class Kubernetes:
-    """A running cluster. ``kubeconfig`` is of somebody who may do everything; ``ca_file`` and ``token`` are his too."""
+    """A running cluster. ``kubeconfig``, ``ca_file`` and ``token`` give full access."""
 
     directory: Path
     url: str
@@ -67,10 +67,10 @@ class Kubernetes:
     def kubectl(
         self, *arguments: str, stdin: str | None = None, check: bool = True
     ) -> subprocess.CompletedProcess[str]:
-        """Run kubectl. With ``check`` a failure is a RuntimeError that has its messages."""
+        """Run kubectl. With ``check``, raise RuntimeError with its messages if it fails."""
         done = subprocess.run(
             [KUBECTL.build(), f"--kubeconfig={self.kubeconfig}", *arguments],
-            # Its caches are the cluster's own: another cluster may have had this port.
+            # Use a separate cache, because an earlier cluster may have had this port.
             env={**os.environ, "KUBECACHEDIR": str(self.directory / "kubectl")},
             input=stdin,
             capture_output=True,
@@ -84,7 +84,7 @@ class Kubernetes:
     def delete_pod(self, name: str, *arguments: str) -> None:
         """Delete a pod and wait until it is gone.
 
-        kwok gives up a deletion whose request to the API server fails. A change of the pod makes kwok try again.
+        kwok gives up a deletion if its request to the API server fails. A change of the pod makes it try again.
         """
         deletion = ("delete", f"pod/{name}", "--ignore-not-found", "--timeout=60s", *arguments)
         if self.kubectl(*deletion, check=False).returncode != 0:
@@ -92,24 +92,24 @@ class Kubernetes:
             self.kubectl(*deletion)
 
     def json(self, *arguments: str, stdin: str | None = None) -> Any:
-        """What kubectl answers with ``-o json``."""
+        """Run kubectl with ``-o json`` and return the parsed output."""
         return json.loads(self.kubectl(*arguments, "-o", "json", stdin=stdin).stdout)
 
     def items(self, *arguments: str) -> list[dict[str, Any]]:
-        """The objects that ``kubectl get`` lists."""
+        """Return the objects that ``kubectl get`` lists."""
         listed: list[dict[str, Any]] = self.json("get", *arguments)["items"]
         return listed
 
     def apply(self, *objects: dict[str, Any]) -> None:
-        """Apply objects that are given as values."""
+        """Apply objects."""
         self.kubectl("apply", "-f", "-", stdin=json.dumps({"apiVersion": "v1", "kind": "List", "items": objects}))
 
 
 @contextmanager
 def running_kubernetes(directory: Path) -> Iterator[Kubernetes]:
-    """A cluster of six nodes in ``ZONES``, ready when this is entered, with disks of the default storage class.
+    """Run a cluster of six nodes in ``ZONES`` with volumes of the default storage class.
 
-    It keeps its data and logs in ``directory`` and is ended when this is left.
+    It is ready on entry and stopped on exit. Data and logs are in ``directory``.
     """
     binaries = {server.name: str(server.build()) for server in _ALL}
     (port,) = free_ports(1)
@@ -136,7 +136,7 @@ def running_kubernetes(directory: Path) -> Iterator[Kubernetes]:
         server = start("kube-apiserver", _api_server(port, etcd.endpoints, keys, tokens))
         _await_api(cluster, server)
         common = [f"--kubeconfig={cluster.kubeconfig}"]
-        # They serve nothing themselves, so that nothing is reached from outside.
+        # Port 0: they do not serve anything.
         component = [*common, "--leader-elect=false", "--secure-port=0", "--kube-api-qps=500", "--kube-api-burst=1000"]
         others = [
             start("kube-controller-manager", [*component, *_controllers(keys)]),
@@ -147,7 +147,7 @@ def running_kubernetes(directory: Path) -> Iterator[Kubernetes]:
                     *common,
                     f"--config={_MANIFESTS / 'kwok' / 'stages.yaml'}",
                     "--manage-all-nodes=true",
-                    # A node without a lease that is renewed is lost after 50 s, and its pods are never ready again.
+                    # Without a renewed lease, a node is lost after 50 s, and its pods never become ready again.
                     "--node-lease-duration-seconds=40",
                     "--node-port=0",
                 ],
@@ -160,7 +160,7 @@ def running_kubernetes(directory: Path) -> Iterator[Kubernetes]:
 
 @dataclass(frozen=True)
 class _Keys:
-    """Files (PEM): a CA, what the API server shows, and what accounts' tokens are signed with."""
+    """PEM files: a CA, certificate and key of the API server, and the key that signs service account tokens."""
 
     ca: Path
     certificate: Path
@@ -185,7 +185,7 @@ def _api_server(port: int, etcd: Sequence[str], keys: _Keys, tokens: Path) -> li
         f"--etcd-servers={','.join(f'http://{endpoint}' for endpoint in etcd)}",
         "--bind-address=127.0.0.1",
         f"--secure-port={port}",
-        # It registers an address for pods to reach it, which none of them does, and a loopback one is refused.
+        # Do not register an address for pods. None of them runs, and a loopback address would be rejected.
         "--endpoint-reconciler-type=none",
         f"--tls-cert-file={keys.certificate}",
         f"--tls-private-key-file={keys.key}",
@@ -239,7 +239,7 @@ def _nodes() -> list[dict[str, Any]]:
 
 
 def _disks() -> list[dict[str, Any]]:
-    """Volumes that are there before they are asked for: nothing here could make one."""
+    """Return volumes that exist in advance, because there is no provisioner."""
     default = {
         "apiVersion": "storage.k8s.io/v1",
         "kind": "StorageClass",
@@ -282,12 +282,12 @@ def _await_api(cluster: Kubernetes, server: ServerProcess) -> None:
 
 
 def _await_controllers(cluster: Kubernetes, processes: Sequence[ServerProcess]) -> None:
-    """Until all nodes are ready, which kwok says, and pods may be made, for which controllers make an account."""
+    """Wait until kwok reports all nodes as ready and the service accounts that pods need exist."""
     deadline = time.monotonic() + _START_SECONDS
     while time.monotonic() < deadline:
         for process in processes:
             if process.status is not None:
-                raise RuntimeError(f"a part of the cluster ended: {process.tail()}")
+                raise RuntimeError(f"a component of the cluster exited: {process.tail()}")
         account = cluster.kubectl("get", "serviceaccount", "default", check=False).returncode == 0
         if account and all(_ready(node) for node in cluster.items("nodes")):
             return
@@ -304,7 +304,7 @@ def _ready(node: dict[str, Any]) -> bool:
 
 @contextmanager
 def _killed(process: ServerProcess) -> Iterator[ServerProcess]:
-    """Killed, since nothing of it is kept: the API server takes its time to stop for clients that are gone too."""
+    """Kill the process on exit, because the API server is slow to stop and no data is kept."""
     try:
         yield process
     finally:

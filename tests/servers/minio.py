@@ -1,7 +1,7 @@
-"""MinIO for tests: built once from its Go module, started on a free loopback port, stopped by its handle.
+"""MinIO for tests: built once from its Go module and started on a free loopback port.
 
-``minio/go.mod`` pins its version. With ``KAFSCALE_TEST_CONTAINERS=1`` the fixture `minio` is a container of the same
-release on the engine that answers.
+``minio/go.mod`` pins the version. With ``KAFSCALE_TEST_CONTAINERS=1`` the fixture `minio` is a container of the same
+release on the running container engine.
 """
 
 import itertools
@@ -27,16 +27,16 @@ SECRET_KEY = "kafscale-secret"
 REGION = "us-east-1"
 _SETTINGS = {"MINIO_ROOT_USER": ACCESS_KEY, "MINIO_ROOT_PASSWORD": SECRET_KEY, "MINIO_BROWSER": "off"}
 _PORT = 9000
-"""In a container."""
+"""The port in a container."""
 _START_SECONDS = 60.0
 _STOP_SECONDS = 10.0
 
 _numbers = itertools.count()
-"""Of buckets: one server may be known by several addresses."""
+"""Numbers of buckets, global because several Minio objects can be the same server."""
 
 
 class Minio:
-    """A running server. ``pid``: its process, where the test started it."""
+    """A running server. ``pid`` is its process id if the tests started it as a process."""
 
     def __init__(self, endpoint: str, pid: int | None = None) -> None:
         self.endpoint = endpoint
@@ -45,16 +45,16 @@ class Minio:
         self.secret_key = SECRET_KEY
 
     def new_bucket(self, name: str = "") -> S3Config:
-        """Make a bucket, of a name of its own unless one is given, and give what it takes to use it."""
+        """Create a bucket, by default with a unique name, and return the config for it."""
         config = S3Config(name or f"test-{next(_numbers)}", REGION, self.endpoint, ACCESS_KEY, SECRET_KEY)
         url = Signer(config, REGION, static_credentials(config)).url("PUT", "", {}, datetime.now(UTC))
         reply = httpcore.request("PUT", url)
         if reply.status != 200:
-            raise RuntimeError(f"MinIO made no bucket {config.bucket}: {reply.status} {reply.content!r}")
+            raise RuntimeError(f"MinIO did not create bucket {config.bucket}: {reply.status} {reply.content!r}")
         return config
 
     def broker_settings(self, bucket: str = "") -> dict[str, str]:
-        """Make a bucket, as `new_bucket` does, and give the environment of a process that keeps its log there."""
+        """Create a bucket as `new_bucket` does and return the environment of a process that uses it."""
         config = self.new_bucket(bucket)
         return {
             "KAFSCALE_S3_BUCKET": config.bucket,
@@ -67,7 +67,7 @@ class Minio:
 
 @contextmanager
 def running_minio(directory: Path) -> Iterator[Minio]:
-    """A server that keeps its data in ``directory``."""
+    """Run a server with its data in ``directory``."""
     (port,) = free_ports(1)
     address = f"127.0.0.1:{port}"
     log = directory / "minio.log"
@@ -93,7 +93,7 @@ def running_minio(directory: Path) -> Iterator[Minio]:
 
 @contextmanager
 def contained_minio() -> Iterator[Minio]:
-    """A server in a container, which takes its data with it."""
+    """Run a server in a container. Its data is lost with the container."""
     container = DockerContainer(IMAGE, command="minio server --quiet /data", env=_SETTINGS, ports=[_PORT])
     with container:
 
@@ -107,7 +107,7 @@ def contained_minio() -> Iterator[Minio]:
 
 
 def _await_ready(endpoint: str, runs: Callable[[], bool], log: Callable[[], str]) -> None:
-    """Wait until it answers a signed request: its health address answers before the server can do anything."""
+    """Wait until the server answers a signed request, because its health endpoint answers too early."""
     deadline = time.monotonic() + _START_SECONDS
     config = S3Config("no-such-bucket", REGION, endpoint, ACCESS_KEY, SECRET_KEY)
     signer = Signer(config, REGION, static_credentials(config))
@@ -116,7 +116,7 @@ def _await_ready(endpoint: str, runs: Callable[[], bool], log: Callable[[], str]
             if httpcore.request("GET", signer.url("GET", "", {}, datetime.now(UTC))).status == 404:
                 return
         except (httpcore.NetworkError, httpcore.RemoteProtocolError):
-            # The second: an engine takes connections to a container's port before the server listens there.
+            # RemoteProtocolError: an engine accepts connections to a container's port before the server listens.
             pass
         time.sleep(0.05)
     raise RuntimeError(f"MinIO did not start: {log()[-2000:]}")

@@ -1,7 +1,7 @@
-"""An etcd and a MinIO for trying KafScale's services by hand.
+"""An etcd and a MinIO for running KafScale's services by hand.
 
-``python -m tests.servers.stores DIRECTORY`` makes DIRECTORY for their data, writes the settings that lead to them to
-DIRECTORY/settings.env, for a shell to source, and runs until SIGINT or SIGTERM.
+``python -m tests.servers.stores DIRECTORY`` creates DIRECTORY for their data, writes the settings for the services to
+DIRECTORY/settings.env, which a shell can source, and runs until SIGINT or SIGTERM.
 """
 
 import shlex
@@ -21,7 +21,7 @@ def main(directory: Path) -> None:
     settings_file = directory / SETTINGS
     stops = {signal.SIGINT, signal.SIGTERM}
     with running_etcd(directory) as etcd, running_minio(directory) as minio:
-        # Not before: the servers would inherit it.
+        # Only now, because the servers would inherit the mask.
         signal.pthread_sigmask(signal.SIG_BLOCK, stops)
         settings = {**minio.broker_settings(_BUCKET), "KAFSCALE_ETCD_ENDPOINTS": ",".join(etcd.endpoints)}
         written = directory / f"{SETTINGS}.new"
@@ -37,4 +37,4 @@ if __name__ == "__main__":
     try:
         main(Path(sys.argv[1]))
     except FileExistsError:
-        raise SystemExit(f"{sys.argv[1]} is there already; each run has a directory of its own") from None
+        raise SystemExit(f"{sys.argv[1]} already exists; each run needs a new directory") from None

@@ -1,6 +1,6 @@
-"""Programs that tests need and that neither the Python environment nor the cache of test servers brings.
+"""Programs that tests need and that are in neither the Python environment nor the cache of test servers.
 
-Where one is missing, the tests that need it are skipped, and ``make servers`` leaves its part out. Both name the Debian
+If one is missing, the tests that need it are skipped, and so is its part of ``make servers``. Both name the Debian
 package. With ``CI=true`` a missing program is an error.
 """
 
@@ -18,7 +18,7 @@ class ToolMissing(Skipped):
 
 
 def tool(command: str, package: str) -> str:
-    """The path of a program. Raises ToolMissing, with ``CI=true`` RuntimeError."""
+    """Return the path of a program. If it is missing, raise ToolMissing, or RuntimeError with ``CI=true``."""
     found = shutil.which(command)
     if found is None:
         raise missing(command, package)
@@ -26,6 +26,6 @@ def tool(command: str, package: str) -> str:
 
 
 def missing(what: str, package: str) -> ToolMissing | RuntimeError:
-    """The error that says which Debian packages bring what is missing."""
+    """Return the error that names the Debian packages to install."""
     message = f"{what} is missing: on Debian, apt-get install {package}"
     return RuntimeError(message) if os.environ.get("CI") == "true" else ToolMissing(message)

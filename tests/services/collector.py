@@ -1,4 +1,4 @@
-"""What takes spans by OTLP over gRPC, as an OpenTelemetry collector does, and keeps them."""
+"""An OpenTelemetry collector that accepts spans by OTLP over gRPC and keeps them."""
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -17,8 +17,8 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2_grpc import (
 
 
 @dataclass(frozen=True, slots=True)
-class TakenSpan:
-    """Ids as they came; ``parent`` is empty for a trace's first span."""
+class ReceivedSpan:
+    """Ids as received. ``parent`` is empty for the first span of a trace."""
 
     service: str
     name: str
@@ -32,7 +32,7 @@ class TakenSpan:
 @dataclass
 class Collector(TraceServiceServicer):
     endpoint: str = ""
-    spans: list[TakenSpan] = field(default_factory=list)
+    spans: list[ReceivedSpan] = field(default_factory=list)
 
     def Export(  # noqa: N802  the service's own name
         self, request: ExportTraceServiceRequest, context: grpc.ServicerContext
@@ -42,7 +42,7 @@ class Collector(TraceServiceServicer):
             for scope in resource.scope_spans:
                 for span in scope.spans:
                     self.spans.append(
-                        TakenSpan(
+                        ReceivedSpan(
                             service=who["service.name"],
                             name=span.name,
                             trace=span.trace_id,
@@ -57,7 +57,7 @@ class Collector(TraceServiceServicer):
 
 @contextmanager
 def running_collector() -> Iterator[Collector]:
-    """At a free port of 127.0.0.1."""
+    """Run a collector on a free port of 127.0.0.1."""
     collector = Collector()
     server = grpc.server(ThreadPoolExecutor(2))
     add_TraceServiceServicer_to_server(collector, server)  # type: ignore[no-untyped-call]

@@ -1,4 +1,4 @@
-"""One etcd and one MinIO for all tests of the four processes; every cluster has a bucket and a namespace of its own."""
+"""One etcd and one MinIO for all tests of the four processes. Each cluster has its own bucket and namespace."""
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -16,7 +16,7 @@ MakeCluster = Callable[..., AbstractContextManager[Cluster]]
 
 @pytest.fixture
 def make_cluster(etcd: Etcd, minio: Minio, tmp_path: Path) -> MakeCluster:
-    """`running_cluster` on the shared etcd and MinIO."""
+    """Return a factory of clusters (`running_cluster`) on the shared etcd and MinIO."""
 
     def make(**how: Any) -> AbstractContextManager[Cluster]:
         return running_cluster(tmp_path, etcd=etcd, minio=minio, **how)

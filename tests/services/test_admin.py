@@ -1,4 +1,4 @@
-"""The `kafscale` command on the four services, and clients that see what it does."""
+"""The `kafscale` command on the four services, and clients that see its effects."""
 
 import signal
 import time
@@ -9,17 +9,17 @@ import pytest
 from confluent_kafka import Consumer, KafkaError, Producer
 from confluent_kafka import Message as KafkaMessage
 
-from services.cli.exits import Exit
-from tests.clients.adapters.confluent import ConfluentClient
-from tests.clients.adapters.interface import Message, ProduceOptions
+from kafscale_tools.cli.exits import Exit
 from tests.servers.cluster import Cluster, running_cluster
 from tests.servers.etcd import Etcd
 from tests.servers.minio import Minio
-from tests.services.shell import LONG_SECONDS, Shell, once
+from tests.support.clients.confluent import ConfluentClient
+from tests.support.clients.interface import Message, ProduceOptions
+from tests.support.shell import LONG_SECONDS, Shell, once
 
 SETTINGS = {
     "KAFSCALE_ADMIN_TOKEN": "only-operators-know-this",
-    # Who was killed stays registered as long as this test looks.
+    # A killed process must stay registered for the whole test.
     "KAFSCALE_LEASE_TTL_SECONDS": "120",
     "KAFSCALE_GROUP_INITIAL_REBALANCE_DELAY_MS": "0",
 }
@@ -43,7 +43,7 @@ def _await(what: str, there: Callable[[], bool]) -> None:
 def test_an_operator_and_a_client_see_the_same(cluster: Cluster) -> None:
     shell = Shell(SETTINGS, ",".join(gateway.address for gateway in cluster.gateways))
     made = shell.run(f"topic create orders --partitions {PARTITIONS} --config retention.ms=86400000")
-    assert (made.returncode, made.stdout) == (0, f"topic orders made, with {PARTITIONS} partitions\n")
+    assert (made.returncode, made.stdout) == (0, f"topic orders created with {PARTITIONS} partitions\n")
     again = shell.run("topic create orders")
     assert (again.returncode, again.stderr) == (Exit.EXISTS, "Error: Topic 'orders' already exists.\n")
     client = ConfluentClient(cluster.bootstrap)
@@ -51,7 +51,7 @@ def test_an_operator_and_a_client_see_the_same(cluster: Cluster) -> None:
         records = [Message(b"%d" % number) for number in range(partition, RECORDS, PARTITIONS)]
         client.produce("orders", records, ProduceOptions(partition=partition))
     assert {row[0] for row in shell.rows("flush orders")} == {"orders"}
-    # What owners tell is there at once; who they are, gateways learn by watching.
+    # Values from owners are current; gateways learn the owners from a watch.
     partitions = once(
         "the owners are known",
         lambda: shell.json("partition list orders")["partitions"],
@@ -83,7 +83,7 @@ def test_an_operator_and_a_client_see_the_same(cluster: Cluster) -> None:
     wrong = shell.run("topic list", KAFSCALE_ADMIN_TOKEN="this-is-another-token")
     assert (wrong.returncode, wrong.stderr) == (Exit.UNAUTHENTICATED, "Error: the token is missing or wrong\n")
     assert shell.run("topic delete orders --yes").returncode == 0
-    _await("the client does not see the topic any more", lambda: "orders" not in client.topics())
+    _await("the client no longer sees the topic", lambda: "orders" not in client.topics())
     assert shell.run("topic describe orders").returncode == Exit.NOT_FOUND
 
 
@@ -96,7 +96,7 @@ def _partitions_of(cluster: Cluster, topic: str) -> int:
 
 
 def _read_all(cluster: Cluster, shell: Shell) -> None:
-    """A group reads all, is kept from being reset while it reads, and reads all again when it was."""
+    """A group reads all records, cannot be reset while it reads, and reads all again after a reset."""
     consumer = _reader(cluster)
     try:
         assert _read(consumer) == RECORDS
@@ -128,7 +128,7 @@ def _reader(cluster: Cluster) -> Consumer:
 
 
 def _read(consumer: Consumer) -> int:
-    """Records up to the last one."""
+    """Consume all records."""
     seen: set[bytes] = set()
     deadline = time.monotonic() + LONG_SECONDS
     while len(seen) < RECORDS:
@@ -139,7 +139,7 @@ def _read(consumer: Consumer) -> int:
     return len(seen)
 
 
-def test_what_the_command_writes_a_client_reads_and_the_other_way_round(cluster: Cluster) -> None:
+def test_a_client_reads_records_of_the_command_and_the_command_those_of_a_client(cluster: Cluster) -> None:
     shell = Shell(SETTINGS, cluster.gateways[0].address)
     client = ConfluentClient(cluster.bootstrap)
     assert shell.run("topic create lines --partitions 2").returncode == 0
@@ -148,7 +148,7 @@ def test_what_the_command_writes_a_client_reads_and_the_other_way_round(cluster:
     for codec in (codecs := ("lz4", "zstd")):
         done = shell.run(f"produce lines -K : -H codec={codec} -z {codec}", "".join(f"{key}:{codec}\n" for key in keys))
         assert (done.returncode, done.stderr) == (0, "")
-    # A client puts keys where the command does.
+    # This client must choose partitions by key as the command does.
     producer = Producer({"bootstrap.servers": cluster.bootstrap, "compression.codec": "zstd"})
     placed: dict[str, int] = {}
     for key in keys:
@@ -173,7 +173,7 @@ def test_what_the_command_writes_a_client_reads_and_the_other_way_round(cluster:
         assert read.stdout.splitlines() == [f"{first + number},k,{number},h=NULL" for number in range(RECORDS)]
     with shell.running("consume lines -p 1 --from latest --follow -f %s\\n") as following:
         assert following.stdout is not None
-        # Where it begins is not told, so something is written until it sees some.
+        # The command does not report where it starts, so records are written until it prints one.
         while not select([following.stdout], [], [], 0.2)[0]:
             client.produce("lines", [Message(b"seen")], ProduceOptions(partition=1))
         assert following.stdout.readline() == "seen\n"
@@ -181,7 +181,7 @@ def test_what_the_command_writes_a_client_reads_and_the_other_way_round(cluster:
         assert following.wait(LONG_SECONDS) == 0
 
 
-def test_a_topic_as_it_was_is_copied_into_one_that_clients_read_and_write(cluster: Cluster) -> None:
+def test_clients_read_and_write_a_copy_of_a_topic_as_of_an_earlier_time(cluster: Cluster) -> None:
     shell = Shell(cluster.env, cluster.gateways[0].address)
     client = ConfluentClient(cluster.bootstrap)
     assert shell.run("topic create past --partitions 2 --config retention.ms=-1").returncode == 0
@@ -206,7 +206,7 @@ def test_a_topic_as_it_was_is_copied_into_one_that_clients_read_and_write(cluste
 
 
 def _write_idempotently(cluster: Cluster, topic: str, records: Sequence[tuple[int, bytes, int]]) -> None:
-    """Partitions, values and times, in batches of many."""
+    """Write many batches and return partitions, values and times."""
     producer = Producer(
         {
             "bootstrap.servers": cluster.bootstrap,
@@ -220,8 +220,8 @@ def _write_idempotently(cluster: Cluster, topic: str, records: Sequence[tuple[in
     assert producer.flush(LONG_SECONDS) == 0
 
 
-def test_who_does_not_answer_is_shown_as_long_as_it_is_registered(cluster: Cluster) -> None:
-    """And the command asks the next gateway."""
+def test_an_unreachable_instance_is_listed_until_its_registration_expires(cluster: Cluster) -> None:
+    """The command then asks the next gateway."""
     asked, killed = cluster.gateways[1], cluster.gateways[0]
     shell = Shell(SETTINGS, f"{killed.address},{asked.address}")
     killed.kill()

@@ -10,27 +10,27 @@ import minio as client_of_minio
 import pytest
 import trio
 
-from kafscale.service.run import EXIT_CONFIG
-from services.cli.exits import Exit
-from tests.chaos.clients import PARTITIONS, TOPIC, groups, last_readers, producers
-from tests.chaos.history import events, judge
-from tests.chaos.run import await_acks, finish, until
-from tests.clients.adapters.confluent import ConfluentClient
+from kafscale.process.signals import EXIT_CONFIG
+from kafscale_tools.cli.exits import Exit
 from tests.servers.cluster import Cluster, running_cluster
 from tests.servers.etcd import Member, running_etcd
 from tests.servers.minio import Minio
-from tests.services.shell import LONG_SECONDS, Shell, once
+from tests.support.chaos.clients import PARTITIONS, TOPIC, groups, last_readers, producers
+from tests.support.chaos.history import events, judge
+from tests.support.chaos.progress import await_acks, finish, until
+from tests.support.clients.confluent import ConfluentClient
+from tests.support.shell import LONG_SECONDS, Shell, once
 
 _BY_THE_CLIENT = ("enable.auto.commit=true", "auto.commit.interval.ms=500")
-"""Commits, which may fail while there is no coordinator: that is no error of the application's."""
+"""Errors of commits without a coordinator, which an application has to expect."""
 
 
-@pytest.mark.timeout(600)  # who is behind is named after 300 seconds
-async def test_etcd_is_lost_and_nothing_that_was_acked(minio: Minio, tmp_path: Path) -> None:
-    """The same producers and the same members of groups go on, of librdkafka and of Java.
+@pytest.mark.timeout(600)  # clients without progress are reported after 300 seconds
+async def test_no_acked_record_is_lost_when_etcd_is_lost(minio: Minio, tmp_path: Path) -> None:
+    """The same producers and group members, of librdkafka and of Java, continue after the restore.
 
-    Each record is in the log once, in order, where its ack said, and no group passes one over. While etcd is empty
-    nothing is deleted.
+    Each record is in the log once, in order, at its acked offset, and no group skips one. Nothing is deleted while etcd
+    is empty.
     """
     clients = tmp_path / "clients"
     with ExitStack() as stack:
@@ -63,7 +63,7 @@ async def test_etcd_is_lost_and_nothing_that_was_acked(minio: Minio, tmp_path: P
 
             planned = await trio.to_thread.run_sync(_lose_and_restore, cluster, etcd.members[0], shell)
             ends = {log["partition"]: log["log_end"] for log in planned["topics"][0]["partitions"]}
-            # Nothing was acked from the kill on: no service ran.
+            # No service ran after the kill, so nothing was acked.
             acked = {at: max(sender.highest[at] for sender in senders) for at in range(PARTITIONS)}
             assert {at: end >= acked[at] for at, end in ends.items()} == dict.fromkeys(range(PARTITIONS), True)
 
@@ -78,7 +78,7 @@ async def test_etcd_is_lost_and_nothing_that_was_acked(minio: Minio, tmp_path: P
         events(clients),
         {client.name: promise for client, promise in senders.items()},
         last_reader=witness.name,
-        # From the snapshot's offsets on.
+        # Members continue from the offsets in the snapshot.
         repeating={member.name for member in members},
     )
     assert verdict.complaints == []
@@ -91,7 +91,7 @@ async def _run(shell: Shell, command: str) -> Any:
 
 
 def _await_commits(shell: Shell, group: str) -> None:
-    """So that the snapshot has an offset of each partition."""
+    """Wait until the group has committed an offset in each partition, so that the snapshot has them all."""
     once(
         f"{group} has committed",
         lambda: shell.json(f"group describe {group}")["offsets"],
@@ -100,7 +100,7 @@ def _await_commits(shell: Shell, group: str) -> None:
 
 
 def _lose_and_restore(cluster: Cluster, etcd: Member, shell: Shell) -> Any:
-    """With all services stopped; gives what the restore was to do."""
+    """Lose and restore etcd while all services are stopped. Return what the restore reported as its plan."""
     assert len(shell.json("backup --list")["snapshots"]) == 1
     for process in cluster.processes:
         process.kill()
@@ -115,7 +115,7 @@ def _lose_and_restore(cluster: Cluster, etcd: Member, shell: Shell) -> Any:
     assert storage.stop() == EXIT_CONFIG
     assert "belong to cluster" in storage.log.read_text()
     assert _objects(cluster) == stored
-    # It has made a cluster there.
+    # The process has created a cluster in the new etcd.
     etcd.lose()
 
     assert shell.run("restore --snapshot 1700000000000-1 --yes").returncode == Exit.NOT_FOUND
@@ -128,7 +128,7 @@ def _lose_and_restore(cluster: Cluster, etcd: Member, shell: Shell) -> Any:
 
 
 def _objects(cluster: Cluster) -> dict[str, str]:
-    """All of the cluster's, with their ETags."""
+    """Return all objects of the cluster with their ETags."""
     server = cluster.minio
     client = client_of_minio.Minio(
         server.endpoint.removeprefix("http://"), server.access_key, server.secret_key, secure=False

@@ -1,4 +1,4 @@
-"""Consumer groups over the four processes: any gateway serves them, and a coordinator that dies costs no commit."""
+"""Consumer groups on the four processes: every gateway serves them, and no commit is lost when a coordinator dies."""
 
 import time
 from collections.abc import Iterator
@@ -6,10 +6,10 @@ from collections.abc import Iterator
 import pytest
 from confluent_kafka import Consumer, Producer
 
-from tests.clients.adapters.confluent import ConfluentClient
 from tests.servers.cluster import Cluster, running_cluster
 from tests.servers.etcd import Etcd
 from tests.servers.minio import Minio
+from tests.support.clients.confluent import ConfluentClient
 
 PARTITIONS = 4
 PATIENCE = 90.0
@@ -22,7 +22,7 @@ def cluster(etcd: Etcd, minio: Minio, tmp_path_factory: pytest.TempPathFactory) 
         yield cluster
 
 
-def test_members_at_two_gateways_go_on_when_coordinators_are_killed(cluster: Cluster) -> None:
+def test_members_at_two_gateways_continue_when_coordinators_are_killed(cluster: Cluster) -> None:
     client = ConfluentClient(cluster.bootstrap)
     client.create_topic("shared", partitions=PARTITIONS)
     producer = Producer({"bootstrap.servers": cluster.bootstrap})
@@ -54,7 +54,7 @@ def test_members_at_two_gateways_go_on_when_coordinators_are_killed(cluster: Clu
             coordinator.start()
             produce(100 * number, 100 * (number + 1))
             read_up_to(100 * (number + 1))
-        # Nobody was sent back to the beginning: each record came once.
+        # No member started again from the beginning: each record was read once.
         assert sorted(map(int, got)) == list(range(100 * (1 + len(cluster.coordinators))))
     finally:
         for member in members:

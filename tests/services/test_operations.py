@@ -1,4 +1,4 @@
-"""What the four processes show of themselves, while all is well, while S3 throttles, and while etcd stands still."""
+"""Metrics and health of the four processes: in normal operation, while S3 throttles, and while etcd is silent."""
 
 import json
 import random
@@ -18,20 +18,20 @@ from prometheus_client.core import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
 from kafscale.objects.metrics import OUTCOMES, WITH_BODIES
-from kafscale.service.metrics import Described
-from services.cli import docs
-from services.gateway.registry import APIS
-from services.operator.figures import OperatorFigures
+from kafscale.process.metrics import Described
+from kafscale_tools.documents import generate as docs
+from services.gateway.clients.registry import APIS
+from services.operator.counters import OperatorCounters
 from services.operator.monitoring import families
-from tests.chaos.s3_proxy import HEALTHY, S3FaultProxy, S3Faults
-from tests.clients.adapters.confluent import ConfluentClient
-from tests.clients.adapters.interface import ClientError, Message
 from tests.servers.cluster import START_SECONDS, Cluster, ServiceProcess, running_cluster
 from tests.servers.etcd import running_etcd
 from tests.servers.minio import Minio
 from tests.services.conftest import MakeCluster
-from tests.services.shell import Shell
-from tests.unit.monitoring.catalogue import expressions, selectors
+from tests.support.clients.confluent import ConfluentClient
+from tests.support.clients.interface import ClientError, Message
+from tests.support.metrics_catalogue import expressions, selectors
+from tests.support.proxies.s3 import HEALTHY, S3FaultProxy, S3Faults
+from tests.support.shell import Shell
 
 _ROOT = Path(__file__).resolve().parents[2]
 _MAY_NOT_OCCUR = {
@@ -41,10 +41,10 @@ _MAY_NOT_OCCUR = {
     "outcome": OUTCOMES,
     "service": {"all"},
 }
-"""Values that alerts and dashboards name, and that all is well without."""
+"""Label values that alerts and dashboards name and that do not occur in normal operation."""
 
 _SHORT_WINDOW = {"KAFSCALE_S3_HEALTH_WINDOW_SEC": "4"}
-"""So that who asks S3 for nothing looks at it every two seconds."""
+"""Checks S3 every two seconds if there are no other requests."""
 
 
 def ask(process: ServiceProcess, path: str) -> tuple[int, str]:
@@ -61,16 +61,16 @@ def documented(service: str) -> dict[str, Described]:
     return {metric.name: metric for group in docs.METRICS if service in group.services for metric in group.metrics}
 
 
-def shown(process: ServiceProcess) -> dict[str, Metric]:
-    """What a process shows, by names as documents have them."""
+def exposed(process: ServiceProcess) -> dict[str, Metric]:
+    """Return what a process exposes, with metric names as in the documents."""
     _, text = ask(process, "/metrics")
     found = list(text_string_to_metric_families(text))
     return {f"{metric.name}_total" if metric.type == "counter" else metric.name: metric for metric in found}
 
 
 def value_of(process: ServiceProcess, name: str, **labels: str) -> float:
-    """The sum of the samples of ``name`` that have ``labels``; a histogram's by its number of observations."""
-    metric = shown(process)[name]
+    """Return the sum of the samples of ``name`` that have ``labels``; for a histogram, its number of observations."""
+    metric = exposed(process)[name]
     wanted = f"{name}_count" if metric.type == "histogram" else name
     samples = [sample for sample in metric.samples if sample.name == wanted]
     return sum(sample.value for sample in samples if labels.items() <= sample.labels.items())
@@ -78,7 +78,7 @@ def value_of(process: ServiceProcess, name: str, **labels: str) -> float:
 
 @contextmanager
 def load(cluster: Cluster) -> Iterator[None]:
-    """Ten records, a group that has committed three of them, a request that is refused, and an operator's."""
+    """Produce ten records, commit three in a group, and send a request that is refused and one of an operator."""
     client = ConfluentClient(cluster.bootstrap)
     client.create_topic("orders", partitions=1)
     with pytest.raises(ClientError):
@@ -96,7 +96,7 @@ def load(cluster: Cluster) -> Iterator[None]:
         consumer.close()
 
 
-async def test_each_process_shows_the_metrics_that_are_documented_and_no_others(
+async def test_each_process_exposes_exactly_the_documented_metrics(
     make_cluster: MakeCluster,
 ) -> None:
     env = {"KAFSCALE_GROUP_LAG_INTERVAL_MS": "200", "KAFSCALE_GROUP_INITIAL_REBALANCE_DELAY_MS": "0"}
@@ -105,12 +105,12 @@ async def test_each_process_shows_the_metrics_that_are_documented_and_no_others(
         await until(lambda: value_of(coordinator, "kafscale_coordinator_group_lag") == 7, seconds=60)
         values: defaultdict[tuple[str, str], set[str]] = defaultdict(set)
         for process in cluster.processes:
-            told = [json.loads(line) for line in process.log.read_text().splitlines()]
-            assert {(line["service"], line["instance"]) for line in told} == {(process.service, process.address)}
-            assert [line["event"] for line in told].count("serving") == 1
+            reported = [json.loads(line) for line in process.log.read_text().splitlines()]
+            assert {(line["service"], line["instance"]) for line in reported} == {(process.service, process.address)}
+            assert [line["event"] for line in reported].count("serving") == 1
             assert ask(process, "/healthz") == (200, "ok\n")
             assert readiness(process)[0] == 200
-            found, wanted = shown(process), documented(process.service)
+            found, wanted = exposed(process), documented(process.service)
             assert found.keys() == wanted.keys()
             silent = {name for name, metric in found.items() if not metric.samples}
             assert silent == set()
@@ -131,8 +131,8 @@ async def test_each_process_shows_the_metrics_that_are_documented_and_no_others(
         assert value_of(storage, "kafscale_storage_flushes_total") >= 1
         assert value_of(coordinator, "kafscale_coordinator_groups", state="Stable") == 1
         assert value_of(coordinator, "kafscale_coordinator_rebalances_total") >= 1
-    # The operator has no place in a cluster of processes: what it shows from its start on.
-    for family in families(OperatorFigures(), lambda: 0.0):
+    # No operator runs in this cluster, so its initial metrics are read here.
+    for family in families(OperatorCounters(), lambda: 0.0):
         for labels in family.read():
             for label, value in zip(family.labels, labels, strict=True):
                 values[family.name, label].add(value)
@@ -144,7 +144,7 @@ async def test_each_process_shows_the_metrics_that_are_documented_and_no_others(
                 assert selector.values(label) <= known, f"{label}: {expression}"
 
 
-async def test_indexers_that_go_and_come_are_shown_without_a_flush(make_cluster: MakeCluster) -> None:
+async def test_health_follows_the_indexers_without_a_flush(make_cluster: MakeCluster) -> None:
     with make_cluster() as cluster:
         (storage,), (indexer,) = cluster.storages, cluster.indexers
 
@@ -158,7 +158,7 @@ async def test_indexers_that_go_and_come_are_shown_without_a_flush(make_cluster:
         await until(lambda: state() == "healthy", seconds=START_SECONDS)
 
 
-async def test_two_storage_instances_at_one_address_are_not_both_ready(make_cluster: MakeCluster) -> None:
+async def test_two_storage_instances_with_one_address_are_not_both_ready(make_cluster: MakeCluster) -> None:
     with make_cluster() as cluster:
         (first,) = cluster.storages
         second = cluster.add("storage", KAFSCALE_RPC_ADVERTISED_ADDR=first.address)
@@ -168,12 +168,13 @@ async def test_two_storage_instances_at_one_address_are_not_both_ready(make_clus
         checks = readiness(first)[1]
         assert checks["address"]["state"] == "unavailable"
         assert first.address in checks["address"]["reason"]
-        assert [event["state"] for event in first.events("health") if event["check"] == "address"] == ["unavailable"]
+        changes = [event for event in first.events("health check changed") if event["check"] == "address"]
+        assert [event["state"] for event in changes] == ["unavailable"]
         second.stop()
         await until(lambda: readiness(first)[0] == 200, seconds=10)
 
 
-def test_a_planned_stop_warns_of_nothing(make_cluster: MakeCluster) -> None:
+def test_a_planned_stop_logs_no_warning(make_cluster: MakeCluster) -> None:
     with make_cluster() as cluster:
         for process in (*cluster.gateways, *cluster.storages, *cluster.indexers, *cluster.coordinators):
             assert process.stop() == 0
@@ -192,7 +193,7 @@ def values(client: ConfluentClient, count: int) -> list[bytes | None]:
     return [record.value for record in client.consume("orders", count=count, offset=0)]
 
 
-async def test_throttling_s3_and_a_silent_etcd_are_shown_reads_go_on_and_all_gets_well_by_itself(
+async def test_reads_work_and_health_recovers_when_s3_throttles_and_etcd_is_silent(
     minio: Minio, tmp_path: Path
 ) -> None:
     proxy = S3FaultProxy(minio.endpoint.removeprefix("http://"), random.Random(1).random)
@@ -200,10 +201,10 @@ async def test_throttling_s3_and_a_silent_etcd_are_shown_reads_go_on_and_all_get
         async with trio.open_nursery() as nursery:
             await nursery.start(proxy.run)
             through = Minio(f"http://{proxy.address}")
-            etcd = stack.enter_context(running_etcd(_made(tmp_path / "etcd")))
+            etcd = stack.enter_context(running_etcd(_created(tmp_path / "etcd")))
             cluster: Cluster = await trio.to_thread.run_sync(
                 lambda: stack.enter_context(
-                    running_cluster(_made(tmp_path / "cluster"), etcd=etcd, minio=through, env=_SHORT_WINDOW)
+                    running_cluster(_created(tmp_path / "cluster"), etcd=etcd, minio=through, env=_SHORT_WINDOW)
                 )
             )
             client = ConfluentClient(cluster.bootstrap)
@@ -234,13 +235,13 @@ async def test_throttling_s3_and_a_silent_etcd_are_shown_reads_go_on_and_all_get
             await trio.to_thread.run_sync(lambda: client.produce("orders", records))
             assert await trio.to_thread.run_sync(values, client, 20) == written * 2
 
-            told = [(event["check"], event["state"]) for event in storage.events("health")]
-            assert [state for check, state in told if check == "s3"][-2:] == ["unavailable", "healthy"]
-            assert [state for check, state in told if check == "lease"][-2:] == ["unavailable", "healthy"]
+            reported = [(event["check"], event["state"]) for event in storage.events("health check changed")]
+            assert [state for check, state in reported if check == "s3"][-2:] == ["unavailable", "healthy"]
+            assert [state for check, state in reported if check == "lease"][-2:] == ["unavailable", "healthy"]
             await trio.to_thread.run_sync(stack.close)
             nursery.cancel_scope.cancel()
 
 
-def _made(directory: Path) -> Path:
+def _created(directory: Path) -> Path:
     directory.mkdir(parents=True)
     return directory

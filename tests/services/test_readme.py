@@ -1,4 +1,4 @@
-"""README's commands for one process and for four services, as they stand there but for ports and the directory."""
+"""The commands of README for one process and for four services, with other ports and another directory."""
 
 import re
 import signal
@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from kafscale.service.listeners import DEFAULT_ADDRESS
-from kafscale.service.network import DEFAULTS
+from kafscale.config.listeners import DEFAULT_ADDRESS
+from kafscale.config.network import DEFAULTS
 from tests.servers.ports import free_ports
 from tests.servers.tools import tool
 
@@ -21,13 +21,13 @@ LONG = 90.0
 
 
 def _commands(heading: str = HEADING) -> list[str]:
-    """Those of the section."""
+    """Return the commands of a section."""
     section = (ROOT / "README.md").read_text().partition(f"\n{heading}\n")[2].partition("\n## ")[0]
     return re.findall(r"^    (.+)$", section, re.MULTILINE)
 
 
 def _here(directory: Path) -> Callable[[str], str]:
-    """Turns a command into one that has free ports, also where it means the default ones."""
+    """Return a function that gives a command free ports, also in place of default ports that it does not name."""
     text = (ROOT / "README.md").read_text()
     defaults = [DEFAULT_ADDRESS, *(str(address) for each in DEFAULTS.values() for address in (each.rpc, each.http))]
     ports = {*re.findall(r"127\.0\.0\.1:([0-9]+)", text), *(address.rpartition(":")[2] for address in defaults)}
@@ -50,9 +50,9 @@ def _here(directory: Path) -> Callable[[str], str]:
 
 @contextmanager
 def _running(command: str, log: Path, settings: Path | None = None) -> Iterator[None]:
-    """As in a terminal of its own; SIGTERM ends it with status 0."""
+    """Run a command as in a terminal. SIGTERM must end it with status 0."""
     before = "" if settings is None else f"source {settings} && "
-    # The command may begin with settings, which `exec` would take for its name.
+    # The command may begin with settings, which `exec` would read as the program's name.
     shell = ["bash", "-c", f"{before}exec env {command}"]
     with log.open("wb") as output:
         process = subprocess.Popen(shell, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=output, stderr=output)
@@ -72,7 +72,7 @@ def _await(there: Callable[[], bool], what: str) -> None:
         time.sleep(0.05)
 
 
-def test_one_process_is_started_as_readme_says(tmp_path: Path) -> None:
+def test_the_readme_starts_one_process(tmp_path: Path) -> None:
     run, *others = _commands("## Start")
     assert run == "make run"
     broker, rpc, http = (f"127.0.0.1:{port}" for port in free_ports(3))
@@ -88,7 +88,7 @@ def test_one_process_is_started_as_readme_says(tmp_path: Path) -> None:
     assert printed.endswith("\nhello\n")
 
 
-def test_the_four_services_are_started_by_hand_as_readme_says(tmp_path: Path) -> None:
+def test_the_readme_starts_the_four_services(tmp_path: Path) -> None:
     tool("kcat", "kcat")
     commands = _commands()
     [stores] = [command for command in commands if "tests.servers.stores" in command]

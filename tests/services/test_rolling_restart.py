@@ -1,4 +1,4 @@
-"""Every process restarted by SIGTERM, one after the other, under clients with their libraries' defaults."""
+"""A rolling restart of every process by SIGTERM, under clients with their libraries' defaults."""
 
 import socket
 from pathlib import Path
@@ -6,18 +6,18 @@ from pathlib import Path
 import httpcore
 import trio
 
-from tests.chaos.clients import PARTITIONS, TOPIC, default_producers, groups, last_readers
-from tests.chaos.history import events, judge
-from tests.chaos.run import await_acks, finish, until
-from tests.clients.adapters.confluent import ConfluentClient
 from tests.servers.cluster import ServiceProcess
 from tests.services.conftest import MakeCluster
+from tests.support.chaos.clients import PARTITIONS, TOPIC, default_producers, groups, last_readers
+from tests.support.chaos.history import events, judge
+from tests.support.chaos.progress import await_acks, finish, until
+from tests.support.clients.confluent import ConfluentClient
 
 _PATIENCE = 120.0
 _FOREVER = {"KAFSCALE_GATEWAY_SHUTDOWN_GRACE_MS": "600000"}
-"""So that a gateway that waits for a client does not end."""
+"""A gateway does not wait for idle clients when it stops."""
 _GOES_ON = {"_TRANSPORT", "_ALL_BROKERS_DOWN"}
-"""What librdkafka may tell an application: a connection has ended, or it has none at the moment. It connects again."""
+"""Errors that librdkafka may report when connections end; it reconnects."""
 
 
 def _is_ready(process: ServiceProcess) -> bool:
@@ -25,7 +25,7 @@ def _is_ready(process: ServiceProcess) -> bool:
 
 
 def _stop(process: ServiceProcess) -> None:
-    """SIGTERM. A client that has said nothing is left by a gateway that ends, not waited for."""
+    """Send SIGTERM and wait for the exit. A gateway does not wait for clients that send no requests."""
     if process.service != "gateway":
         assert process.stop() == 0
         return
@@ -43,9 +43,7 @@ async def _restart(process: ServiceProcess) -> None:
         await trio.sleep(0.1)
 
 
-async def test_a_rolling_restart_of_every_process_is_not_seen_by_any_application(
-    make_cluster: MakeCluster, tmp_path: Path
-) -> None:
+async def test_no_application_sees_an_error_during_a_rolling_restart(make_cluster: MakeCluster, tmp_path: Path) -> None:
     directory = tmp_path / "clients"
     directory.mkdir()
     with make_cluster(gateways=2, storages=2, coordinators=2, env=_FOREVER) as cluster:
@@ -77,5 +75,5 @@ async def test_a_rolling_restart_of_every_process_is_not_seen_by_any_application
     assert verdict.complaints == []
     assert set().union(*verdict.noted.values()) <= _GOES_ON
     assert {name: sums.failed for name, sums in verdict.producers.items()} == {each.name: {} for each in senders}
-    # None is passed over, as the verdict says; a member may read again what was not committed.
+    # The verdict says that no record was skipped; a member may read records again that it had not committed.
     assert [client.name for client in members if client.read < verdict.in_log] == []

@@ -1,4 +1,4 @@
-"""Whole topics read from storage processes on etcd and MinIO: from any of them, and while one dies."""
+"""Scans of whole topics from any storage instance, on etcd and MinIO, also while an instance dies."""
 
 import time
 from collections.abc import Iterator, Mapping
@@ -13,20 +13,20 @@ from kafscale.records.batch import verify_crc, walk
 from kafscale.records.record import read_records
 from kafscale.v1.common_pb2 import PartitionRef, Status
 from kafscale.v1.storage_pb2 import ScanPiece, ScanRequest
-from tests.clients.adapters.confluent import ConfluentClient
-from tests.clients.adapters.interface import Message, ProduceOptions
-from tests.clients.broker import KafscaleBroker
-from tests.clients.topic_reader import TIMEOUT, TopicReader
 from tests.servers.cluster import Cluster, ServiceProcess, running_cluster
 from tests.servers.etcd import Etcd
 from tests.servers.minio import Minio
 from tests.services.test_operations import ask
+from tests.support.broker import KafscaleBroker
+from tests.support.clients.confluent import ConfluentClient
+from tests.support.clients.interface import Message, ProduceOptions
+from tests.support.topic_reader import TIMEOUT, TopicReader
 
 PARTITIONS = 4
 RECORDS = 20_000
 MUCH = 3_000_000
 SMALL = {"KAFSCALE_CACHE_SIZE": "0", "KAFSCALE_SEGMENT_BYTES": "64KB", "KAFSCALE_EARLY_FLUSH_BYTES": "32KB"}
-"""Many segments, all of them read back from the bucket."""
+"""Many segments, all of which are read back from the bucket."""
 
 
 @pytest.fixture(scope="module")
@@ -37,7 +37,7 @@ def cluster(etcd: Etcd, minio: Minio, tmp_path_factory: pytest.TempPathFactory) 
 
 
 def _produced(client: ConfluentClient, topic: str) -> dict[int, list[bytes]]:
-    """What is in each partition of a new topic."""
+    """Produce to a new topic and return the values in each partition."""
     client.create_topic(topic, partitions=PARTITIONS)
     values = {index: [b"%d/%d" % (index, i) for i in range(RECORDS // PARTITIONS)] for index in range(PARTITIONS)}
     _append(client, topic, values)
@@ -45,7 +45,7 @@ def _produced(client: ConfluentClient, topic: str) -> dict[int, list[bytes]]:
 
 
 def _produced_much(bootstrap: str, topic: str) -> dict[int, list[bytes]]:
-    """The same with `MUCH` bytes in each partition, in small batches that cannot be compressed."""
+    """Produce `MUCH` bytes to each partition of a new topic, in small batches of incompressible values."""
     configs = {"segment.bytes": str(1 << 20)}
     ConfluentClient(bootstrap).create_topic(topic, partitions=PARTITIONS, configs=configs)
     producer = Producer({"bootstrap.servers": bootstrap, "batch.size": 60_000})
@@ -58,13 +58,13 @@ def _produced_much(bootstrap: str, topic: str) -> dict[int, list[bytes]]:
 
 
 def _append(client: ConfluentClient, topic: str, values: Mapping[int, list[bytes]]) -> None:
-    """By partition."""
+    """Append values, which are given by partition."""
     for partition, of_it in values.items():
         client.produce(topic, [Message(value) for value in of_it], ProduceOptions(partition=partition))
 
 
 def _values(pieces: Iterator[ScanPiece], start: int, end: int) -> list[bytes | None]:
-    """Of the range's records; that they are all there, in order and whole is checked."""
+    """Return the values of a range's records, and check that all are there, in order and intact."""
     found, expected = [], start
     for piece in pieces:
         assert piece.status == Status.OK, piece.detail
@@ -91,7 +91,7 @@ def _scanned(reader: TopicReader, ref: PartitionRef, split_bytes: int) -> list[b
     ]
 
 
-def test_every_instance_gives_every_partition(cluster: Cluster) -> None:
+def test_every_instance_serves_every_partition(cluster: Cluster) -> None:
     values = _produced(ConfluentClient(cluster.bootstrap), "everywhere")
     addresses = sorted(storage.address for storage in cluster.storages)
     for address in addresses:
@@ -104,7 +104,7 @@ def test_every_instance_gives_every_partition(cluster: Cluster) -> None:
                 assert sum(piece.count for piece in counts) == len(values[ref.partition]) - 7
 
 
-def test_a_partition_is_given_while_its_owner_dies(cluster: Cluster) -> None:
+def test_a_partition_can_be_scanned_while_its_owner_dies(cluster: Cluster) -> None:
     client = ConfluentClient(cluster.bootstrap)
     values = _produced_much(cluster.bootstrap, "taken-over")
     survivor, doomed = cluster.storages
@@ -114,11 +114,11 @@ def test_a_partition_is_given_while_its_owner_dies(cluster: Cluster) -> None:
         under_way = [reader.scan(ref, 0, len(values[ref.partition]), piece_bytes=1) for ref in refs]
         begun = [next(pieces) for pieces in under_way]
         doomed.kill()
-        assert _scanned_bytes(survivor) - scanned < PARTITIONS * MUCH / 2, "too much had been sent before"
+        assert _scanned_bytes(survivor) - scanned < PARTITIONS * MUCH / 2, "too much was already sent"
         try:
             for ref, first, pieces in zip(refs, begun, under_way, strict=True):
                 assert _values(_chained(first, pieces), 0, len(values[ref.partition])) == values[ref.partition]
-            # What is taken over is written to as before, and read from here as the owner's own.
+            # A partition that was taken over accepts records, and a scan reads them from its new owner.
             _append(client, "taken-over", {ref.partition: [b"later"] for ref in refs})
             for ref in refs:
                 assert _scanned(reader, ref, 0) == [*values[ref.partition], b"later"]
@@ -130,7 +130,7 @@ def test_a_partition_is_given_while_its_owner_dies(cluster: Cluster) -> None:
             assert _scanned(reader, ref, 100_000) == [*values[ref.partition], b"later"]
 
 
-def test_the_one_process_is_read_the_same_way(tmp_path: Path) -> None:
+def test_the_one_process_mode_serves_the_same_scans(tmp_path: Path) -> None:
     broker = KafscaleBroker(tmp_path, {})
     try:
         values = _produced(ConfluentClient(broker.bootstrap), "here")
@@ -143,7 +143,7 @@ def test_the_one_process_is_read_the_same_way(tmp_path: Path) -> None:
 
 
 def _scanned_bytes(storage: ServiceProcess) -> float:
-    """What it has given to scans so far, in pieces that may be on their way still."""
+    """Return how many bytes an instance has sent to scans, in pieces that may still be on their way."""
     _, text = ask(storage, "/metrics")
     (line,) = (line for line in text.splitlines() if line.startswith("kafscale_storage_scanned_bytes_total "))
     return float(line.split()[1])
@@ -155,7 +155,7 @@ def _chained(first: ScanPiece, rest: Iterator[ScanPiece]) -> Iterator[ScanPiece]
 
 
 def _await_there(address: str) -> None:
-    """Until the instance answers: registered, it may wait for its lease."""
+    """Wait until the instance answers. After its registration it may still wait for its lease."""
     deadline = time.monotonic() + TIMEOUT
     with TopicReader(address) as reader:
         while True:

@@ -1,4 +1,4 @@
-"""A sink on the four processes: a storage instance is killed while epochs are applied; Kafka clients see each once."""
+"""A sink on the four processes: each epoch is seen once, although a storage instance is killed meanwhile."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,9 +18,9 @@ from kafscale.v1.storage_pb2 import (
     TopicsReply,
     TopicsRequest,
 )
-from tests.clients.adapters.confluent import ConfluentClient
 from tests.servers.cluster import Cluster
 from tests.services.conftest import MakeCluster
+from tests.support.clients.confluent import ConfluentClient
 
 R = TypeVar("R", bound=ProtoMessage)
 PARTITIONS = 4
@@ -69,7 +69,7 @@ def _stage_all(channels: list[grpc.Channel], topic: str, topic_id: bytes, epoch:
     return stages
 
 
-def test_each_epoch_is_there_once_though_a_storage_is_killed_while_it_is_applied(make_cluster: MakeCluster) -> None:
+def test_each_epoch_is_in_the_log_once_when_a_storage_instance_is_killed(make_cluster: MakeCluster) -> None:
     with make_cluster(storages=2) as cluster, _channels(cluster) as channels:
         client = ConfluentClient(cluster.bootstrap)
         client.create_topic("sunk", partitions=PARTITIONS)
@@ -83,7 +83,7 @@ def test_each_epoch_is_there_once_though_a_storage_is_killed_while_it_is_applied
             assert (first.status, first.already, first.applied) == (Status.OK, False, False), first.detail
             if epoch == 0:
                 cluster.storages[0].kill()
-            # A driver that does not know commits again, whatever it has staged by then.
+            # A driver without the outcome commits again, with other stages in addition.
             again = CommitSinkRequest(sink="a sink", epoch=epoch, stages=[*stages, *never], wait_ms=50_000)
             second = _call(channels[1], "CommitSink", again, CommitSinkReply)
             assert (second.status, second.already, second.applied) == (Status.OK, True, True), second.detail

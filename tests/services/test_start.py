@@ -1,4 +1,4 @@
-"""A process that cannot do its work does not start, and says in one line why."""
+"""A process that cannot start ends with one line that names the reason."""
 
 import json
 import os
@@ -13,16 +13,16 @@ from pathlib import Path
 import pytest
 import trustme
 
-from services.cli.exits import Exit
-from tests.clients.adapters.confluent import ConfluentClient
-from tests.clients.adapters.interface import Message
-from tests.clients.process import ServerProcess
+from kafscale_tools.cli.exits import Exit
 from tests.servers.cluster import ServiceProcess
 from tests.servers.etcd import Etcd
 from tests.servers.minio import Minio
 from tests.servers.ports import free_ports
+from tests.servers.process import ServerProcess
 from tests.services.conftest import MakeCluster
-from tests.services.shell import Shell, once
+from tests.support.clients.confluent import ConfluentClient
+from tests.support.clients.interface import Message
+from tests.support.shell import Shell, once
 
 SERVICES = ("gateway", "storage", "indexer", "coordinator")
 NOBODY = "127.0.0.1:1"
@@ -35,7 +35,7 @@ def _own_ports() -> dict[str, str]:
 
 
 def _start(service: str, env: Mapping[str, str]) -> subprocess.CompletedProcess[str]:
-    """One that should end by itself."""
+    """Run a service that should end without a signal."""
     inherited = {name: value for name, value in os.environ.items() if not name.startswith(("KAFSCALE_", "AWS_"))}
     command = [sys.executable, "-m", f"services.{service}"]
     return subprocess.run(
@@ -43,8 +43,8 @@ def _start(service: str, env: Mapping[str, str]) -> subprocess.CompletedProcess[
     )
 
 
-def _told(done: subprocess.CompletedProcess[str]) -> str:
-    """The one line for a person; the rest are log entries."""
+def _message(done: subprocess.CompletedProcess[str]) -> str:
+    """Return the one line for the operator; all others are log entries."""
     [line] = [line for line in done.stderr.splitlines() if not line.startswith("{")]
     assert done.stdout == ""
     return line
@@ -52,7 +52,7 @@ def _told(done: subprocess.CompletedProcess[str]) -> str:
 
 @pytest.fixture
 def settings(etcd: Etcd, minio: Minio) -> dict[str, str]:
-    """With which all services start."""
+    """Settings with which every service starts."""
     return {**minio.broker_settings(), "KAFSCALE_ETCD_ENDPOINTS": etcd.endpoints[0]}
 
 
@@ -78,23 +78,23 @@ def settings(etcd: Etcd, minio: Minio) -> dict[str, str]:
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_a_wrong_setting_is_one_line_that_names_it_and_status_2(
+def test_a_wrong_setting_ends_the_process_with_status_2_and_one_line_that_names_it(
     settings: dict[str, str], service: str, wrong: dict[str, str], named: str
 ) -> None:
     done = _start(service, {**settings, **wrong})
     assert done.returncode == 2, done.stderr
-    assert re.search(named, _told(done)), done.stderr
+    assert re.search(named, _message(done)), done.stderr
 
 
-def test_a_port_that_is_taken_is_named(settings: dict[str, str], make_cluster: MakeCluster) -> None:
+def test_an_address_in_use_is_named(settings: dict[str, str], make_cluster: MakeCluster) -> None:
     with make_cluster(gateways=0, storages=0, indexers=0) as cluster:
         [coordinator] = cluster.coordinators
         done = _start("coordinator", {**settings, "KAFSCALE_RPC_ADDR": coordinator.address})
         assert done.returncode == 2, done.stderr
-        assert re.search("KAFSCALE_RPC_ADDR: .*Address already in use", _told(done))
+        assert re.search("KAFSCALE_RPC_ADDR: .*Address already in use", _message(done))
 
 
-def test_without_etcd_or_s3_a_process_waits_and_then_ends_with_status_1(settings: dict[str, str]) -> None:
+def test_a_process_without_etcd_or_s3_waits_and_then_ends_with_status_1(settings: dict[str, str]) -> None:
     no_etcd = {"KAFSCALE_ETCD_ENDPOINTS": NOBODY, "KAFSCALE_ETCD_TIMEOUT_MS": "500"}
     no_s3 = {"KAFSCALE_S3_ENDPOINT": f"http://{NOBODY}"}
     cases = [("gateway", no_etcd, "etcd"), ("storage", no_s3, "KAFSCALE_S3_ENDPOINT")]
@@ -107,14 +107,12 @@ def test_without_etcd_or_s3_a_process_waits_and_then_ends_with_status_1(settings
     with ThreadPoolExecutor(2) as threads:
         for (service, _, named), (seconds, done) in zip(cases, threads.map(run, cases), strict=True):
             assert done.returncode == 1, (service, done.stderr)
-            assert named in _told(done), service
+            assert named in _message(done), service
             assert seconds > 3, service
 
 
 @pytest.mark.parametrize("service", ["coordinator", "storage"])
-def test_sigterm_while_it_waits_for_etcd_ends_a_process_at_once(
-    settings: dict[str, str], tmp_path: Path, service: str
-) -> None:
+def test_sigterm_ends_a_process_that_waits_for_etcd(settings: dict[str, str], tmp_path: Path, service: str) -> None:
     process = ServiceProcess(service, 0, tmp_path, {**settings, **_own_ports(), "KAFSCALE_ETCD_ENDPOINTS": NOBODY})
     process.start()
     process.process.wait_for(lambda line: True if "waiting for etcd" in line else None, timeout=60)
@@ -123,18 +121,18 @@ def test_sigterm_while_it_waits_for_etcd_ends_a_process_at_once(
     assert time.monotonic() - began < 8
 
 
-def test_the_one_process_mode_warns_of_what_only_services_of_their_own_read(tmp_path: Path) -> None:
+def test_the_one_process_mode_warns_about_settings_that_only_separate_services_read(tmp_path: Path) -> None:
     env = {"KAFSCALE_DATA_DIR": str(tmp_path / "data"), "KAFSCALE_ETCD_ENDPOINTS": NOBODY, **_own_ports()}
-    command = [sys.executable, "-c", "from services.cli.main import main; main()", "run"]
+    command = [sys.executable, "-c", "from kafscale_tools.cli.main import main; main()", "run"]
     with ServerProcess(command, log=tmp_path / "log", env=env) as process:
         process.wait_for(
-            lambda line: True if "KAFSCALE_ETCD_ENDPOINTS is set, but nothing" in line else None, timeout=60
+            lambda line: True if "KAFSCALE_ETCD_ENDPOINTS is set, but not used" in line else None, timeout=60
         )
 
 
-def test_the_one_process_mode_answers_the_command(tmp_path: Path) -> None:
+def test_the_one_process_mode_serves_the_command(tmp_path: Path) -> None:
     ports = _own_ports()
-    command = [sys.executable, "-c", "from services.cli.main import main; main()", "run"]
+    command = [sys.executable, "-c", "from kafscale_tools.cli.main import main; main()", "run"]
     shell = Shell({}, f"{NOBODY},{ports['KAFSCALE_RPC_ADDR']}")
     with ServerProcess(
         command, log=tmp_path / "log", env={"KAFSCALE_DATA_DIR": str(tmp_path / "data"), **ports}
@@ -150,17 +148,17 @@ def test_the_one_process_mode_answers_the_command(tmp_path: Path) -> None:
         assert process.stop(timeout=60) == 0
 
 
-def test_a_variable_of_another_service_is_not_warned_of_and_one_of_none_is(make_cluster: MakeCluster) -> None:
+def test_only_variables_that_no_service_reads_cause_a_warning(make_cluster: MakeCluster) -> None:
     env = {"KAFSCALE_SEGMENT_BYTES": "4MB", "KAFSCALE_SEGMENT_BYTE": "4MB"}
     with make_cluster(gateways=0, storages=0, indexers=0, env=env) as cluster:
         log = cluster.coordinators[0].log.read_text().splitlines()
         events = [entry["event"] for entry in map(json.loads, log)]
-        assert [event for event in events if "nothing reads it" in event] == [
-            "KAFSCALE_SEGMENT_BYTE is set, but nothing reads it; did you mean KAFSCALE_SEGMENT_BYTES?"
+        assert [event for event in events if "not used" in event] == [
+            "KAFSCALE_SEGMENT_BYTE is set, but not used; did you mean KAFSCALE_SEGMENT_BYTES?"
         ]
 
 
-def test_the_four_talk_by_mutual_tls(make_cluster: MakeCluster, tmp_path: Path) -> None:
+def test_the_four_services_use_mutual_tls(make_cluster: MakeCluster, tmp_path: Path) -> None:
     ca = trustme.CA()
     issued = ca.issue_cert("127.0.0.1")
     files = {TLS_CA: tmp_path / "ca.pem", TLS_CERT: tmp_path / "cert.pem", TLS_KEY: tmp_path / "key.pem"}
@@ -174,7 +172,7 @@ def test_the_four_talk_by_mutual_tls(make_cluster: MakeCluster, tmp_path: Path) 
         assert client.produce("encrypted", [Message(b"a"), Message(b"b")]) == [0, 1]
         assert [record.value for record in client.consume("encrypted", count=2)] == [b"a", b"b"]
         [storage] = cluster.storages
-        assert storage.events("no indexer answered, indexes are built here") == []
+        assert storage.events("no indexer answered, building indexes locally") == []
         [gateway] = cluster.gateways
         shell = Shell(tls, gateway.address)
         assert [row[0] for row in shell.rows("topic list")] == ["encrypted"]

@@ -1,4 +1,4 @@
-"""docs/systemd/: the units as systemd reads them, and the services and etcd with their environment files."""
+"""The units of docs/systemd/ as systemd reads them, and the services and etcd with their environment files."""
 
 import base64
 import json
@@ -13,22 +13,22 @@ from typing import Any
 import httpcore
 import pytest
 
-from kafscale.service.cluster import check_shared
-from kafscale.service.network import DEFAULTS, HttpSettings, NetworkSettings
-from kafscale.service.process import LAST_SECONDS, Loaded
-from kafscale.service.settings import documented
+from kafscale.config.network import DEFAULTS, HttpSettings, NetworkSettings
+from kafscale.config.settings import documented
+from kafscale.process.process import LAST_SECONDS, Loaded
+from kafscale.process.startup import check_shared
 from services.coordinator import __main__ as coordinator
 from services.gateway import __main__ as gateway
 from services.indexer import __main__ as indexer
 from services.storage import __main__ as storage
-from tests.clients.process import ServerProcess
-from tests.k8s import processes
 from tests.servers.cluster import running_cluster
 from tests.servers.etcd import SERVER, Etcd
 from tests.servers.minio import Minio
 from tests.servers.ports import free_ports
+from tests.servers.process import ServerProcess
 from tests.servers.tools import tool
-from tests.services.shell import once
+from tests.support.k8s import processes
+from tests.support.shell import once
 
 ROOT = Path(__file__).parents[2]
 UNITS = ROOT / "docs" / "systemd"
@@ -40,7 +40,7 @@ def _option(unit: str, name: str) -> list[str]:
 
 
 def _environment(unit: str, instance: str = "") -> dict[str, str]:
-    """What the unit's environment files set: plain words, which mean the same to systemd."""
+    """Return the variables of the unit's environment files. Their values need no quoting."""
     made = {}
     for path in _option(unit, "EnvironmentFile"):
         for line in (UNITS / Path(path.replace("%i", instance)).name).read_text().splitlines():
@@ -55,10 +55,10 @@ def _moved(text: str, places: Mapping[str, str]) -> str:
     return re.sub("|".join(map(re.escape, places)), lambda found: places[found[0]], text)
 
 
-def test_systemd_takes_the_units(tmp_path: Path) -> None:
+def test_systemd_accepts_the_units(tmp_path: Path) -> None:
     shutil.copytree(UNITS, tmp_path, dirs_exist_ok=True)
     for unit in tmp_path.glob("*.service"):
-        # It looks whether the program is there.
+        # systemd checks that the program exists.
         unit.write_text(re.sub(r"^ExecStart=\S+", "ExecStart=/bin/true", unit.read_text(), flags=re.MULTILINE))
     units = [tmp_path / f"kafscale@{service}.service" for service in PROCESSES]
     for unit in units:
@@ -70,24 +70,24 @@ def test_systemd_takes_the_units(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("service", PROCESSES)
-def test_every_variable_that_is_set_is_a_setting_of_the_process(service: str) -> None:
+def test_every_variable_in_an_environment_file_is_a_setting_of_the_process(service: str) -> None:
     made = _environment("kafscale@.service", service)
     read = {declared.env for _, found in documented(PROCESSES[service].SETTINGS) for declared in found}
     assert made.keys() <= read
     settings = Loaded(PROCESSES[service].SETTINGS, made)
     check_shared(settings)
-    # All of a machine's have ports of their own, those that documents name, where other machines reach them.
+    # Services on one machine have different, documented ports, reachable from other machines.
     network, default = settings[NetworkSettings], DEFAULTS[service]
     assert network.rpc(service).anywhere
     assert network.rpc(service).port == default.rpc.port
     assert network.advertised(service, default.rpc.port).rpartition(":")[2] == str(default.rpc.port)
     assert settings[HttpSettings].address(service).port == default.http.port
-    # systemd kills later than a process takes to stop.
+    # systemd must wait longer than a process takes to stop.
     [seconds] = _option("kafscale@.service", "TimeoutStopSec")
     assert PROCESSES[service].grace_ms(settings) / 1000 + LAST_SECONDS < int(seconds)
 
 
-def test_services_start_with_these_files_and_stop(etcd: Etcd, minio: Minio, tmp_path: Path) -> None:
+def test_services_start_and_stop_with_these_files(etcd: Etcd, minio: Minio, tmp_path: Path) -> None:
     assert _option("kafscale@.service", "ExecStart") == ["/opt/kafscale/bin/python -m services.%i"]
     with running_cluster(
         tmp_path, gateways=0, storages=0, indexers=0, coordinators=0, etcd=etcd, minio=minio
@@ -101,7 +101,7 @@ def test_services_start_with_these_files_and_stop(etcd: Etcd, minio: Minio, tmp_
 
 
 class _EtcdMember:
-    """One on a machine of its own, with the unit's environment file as that machine has it."""
+    """A member of etcd, with the unit's environment file of its machine."""
 
     def __init__(self, name: str, directory: Path, moved: Mapping[str, str]) -> None:
         self.name = name
@@ -140,7 +140,7 @@ class _EtcdMember:
         shutil.rmtree(self._data)
 
     def ask(self, what: str, **fields: object) -> Any:
-        """As etcdctl does, by JSON and with its time limit; what is refused or not answered has a ``message``."""
+        """Ask as etcdctl does, in JSON and with its timeout. A refused or unanswered request has a ``message``."""
         url, limit = f"http://{self.client}/v3/{what}", {"timeout": {"read": 5.0}}
         try:
             reply = httpcore.request("POST", url, content=json.dumps(fields).encode(), extensions=limit)
@@ -149,19 +149,19 @@ class _EtcdMember:
         return json.loads(reply.content)
 
 
-def _done(said: dict[str, Any]) -> bool:
-    return "message" not in said
+def _done(reply: dict[str, Any]) -> bool:
+    return "message" not in reply
 
 
-def _done_or_gone(said: dict[str, Any]) -> bool:
-    return _done(said) or "member not found" in said["message"]
+def _done_or_gone(reply: dict[str, Any]) -> bool:
+    return _done(reply) or "member not found" in reply["message"]
 
 
-def _done_or_there(said: dict[str, Any]) -> bool:
-    return _done(said) or "Peer URLs already exists" in said["message"]
+def _done_or_there(reply: dict[str, Any]) -> bool:
+    return _done(reply) or "Peer URLs already exists" in reply["message"]
 
 
-def test_three_members_of_etcd_find_each_other_and_take_a_lost_one_in_again(tmp_path: Path) -> None:
+def test_three_etcd_members_form_a_cluster_and_replace_a_lost_member(tmp_path: Path) -> None:
     names = re.findall(r"(etcd-\d)=", _environment("etcd.service")["ETCD_INITIAL_CLUSTER"])
     assert len(names) == 3
     places = [f"{name}.internal:{port}" for name in names for port in (2379, 2380)]
@@ -179,16 +179,16 @@ def test_three_members_of_etcd_find_each_other_and_take_a_lost_one_in_again(tmp_
         lost.lose()
         listed = once("a list", lambda: first.ask("cluster/member/list"), _done)
         [former] = [each["ID"] for each in listed["members"] if each["name"] == lost.name]
-        # Where the lost one led, what is asked before another leads may be lost too, or be done and not answered.
+        # If the lost member was the leader, a request before the next election may be lost, or done and not answered.
         once("it is removed", lambda: first.ask("cluster/member/remove", ID=former), _done_or_gone)
         again = {"peerURLs": [f"http://{lost.peer}"]}
-        # Refused for five seconds after a connection between members has ended.
+        # etcd refuses this for five seconds after a connection between members has ended.
         once("it is added", lambda: first.ask("cluster/member/add", **again), _done_or_there)
         lost.start(ETCD_INITIAL_CLUSTER_STATE="existing")
         lost.await_ready()
         assert lost.ask("kv/range", key=key)["kvs"][0]["value"] == key
         lost.process.stop()
-        # It has data now, so the variable says nothing any more.
+        # The member now has data, so the variable has no effect.
         lost.start(ETCD_INITIAL_CLUSTER_STATE="existing")
         lost.await_ready()
         assert [each.process.status for each in (first, last)] == [None, None]

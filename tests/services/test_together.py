@@ -1,4 +1,4 @@
-"""The four services as processes: clients produce and consume; what stops, dies or is missing is not seen for long."""
+"""The four services as processes, with producers and consumers, while instances stop, die or are missing."""
 
 import itertools
 import json
@@ -13,19 +13,19 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
-from services.cli.exits import Exit
-from tests.clients.acked import AckedProducer, ConfluentAcked, await_acks, running_defaults
-from tests.clients.adapters.confluent import ConfluentClient
-from tests.clients.adapters.interface import Message
+from kafscale_tools.cli.exits import Exit
 from tests.servers.cluster import Cluster, running_cluster
 from tests.servers.etcd import Etcd
 from tests.servers.minio import Minio
 from tests.servers.tools import tool
-from tests.services.shell import Shell
+from tests.support.acked import AckedProducer, ConfluentAcked, await_acks, running_defaults
+from tests.support.clients.confluent import ConfluentClient
+from tests.support.clients.interface import Message
+from tests.support.shell import Shell
 
 PARTITIONS = 4
 LONG_LEASE = {"KAFSCALE_LEASE_TTL_SECONDS": "60"}
-"""What a dead process had would be missed for a minute: what goes on earlier was given back."""
+"""The lease of a dead process lasts a minute, so clients that continue earlier show that partitions were released."""
 _NUMBERS = itertools.count()
 
 
@@ -39,7 +39,7 @@ def patient(etcd: Etcd, minio: Minio, tmp_path_factory: pytest.TempPathFactory) 
 
 @pytest.fixture(scope="module")
 def hasty(etcd: Etcd, minio: Minio, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """Its leases end soon."""
+    """A cluster with short leases."""
     directory = tmp_path_factory.mktemp("hasty")
     with running_cluster(directory, etcd=etcd, minio=minio, gateways=2, storages=2) as cluster:
         yield cluster
@@ -47,9 +47,9 @@ def hasty(etcd: Etcd, minio: Minio, tmp_path_factory: pytest.TempPathFactory) ->
 
 @contextmanager
 def _producing(cluster: Cluster) -> Iterator[list[AckedProducer]]:
-    """An idempotent producer for each partition of a fresh topic, all of them acked; then everything is checked.
+    """Run an idempotent producer for each partition of a new topic and wait for all acks, then check the log.
 
-    Every record is in the log once, in order, and where its ack said.
+    Every record is in the log once, in order, and at its acked offset.
     """
     topic = f"topic-{next(_NUMBERS)}"
     client = ConfluentClient(cluster.bootstrap)
@@ -74,7 +74,7 @@ def _producing(cluster: Cluster) -> Iterator[list[AckedProducer]]:
 
 
 def _longest_pause(producers: list[AckedProducer], seconds: float) -> float:
-    """The longest time without an ack of one of the producers within the next ``seconds``."""
+    """Return the longest time without an ack of any producer in the next ``seconds``."""
     began = now = time.monotonic()
     counts = [len(producer.acked) for producer in producers]
     last, longest = [now] * len(producers), 0.0
@@ -87,7 +87,7 @@ def _longest_pause(producers: list[AckedProducer], seconds: float) -> float:
     return longest
 
 
-def test_kcat_and_librdkafka_through_two_gateways(patient: Cluster) -> None:
+def test_kcat_and_librdkafka_use_two_gateways(patient: Cluster) -> None:
     for one, other in itertools.permutations(patient.gateways, 2):
         topic = f"by-{one.name}"
         ConfluentClient(one.bootstrap).create_topic(topic)
@@ -101,7 +101,7 @@ def test_kcat_and_librdkafka_through_two_gateways(patient: Cluster) -> None:
         assert [record.value for record in records] == [b"a", b"b", b"c", b"d"]
 
 
-def test_every_service_has_grpcs_health_and_reflection(patient: Cluster) -> None:
+def test_every_service_serves_grpc_health_and_reflection(patient: Cluster) -> None:
     own = {
         "gateway": {"kafscale.v1.Admin"},
         "storage": {"kafscale.v1.SegmentStorage"},
@@ -119,7 +119,7 @@ def test_every_service_has_grpcs_health_and_reflection(patient: Cluster) -> None
 
 
 @pytest.mark.parametrize("service", ["storage", "gateway", "indexer", "coordinator"])
-def test_sigterm_ends_a_process_with_0_and_gives_what_it_had_to_the_others(patient: Cluster, service: str) -> None:
+def test_sigterm_ends_a_process_with_status_0_and_hands_over_its_work(patient: Cluster, service: str) -> None:
     stopped = next(process for process in patient.processes if process.service == service)
     with _producing(patient) as producers:
         began = time.monotonic()
@@ -131,15 +131,15 @@ def test_sigterm_ends_a_process_with_0_and_gives_what_it_had_to_the_others(patie
         assert all(not event["unclean"] for event in storage.events("partition released"))
 
 
-def _changed(told: list[str]) -> list[tuple[str, bool]]:
-    """What a watch has told of drains: addresses, and whether they are drained."""
-    members = [json.loads(line)["member"] for line in told]
+def _changed(printed: list[str]) -> list[tuple[str, bool]]:
+    """Return the drains that a watch has printed: addresses, and whether they are draining."""
+    members = [json.loads(line)["member"] for line in printed]
     changed = [each["member"] for each in members if each and each["kind"] == "CHANGED"]
     return [(each["address"], each["draining"]) for each in changed]
 
 
 @pytest.mark.parametrize("service", ["storage", "coordinator"])
-def test_a_drained_instance_has_nothing_when_the_command_ends(patient: Cluster, service: str) -> None:
+def test_a_drained_instance_owns_nothing_when_the_command_ends(patient: Cluster, service: str) -> None:
     shell, client, topic = (
         Shell({}, patient.gateways[0].address),
         ConfluentClient(patient.bootstrap),
@@ -153,7 +153,7 @@ def test_a_drained_instance_has_nothing_when_the_command_ends(patient: Cluster, 
         running_defaults(patient.bootstrap, topic) as defaults,
     ):
         assert watching.stdout is not None
-        told = [watching.stdout.readline()]
+        printed = [watching.stdout.readline()]
         for drained, left in ((one, other), (other, one)):
             await_acks([*producers, defaults], 100, timeout=60)
             assert shell.run(f"drain {drained}").returncode == 0
@@ -163,20 +163,20 @@ def test_a_drained_instance_has_nothing_when_the_command_ends(patient: Cluster, 
                 owners = {each["owner"] for each in shell.json("partition list")["partitions"]}
                 assert owners - {""} == {left}
             last = shell.run(f"drain {left}")
-            assert (last.returncode, "is the last one" in last.stderr) == (Exit.REFUSED, True)
+            assert (last.returncode, "is the only one" in last.stderr) == (Exit.REFUSED, True)
             await_acks([*producers, defaults], 100, timeout=60)
             assert shell.run(f"drain {drained} --cancel").returncode == 0
-        while _changed(told)[-1:] != [(other, False)]:
-            told.append(watching.stdout.readline())
+        while _changed(printed)[-1:] != [(other, False)]:
+            printed.append(watching.stdout.readline())
         watching.send_signal(signal.SIGINT)
-        told += watching.stdout.readlines()
+        printed += watching.stdout.readlines()
         assert watching.wait(60) == 0
-    changes = [json.loads(line) for line in told]
+    changes = [json.loads(line) for line in printed]
     members = [(each["member"]["kind"], each["member"]["member"]) for each in changes if each["member"]]
     assert {each["address"] for kind, each in members if kind == "PRESENT"} == {
         process.address for process in patient.processes
     }
-    assert _changed(told) == [(one, True), (one, False), (other, True), (other, False)]
+    assert _changed(printed) == [(one, True), (one, False), (other, True), (other, False)]
     if service == "storage":
         moves = [each["owner"] for each in changes if each["owner"]]
         assert {each["owner"] for each in moves} == {one, other}
@@ -188,7 +188,7 @@ def test_a_drained_instance_has_nothing_when_the_command_ends(patient: Cluster, 
     assert {b"%d" % number for number in defaults.acked} <= stored
 
 
-def test_the_loss_of_every_indexer_is_not_seen_by_clients(patient: Cluster) -> None:
+def test_clients_do_not_notice_the_loss_of_every_indexer(patient: Cluster) -> None:
     dead, hanging = patient.indexers
     with _producing(patient) as producers:
         dead.kill()
@@ -198,7 +198,7 @@ def test_the_loss_of_every_indexer_is_not_seen_by_clients(patient: Cluster) -> N
         indexer.restart()
 
 
-def test_kill_9_of_a_storage_is_over_when_its_lease_is(hasty: Cluster) -> None:
+def test_a_killed_storage_instance_is_replaced_when_its_lease_ends(hasty: Cluster) -> None:
     with _producing(hasty) as producers:
         for storage in hasty.storages:
             storage.kill()
@@ -207,7 +207,7 @@ def test_kill_9_of_a_storage_is_over_when_its_lease_is(hasty: Cluster) -> None:
             await_acks(producers, 100, timeout=30)
 
 
-def test_kill_9_of_a_gateway_sends_its_clients_to_another(hasty: Cluster) -> None:
+def test_clients_of_a_killed_gateway_use_another(hasty: Cluster) -> None:
     with _producing(hasty) as producers:
         for gateway in hasty.gateways:
             gateway.kill()
@@ -216,7 +216,7 @@ def test_kill_9_of_a_gateway_sends_its_clients_to_another(hasty: Cluster) -> Non
             await_acks(producers, 100, timeout=30)
 
 
-def test_a_storage_that_was_paused_for_longer_than_its_lease_does_no_harm(hasty: Cluster) -> None:
+def test_a_storage_instance_paused_for_longer_than_its_lease_does_no_harm(hasty: Cluster) -> None:
     paused = hasty.storages[0]
     with _producing(hasty) as producers:
         paused.pause()

@@ -1,4 +1,4 @@
-"""Simulated administration: topics are made, deleted and made again, and records deleted, by Kafka's requests."""
+"""Simulated administration with Kafka requests: create, delete and recreate topics, and delete records."""
 
 import uuid
 from collections.abc import Iterator, Sequence
@@ -22,19 +22,19 @@ _REFUSED = (ErrorCode.offset_out_of_range, ErrorCode.unknown_topic_or_partition)
 
 
 class Admin:
-    """``metadata`` only serves to learn the id of a topic whose creation was not answered."""
+    """An administrator. It uses ``metadata`` only for the id of a topic whose creation was not answered."""
 
     def __init__(self, view: View, metadata: MemoryMetadataStore) -> None:
         self._view = view
         self._metadata = metadata
-        # What topics are being made and deleted.
+        # The topic creations and deletions in progress.
         self.under_way: list[str] = []
 
     async def create_topic(self, name: str, partitions: int, retention: Retention = KEPT) -> list[Partition]:
-        """Make a topic, when its name is free, and wait until it is there."""
-        with self._doing(f"topic {name} is made"):
+        """Create a topic as soon as its name is free, and wait until it exists."""
+        with self._doing(f"topic {name} is created"):
             topic_id = await self._create(name, partitions, retention)
-        self._view.trace("admin", f"topic {name} is there as {topic_id.hex()[:6]}")
+        self._view.trace("admin", f"topic {name} exists with id {topic_id.hex()[:6]}")
         made = [Partition(name, topic_id, index, retention) for index in range(partitions)]
         for partition in made:
             self._view.add(partition)
@@ -62,7 +62,7 @@ class Admin:
         return topic_id
 
     async def delete_topic(self, partitions: Sequence[Partition]) -> None:
-        """Delete the topic that these are the partitions of; its name is free some time later."""
+        """Delete the topic of these partitions. Its name is free some time later."""
         name, topic_id = partitions[0].topic, partitions[0].topic_id
         self._view.trace("admin", f"delete topic {name} {topic_id.hex()[:6]}")
         for partition in partitions:
@@ -81,9 +81,9 @@ class Admin:
                 await trio.sleep(0.1)
 
     async def add_partition(self, partitions: Sequence[Partition]) -> list[Partition]:
-        """Make the topic of these partitions larger by one; none where it is deleted meanwhile."""
+        """Add a partition to the topic of these partitions. Return nothing if the topic is deleted meanwhile."""
         first, count = partitions[0], len(partitions) + 1
-        self._view.trace("admin", f"{first.topic} is to have {count} partitions")
+        self._view.trace("admin", f"raise {first.topic} to {count} partitions")
         topic = wire.part(
             wire.CREATE_PARTITIONS, "CreatePartitionsTopic", name=first.topic, count=count, assignments=None
         )
@@ -106,7 +106,7 @@ class Admin:
         return await self._metadata.get(paths.topic_key(NAMESPACE, name)) is None
 
     async def configure(self, topic: str, name: str, value: str) -> bool:
-        """Once, whatever comes of it: whether it was done."""
+        """Send a single request. Return whether it was executed."""
         self._view.trace("admin", f"{topic}: {name}={value}")
         config = wire.part(wire.ALTER_CONFIGS, "AlterableConfig", name=name, config_operation=0, value=value)
         resource = wire.part(
@@ -121,7 +121,7 @@ class Admin:
         return error is ErrorCode.none
 
     async def delete_records(self, partition: Partition, offset: int) -> bool:
-        """Once, whatever comes of it: whether it was done."""
+        """Send a single request. Return whether it was executed."""
         self._view.asks_start(partition, offset)
         self._view.trace("admin", f"delete records of {partition.log} below {offset}")
         asked_for = wire.part(
@@ -143,7 +143,7 @@ class Admin:
             return False
         self._view.start_answered(partition, offset, done=True)
         if partition.doomed:
-            # The answer may be about its successor.
+            # The answer may be about the next topic of that name.
             return True
         if result.low_watermark < offset:
             self._view.complain("not-deleted", partition, f"asked for {offset}, answered {result.low_watermark}")

@@ -1,12 +1,12 @@
-"""What simulated producers send, and what they tell the checker of it."""
+"""The batches of simulated producers, and their reports to the checker."""
 
 import math
 from dataclasses import dataclass
 
 from kafscale.records.record import Record, build_batch
-from tests.sim.checker import Promise
 from tests.sim.client import Connection
 from tests.sim.view import Partition, View
+from tests.support.checker import Promise
 
 IN_FLIGHT = 5
 REQUEST_SECONDS = 1.2
@@ -20,14 +20,14 @@ class Batch:
     sequence: int = -1
     epoch: int = -1
     number: int = 0
-    # When it was sent for the first time.
+    # The time of the first attempt.
     sent_at: float = math.inf
     retry_at: float = 0.0
 
 
 @dataclass(slots=True)
 class Source:
-    """Makes a producer's records."""
+    """Generates a producer's records."""
 
     view: View
     partition: Partition

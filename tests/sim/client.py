@@ -1,4 +1,4 @@
-"""What simulated Kafka clients have in common: connections to any gateway, requests in flight on them."""
+"""The common part of simulated Kafka clients: connections to any gateway, and requests in flight."""
 
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -13,7 +13,7 @@ from tests.sim.services import GatewayProcess
 
 
 class ConnectionLost(Exception):
-    """What was asked and not answered on it may have been done or not."""
+    """The connection is lost. Unanswered requests may have been executed or not."""
 
 
 class Pending:
@@ -27,7 +27,7 @@ class Pending:
         self.body: memoryview | None = None
 
     async def answer(self, timeout: float) -> memoryview:
-        """The response's body. Raises ConnectionLost, also for no answer in time, which loses the connection."""
+        """Return the body of the response. Raise ConnectionLost, also after a timeout, which closes the connection."""
         with trio.move_on_after(timeout):
             await self.answered.wait()
         if self.body is None:
@@ -37,7 +37,7 @@ class Pending:
 
 
 class Connection:
-    """Requests leave in the order of `send`, and are answered in it."""
+    """A connection. Requests are sent and answered in the order of `send`."""
 
     def __init__(self, stream: trio.abc.Stream, faults: Faults, gateway: GatewayProcess) -> None:
         self.gateway = gateway
@@ -49,21 +49,21 @@ class Connection:
         self._correlation = 0
         self.number = faults.connection_number()
         self.lost = False
-        # Whether anything was answered that wants no answer.
+        # Whether a request without a response was answered.
         self.answered_unasked = False
 
     def send(self, api_key: int, body: bytes, version: int = 0) -> Pending:
-        """``version`` 0: as the table of versions says."""
+        """Send a request. ``version`` 0 means the version in the table."""
         pending = Pending(self)
         if self.lost:
             pending.answered.set()
         else:
             self._pending.append(pending)
-            self.tell(api_key, body, version)
+            self.send_only(api_key, body, version)
         return pending
 
-    def tell(self, api_key: int, body: bytes, version: int = 0) -> None:
-        """Send what is not answered: Produce with acks=0."""
+    def send_only(self, api_key: int, body: bytes, version: int = 0) -> None:
+        """Send a request without expecting a response, such as Produce with acks=0."""
         self._correlation += 1
         self._outgoing.append(wire.frame(api_key, self._correlation, body, version))
         self._wake.set()
@@ -90,7 +90,7 @@ class Connection:
             one.answered.set()
 
     async def receive(self) -> None:
-        """Deal out responses until the connection ends."""
+        """Dispatch responses until the connection ends."""
         buffer = bytearray()
         try:
             while not self.lost and (data := await self._stream.receive_some()):
@@ -118,7 +118,7 @@ async def connected(
     faults: Faults,
     close: Callable[[trio.abc.AsyncResource], Awaitable[None]] = trio.aclose_forcefully,
 ) -> AsyncIterator[Connection]:
-    """A connection to a gateway, which learns of its end by ``close``. Raises ConnectionLost when none is there."""
+    """Connect to a gateway. ``close`` notifies it of the end. Raise ConnectionLost if no gateway is available."""
     serving = [gateway for gateway in gateways.values() if gateway.serving and gateway.acceptor is not None]
     try:
         if not serving:

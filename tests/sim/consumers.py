@@ -1,4 +1,4 @@
-"""Simulated consumers: read on from where they are, begin anew now and then, and tell the checker all that they see."""
+"""Simulated consumers, which read on, sometimes start again, and report everything to the checker."""
 
 from collections.abc import Sequence
 
@@ -18,12 +18,12 @@ _PASSING = (ErrorCode.fenced_leader_epoch, ErrorCode.unknown_leader_epoch)
 
 
 class Position:
-    """Where a reader of one partition is, and what it makes of answers."""
+    """The position of a reader in a partition, and how it handles answers."""
 
     def __init__(self, view: View, partition: Partition, name: str) -> None:
         self.partition = partition
         self.offset = 0
-        # Of the last batch, as clients that check their positions send it; -1: none is sent.
+        # The epoch of the last batch, which clients that validate positions send; -1: none is sent.
         self.leader_epoch = -1
         self._view = view
         self._name = name
@@ -34,7 +34,7 @@ class Position:
         return wire.Wanted(topic, self.partition.index, self.offset, self.leader_epoch)
 
     def take(self, fetched: wire.Fetched, asked: float) -> bool:
-        """One answer; False: try again in a while."""
+        """Handle an answer. Return False if the reader must retry after a pause."""
         if not is_good(self._view, self.partition, fetched, asked, self.offset):
             self.leader_epoch = -1
             return False
@@ -43,7 +43,7 @@ class Position:
                 self._view.complain(
                     "out-of-range",
                     self.partition,
-                    f"{self._name} at {self.offset} is told that the log starts at {fetched.log_start}",
+                    f"{self._name} at {self.offset} received the log start {fetched.log_start}",
                 )
                 return False
             self._view.ends(self.partition, start=fetched.log_start, end=fetched.high_watermark, asked=asked)
@@ -66,7 +66,7 @@ class Position:
 
 
 class Consumer:
-    """Reads some partitions from their beginning, all of them by each request, until one is gone."""
+    """Reads partitions from the start, all in each request, until one is deleted."""
 
     def __init__(self, view: View, partitions: Sequence[Partition], name: str, *, by_name: bool = False) -> None:
         self._view = view
@@ -77,11 +77,11 @@ class Consumer:
 
     @property
     def _goes_on(self) -> bool:
-        # What is read by a name may be of the next topic of that name.
+        # Records read by name may be of the next topic of that name.
         return not any(place.partition.gone or (self._by_name and place.partition.doomed) for place in self._positions)
 
     async def run(self) -> None:
-        """Until cancelled, or a topic is gone."""
+        """Run until cancelled or a topic is deleted."""
         while self._goes_on:
             try:
                 async with connected(self._view.gateways, self._faults) as connection:
@@ -90,7 +90,7 @@ class Consumer:
                         if self._faults.hits("reader-begins-anew"):
                             self._faults.one_of(self._positions).go_to(0)
                         if self._faults.dice.random() < 0.02:
-                            # To another gateway, maybe.
+                            # Reconnect, possibly to another gateway.
                             break
             except* ConnectionLost:
                 pass
@@ -110,7 +110,7 @@ class Consumer:
 async def fetch(
     connection: Connection, wanted: Sequence[wire.Wanted], *, max_bytes: int, by_name: bool = False
 ) -> list[wire.Fetched]:
-    """An answer for each. Raises ConnectionLost."""
+    """Fetch partitions and return an answer for each. Raise ConnectionLost."""
     body = wire.fetch(wanted, max_bytes=max_bytes, max_wait_ms=400)
     version = wire.BY_NAME if by_name else 0
     answer = await connection.ask(wire.FETCH, body, timeout=_SECONDS, version=version)
@@ -118,7 +118,7 @@ async def fetch(
 
 
 def is_good(view: View, partition: Partition, fetched: wire.Fetched, asked: float, offset: int) -> bool:
-    """Whether an answer is one, its ends told to the checker; False: it is to be asked again."""
+    """Return whether an answer is usable, and report its log start and end. False means that a retry is needed."""
     error = ErrorCode(fetched.error)
     if error is ErrorCode.none:
         view.ends(partition, start=fetched.log_start, end=fetched.high_watermark, asked=asked)
@@ -126,16 +126,16 @@ def is_good(view: View, partition: Partition, fetched: wire.Fetched, asked: floa
     if error is ErrorCode.offset_out_of_range:
         return True
     if error is ErrorCode.kafka_storage_error:
-        # A store that does not answer is told so as well; for good it is damage.
+        # An unavailable store gives the same error. If it persists, the log is damaged.
         if view.at_ease and not partition.doomed:
-            view.complain("damaged", partition, f"a fetch at {offset} is answered {error.name}")
+            view.complain("damaged", partition, f"a fetch at {offset} failed with {error.name}")
     elif not error.retriable and error not in _PASSING:
-        view.complain("refused", partition, f"a fetch at {offset} is answered {error.name}")
+        view.complain("refused", partition, f"a fetch at {offset} failed with {error.name}")
     return False
 
 
 def epoch_records_of(batches: Buffer) -> list[tuple[int, bytes, int]]:
-    """Offset, value and leader epoch of each record."""
+    """Return offset, value and leader epoch of each record."""
     return [
         (record.offset, record.value or b"", header.leader_epoch)
         for position, header in walk(batches)
@@ -146,7 +146,7 @@ def epoch_records_of(batches: Buffer) -> list[tuple[int, bytes, int]]:
 async def read_to_end(
     view: View, partition: Partition, *, seconds: float
 ) -> tuple[int, int, list[tuple[int, bytes]]] | None:
-    """The log from its start to its end, as any consumer gets it: start, end, records; None: not within the time."""
+    """Read a log completely like a consumer. Return start, end and records, or None if it takes too long."""
     found: list[tuple[int, bytes]] = []
     offset, start = 0, 0
     with trio.move_on_after(seconds):

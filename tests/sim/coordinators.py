@@ -1,23 +1,26 @@
 """Coordinators as processes of the simulation, and the gateways' calls to them.
 
-Calls begin at a coordinator in the order in which they were sent to it. In reality, when a gateway dies while a
-coordinator is stopped, its client's next request may be taken up first; so it may by a stopped broker of Apache Kafka
-when the client connects to it again, and no promise excludes that.
+A coordinator starts calls in the order in which they were sent. In reality, if a gateway dies while a coordinator is
+stopped, the client's next request may be handled first. The same can happen in a stopped Apache Kafka broker after the
+client reconnects, and no promise excludes it.
 """
 
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
 from typing import TypeVar
 
 import trio
+from google.protobuf.message import Message
 
-from kafscale.errors import Unavailable
+from kafscale.errors import Refused, Unavailable
 from kafscale.metadata.members import Members
-from kafscale.rpc.direct import DirectCoordinator
-from kafscale.rpc.interface import GroupCoordinatorClient
-from kafscale.v1 import coordinator_pb2 as pb
-from services.coordinator.run import Parts
+from kafscale.rpc.direct import Direct
+from kafscale.rpc.generated import GroupCoordinatorClient
+from kafscale.rpc.interface import MessageStream
+from kafscale.rpc.methods import Method
+from kafscale.rpc.services import bind_coordinator
+from services.coordinator.run import Dependencies
 from services.coordinator.service import CoordinatorService
 from services.coordinator.settings import CoordinatorSettings
 from tests.sim.faults import Faults
@@ -26,6 +29,8 @@ from tests.sim.services import NAMESPACE, Cluster
 from tests.sim.trace import Trace
 
 T = TypeVar("T")
+Q = TypeVar("Q", bound=Message)
+A = TypeVar("A", bound=Message)
 _FOREVER = 1000.0
 
 SETTINGS = CoordinatorSettings(
@@ -38,34 +43,34 @@ SETTINGS = CoordinatorSettings(
     group_topic_check_ms=500,
 )
 BOUND_SECONDS = SETTINGS.lease_ttl_seconds + SETTINGS.group_handover_timeout_ms / 1000 + 5
-"""Within this long every shard is served, as docs/reference/groups.md promises."""
+"""The time within which every shard must be served, see docs/reference/groups.md."""
 
 
 class CoordinatorProcess(Process):
-    """A process with a coordinator in it, once that has started. ``stop`` lets it leave gracefully."""
+    """A process with a coordinator, once it has started. ``stop`` makes it leave gracefully."""
 
     service: CoordinatorService | None = None
 
     def __init__(self, name: str, address: str, defect: Callable[[str, BaseException], None]) -> None:
         super().__init__(name, address, defect)
         self.stop = trio.Event()
-        # Of calls that have not begun: each is set when its call begins, or is given up.
+        # The events of calls that have not started. Each is set when its call starts or is given up.
         self._coming: dict[trio.Event, None] = {}
 
     @property
     def gives_back(self) -> bool:
-        """Whether it goes on, and gives a shard back that still has something to store."""
+        """Whether it is running and releasing a shard with pending writes."""
         going_on = self.serving and not self.stop.is_set()
         run = self.service.current if self.service is not None and going_on else None
         return run is not None and any(
-            shard.giving and any(map(shard.storing, shard.groups)) for shard in run.shards.values()
+            shard.releasing and any(map(shard.storing, shard.groups)) for shard in run.shards.values()
         )
 
     def in_turn(self, work: Callable[[], Awaitable[T]], *, after: float) -> Callable[[], Awaitable[T]]:
-        """``work`` that begins ``after`` so many seconds, and behind what was sent to this process before it."""
-        # The way takes no longer where the process is frozen.
+        """Return ``work`` delayed by ``after`` seconds, and until all earlier calls to this process have started."""
+        # The arrival time does not change if the process is frozen.
         arrives = trio.current_time() + after
-        # All of them: one that is given up says nothing about those before it.
+        # Wait for all of them, because a call that is given up may precede unstarted ones.
         before, begun = list(self._coming), trio.Event()
         self._coming[begun] = None
 
@@ -83,11 +88,11 @@ class CoordinatorProcess(Process):
 
 
 async def serve_coordinator(cluster: Cluster, process: CoordinatorProcess, settings: CoordinatorSettings) -> None:
-    """One coordinator process, until it is told to stop and has given all its groups back."""
+    """Run a coordinator until it is stopped and has released all its groups."""
     metadata = cluster.metadata_of(process)
     members = Members(metadata, NAMESPACE, "coordinator")
     service = CoordinatorService(
-        Parts(
+        Dependencies(
             settings=settings,
             namespace=NAMESPACE,
             metadata=metadata,
@@ -110,11 +115,11 @@ async def serve_coordinator(cluster: Cluster, process: CoordinatorProcess, setti
 async def connection(
     here: Process, there: Callable[[], CoordinatorProcess | None], faults: Faults, trace: Trace
 ) -> AsyncIterator[GroupCoordinatorClient]:
-    yield RemoteCoordinator(here, there, faults, trace)
+    yield GroupCoordinatorClient(RemoteCoordinator(here, there, faults, trace))
 
 
 class RemoteCoordinator:
-    """`GroupCoordinatorClient` of the coordinator process ``there``, in the gateway process ``here``."""
+    """The `Peer` of the gateway process ``here`` for the coordinator process ``there``."""
 
     def __init__(
         self, here: Process, there: Callable[[], CoordinatorProcess | None], faults: Faults, trace: Trace
@@ -124,39 +129,13 @@ class RemoteCoordinator:
         self._faults = faults
         self._trace = trace
 
-    async def join_group(self, request: pb.JoinGroupRequest, *, timeout: float) -> pb.JoinGroupReply:
-        return await self._call("join_group", lambda peer: peer.join_group(request, timeout=_FOREVER), timeout)
+    async def call(self, method: Method[Q, A], request: Q, *, timeout: float) -> A:
+        return await self._call(method.path, lambda peer: peer.call(method, request, timeout=_FOREVER), timeout)
 
-    async def sync_group(self, request: pb.SyncGroupRequest, *, timeout: float) -> pb.SyncGroupReply:
-        return await self._call("sync_group", lambda peer: peer.sync_group(request, timeout=_FOREVER), timeout)
+    def stream(self, method: Method[Q, A], request: Q) -> AbstractAsyncContextManager[MessageStream[A]]:
+        raise Refused(f"{method.path} is not a method of a coordinator")
 
-    async def heartbeat(self, request: pb.HeartbeatRequest, *, timeout: float) -> pb.HeartbeatReply:
-        return await self._call("heartbeat", lambda peer: peer.heartbeat(request, timeout=_FOREVER), timeout)
-
-    async def leave_group(self, request: pb.LeaveGroupRequest, *, timeout: float) -> pb.LeaveGroupReply:
-        return await self._call("leave_group", lambda peer: peer.leave_group(request, timeout=_FOREVER), timeout)
-
-    async def offset_commit(self, request: pb.OffsetCommitRequest, *, timeout: float) -> pb.OffsetCommitReply:
-        return await self._call("offset_commit", lambda peer: peer.offset_commit(request, timeout=_FOREVER), timeout)
-
-    async def offset_fetch(self, request: pb.OffsetFetchRequest, *, timeout: float) -> pb.OffsetFetchReply:
-        return await self._call("offset_fetch", lambda peer: peer.offset_fetch(request, timeout=_FOREVER), timeout)
-
-    async def offset_delete(self, request: pb.OffsetDeleteRequest, *, timeout: float) -> pb.OffsetDeleteReply:
-        return await self._call("offset_delete", lambda peer: peer.offset_delete(request, timeout=_FOREVER), timeout)
-
-    async def describe_groups(self, request: pb.DescribeGroupsRequest, *, timeout: float) -> pb.DescribeGroupsReply:
-        return await self._call(
-            "describe_groups", lambda peer: peer.describe_groups(request, timeout=_FOREVER), timeout
-        )
-
-    async def list_groups(self, request: pb.ListGroupsRequest, *, timeout: float) -> pb.ListGroupsReply:
-        return await self._call("list_groups", lambda peer: peer.list_groups(request, timeout=_FOREVER), timeout)
-
-    async def delete_groups(self, request: pb.DeleteGroupsRequest, *, timeout: float) -> pb.DeleteGroupsReply:
-        return await self._call("delete_groups", lambda peer: peer.delete_groups(request, timeout=_FOREVER), timeout)
-
-    async def _call(self, name: str, do: Callable[[DirectCoordinator], Awaitable[T]], timeout: float) -> T:
+    async def _call(self, name: str, do: Callable[[Direct], Awaitable[T]], timeout: float) -> T:
         faults = self._faults
         with trio.move_on_after(timeout):
             there = self._there()
@@ -168,7 +147,7 @@ class RemoteCoordinator:
             if faults.hits("group-call-error"):
                 raise Unavailable("connection reset")
             way = faults.between(0.05, 0.35) if faults.hits("group-call-slow") else faults.latency()
-            peer = DirectCoordinator(there.service)
+            peer = Direct(bind_coordinator(there.service))
             reply = await there.call(
                 there.in_turn(lambda: do(peer), after=way), abandon=lambda: faults.dice.random() < 0.3
             )

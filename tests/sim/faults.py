@@ -1,4 +1,4 @@
-"""What goes wrong in one simulation, and how often: drawn from its seed, counted by kind."""
+"""The faults of a simulation: drawn from its seed, and counted by kind."""
 
 import random
 from collections import Counter
@@ -8,20 +8,20 @@ from typing import TypeVar
 T = TypeVar("T")
 
 OPERATIONS: dict[str, float] = {
-    # Of each operation on a store: not done; done and its answer lost; given up by its caller and done later; slow on
-    # its way there; of a read, slow on its way back, so that what it shows is old.
+    # For each operation on a store: not executed; executed with a lost answer; given up by the caller and executed
+    # later; a slow request; for reads, a slow response, which is stale.
     "object-error": 0.03,
     "object-lost-answer": 0.04,
     "object-late": 0.03,
     "object-slow": 0.03,
     "object-slow-answer": 0.04,
     "delete-late": 0.05,
-    # Accepted while its signature was valid, done long after that.
+    # Accepted with a valid signature, but executed long after that.
     "put-very-late": 0.01,
-    # Of a DELETE of segments, between the proof of the lease and the date that the signature's life counts from.
+    # For a DELETE of segments, between the proof of the lease and the date of the signature.
     "pause-before-signing": 0.1,
     "listing-torn": 0.2,
-    # A GET gives wrong bytes, once.
+    # A GET returns wrong bytes once.
     "object-garbled": 0.004,
     "metadata-error": 0.02,
     "metadata-lost-answer": 0.03,
@@ -32,7 +32,7 @@ OPERATIONS: dict[str, float] = {
     "watch-gap": 0.02,
     "watch-broken": 0.02,
     "watch-slow": 0.05,
-    # Of each call between services, and each message of a commit stream.
+    # For each call between services, and each message of a commit stream.
     "call-error": 0.02,
     "call-lost-answer": 0.02,
     "call-late": 0.02,
@@ -40,22 +40,22 @@ OPERATIONS: dict[str, float] = {
     "stream-broken": 0.005,
     "stream-silent": 0.003,
     "indexer-error": 0.1,
-    # What it was to store is stored long after its caller has given up.
+    # The indexer stores its object long after the caller has given up.
     "indexer-stalled": 0.1,
-    # At a named point of a process's way: right before or after something was done for it.
+    # At a named point of a process, right before or after an operation on a store.
     "crash-at-point": 0.003,
     "pause-at-point": 0.006,
-    # Where an owner is most in danger: an object is about to be stored; it is stored and the commit has not begun.
+    # The riskiest points of an owner: right before a PUT, and between a PUT and its commit.
     "pause-before-put": 0.005,
     "crash-after-put": 0.01,
     "pause-after-put": 0.01,
-    # Of a whole run: a topic of so many partitions that one owner commits them by several transactions.
+    # For a whole run: a topic with so many partitions that an owner commits them in several transactions.
     "wide-topic": 0.06,
-    # Of each reply to a client: its connection breaks before it; it reads everything again after it.
+    # For each reply to a client: the connection breaks before it; the client reads everything again after it.
     "connection-lost": 0.01,
     "reader-begins-anew": 0.01,
 }
-"""Chances, before a seed makes some of them larger and others zero."""
+"""Probabilities, before a seed raises some and sets others to zero."""
 
 EVENTS: dict[str, float] = {
     "crash": 3.0,
@@ -85,7 +85,7 @@ EVENTS: dict[str, float] = {
     "partitions-added": 0.3,
     "config-changed": 0.7,
 }
-"""What befalls whole processes or everybody, by weight."""
+"""Faults of whole processes or of all, by weight."""
 
 KINDS = (*OPERATIONS, *EVENTS)
 
@@ -98,14 +98,14 @@ GATEWAYS_AND_METADATA = (
     "gateway-cut-from-metadata",
     "gateway-cut-from-peers",
 )
-"""The events that need no storage processes."""
+"""The events that do not need storage processes."""
 
 
 _LATENCIES = (0.0, 0.0, 0.0, 0.0, 0.005, 0.01)
 
 
 class Faults:
-    """Each seed has its own mix, so that some of them let one kind of trouble go far (swarm testing)."""
+    """The mix of faults of a seed. Seeds differ, so that some exercise one kind of fault heavily (swarm testing)."""
 
     def __init__(
         self,
@@ -127,30 +127,30 @@ class Faults:
 
     def _weight(self, kind: str) -> float:
         drawn = self.dice.choice([0.0, 0.3, 1.0, 1.0, 2.5])
-        # No seed does without what a variant needs to be found.
+        # Every seed has the faults that a variant needs.
         return max(drawn, 1.0) * self._boost[kind] if kind in self._boost else drawn
 
     def connection_number(self) -> int:
-        """For the trace."""
+        """Return a number for the trace."""
         self._connections += 1
         return self._connections
 
     def hits(self, kind: str) -> bool:
-        """Whether this one operation meets this kind of fault; counted when it does."""
+        """Return whether an operation gets this kind of fault. Count it if so."""
         if self.calm or self.dice.random() >= self._odds[kind]:
             return False
         self.counts[kind] += 1
         return True
 
     def event(self) -> str | None:
-        """What happens next; None: nothing in this seed."""
+        """Return the next event, or None if this seed has none."""
         kinds = [kind for kind, weight in self._weights.items() if weight]
         if not kinds:
             return None
         return self.dice.choices(kinds, [self._weights[kind] for kind in kinds])[0]
 
     def latency(self) -> float:
-        """Of a message on its way, in seconds: few different ones, so that much happens at the same time."""
+        """Return the latency of a message in seconds, one of few values, so that many events coincide."""
         return self.dice.choice(_LATENCIES)
 
     def between(self, low: float, high: float) -> float:

@@ -1,4 +1,4 @@
-"""Simulated members of consumer groups, and readers of what is committed, by Kafka's protocol through any gateway."""
+"""Simulated members of consumer groups, and readers of committed offsets, through any gateway."""
 
 from collections.abc import Iterable, Mapping
 from contextlib import AbstractAsyncContextManager
@@ -19,14 +19,14 @@ _SESSION_MS = 1500
 _JOIN_SECONDS = 4.0
 _SECONDS = 0.9
 _UNSEEN_SECONDS = 5.0
-_SUFFIX = 37  # what a coordinator adds to a name to make a member id
+_SUFFIX = 37  # the length of the suffix that a coordinator adds to a name for a member id
 _GIVEN_UP = (C.unknown_member_id, C.fenced_instance_id)
 _TO_REJOIN = (*_GIVEN_UP, C.illegal_generation, C.rebalance_in_progress)
 
 
 @dataclass(slots=True, eq=False)
 class GroupView:
-    """What the clients of groups share."""
+    """The shared state of group clients."""
 
     view: View
     checker: GroupChecker
@@ -39,7 +39,7 @@ class GroupView:
         return connected(self.view.gateways, self.view.faults, self._close_some_time)
 
     async def _close_some_time(self, stream: trio.abc.AsyncResource) -> None:
-        """A gateway may learn later, or never, that a client has gone: what it has read it may still carry out."""
+        """Close later or never, so that the gateway may still execute the requests that it has read."""
         if self.faults.hits("connection-end-unseen"):
             self.nursery.start_soon(self._keep_open, stream)
         else:
@@ -53,11 +53,11 @@ class GroupView:
             await trio.aclose_forcefully(stream)
 
     def partitions(self) -> list[Partition]:
-        """Of topics that are there, by the names that clients use."""
+        """Return the partitions of existing topics by the names that clients use."""
         return [one for one in self.view.partitions if not one.doomed]
 
     def meant(self, partitions: Iterable[Partition], connection: Connection) -> set[Partition]:
-        """Those that a request by the topics' names, sent now, is for: a gateway may still know the former topic."""
+        """Return the partitions that a request by topic name refers to. The gateway may still know the former topic."""
         first: dict[tuple[str, int], Partition] = {}
         for one in self.view.partitions:
             first.setdefault((one.topic, one.index), one)
@@ -71,7 +71,7 @@ class GroupView:
         return self.values[key]
 
     async def commit(self, connection: Connection, group: str, partitions: list[Partition], **member: Any) -> C:
-        """Commit the next offset of each; the first error. Raises ConnectionLost."""
+        """Commit the next offset of each partition. Return the first error. Raise ConnectionLost."""
         meant = self.meant(partitions, connection)
         offsets = {one: self.next_value(group, one) for one in partitions}
         body = commit_request(group, offsets, **member)
@@ -87,9 +87,9 @@ class GroupView:
             if errors[one.topic, one.index] is C.none and not one.doomed and one in meant
         }
         self.checker.acked(group, good)
-        told = [error for error in errors.values() if error is not C.none]
-        self.view.trace(group, f"commit {list(offsets.values())} {told[0].name if told else 'acked'}")
-        return told[0] if told else C.none
+        failures = [error for error in errors.values() if error is not C.none]
+        self.view.trace(group, f"commit {list(offsets.values())} {failures[0].name if failures else 'acked'}")
+        return failures[0] if failures else C.none
 
 
 def commit_request(
@@ -126,7 +126,7 @@ def commit_request(
 
 
 class Committer:
-    """Commits without membership, as a consumer that assigns by itself."""
+    """Commits without membership, like a consumer with manual assignment."""
 
     def __init__(self, groups: GroupView, group: str) -> None:
         self.name = self._group = group
@@ -149,7 +149,7 @@ class Committer:
 
 
 class GroupMember:
-    """Joins, syncs, beats and commits; leaves, or comes back as another, now and then."""
+    """Joins, syncs, sends heartbeats and commits. Sometimes leaves, or returns as a new member."""
 
     def __init__(self, groups: GroupView, group: str, name: str, *, static: bool) -> None:
         self.name = name
@@ -186,11 +186,11 @@ class GroupMember:
         return wire.response(api_key, await connection.ask(api_key, body, timeout=timeout))
 
     def _is_final(self, error: C, what: str) -> bool:
-        """Whether the member has lost its place, which it gives up then."""
+        """Return whether the member has lost its membership, which it then gives up."""
         if error is not C.none:
             self._groups.view.trace(self.name, f"{what}: {error.name}")
         if error is C.fenced_instance_id:
-            self._groups.checker.complain(self.group, f"{self.name} is fenced, and nobody else has its name")
+            self._groups.checker.complain(self.group, f"{self.name} was fenced, but no one else uses its name")
         if error in _GIVEN_UP:
             self._member_id = ""
         return error in _GIVEN_UP
@@ -200,7 +200,7 @@ class GroupMember:
         return name if name in self._groups.statics else member_id
 
     async def _joined(self, connection: Connection) -> list[int] | None:
-        """The slots that are this member's in a new generation; None: to be tried again."""
+        """Return the slots of this member in a new generation, or None if it must retry."""
         protocol = wire.part(wire.JOIN_GROUP, "JoinGroupRequestProtocol", name="range", metadata=b"m")
         joined = await self._ask(
             connection,
@@ -227,7 +227,7 @@ class GroupMember:
         return await self._synced(connection, sorted(joined.members, key=lambda one: self._identity(one.member_id)))
 
     async def _synced(self, connection: Connection, members: list[Any]) -> list[int] | None:
-        given = tuple(
+        assignments = tuple(
             wire.part(
                 wire.SYNC_GROUP,
                 "SyncGroupRequestAssignment",
@@ -245,7 +245,7 @@ class GroupMember:
             group_instance_id=self._instance,
             protocol_type="consumer",
             protocol_name="range",
-            assignments=given,
+            assignments=assignments,
         )
         error = C(synced.error_code)
         if self._is_final(error, "sync") or error is not C.none:
@@ -256,7 +256,7 @@ class GroupMember:
         return slots
 
     async def _work(self, connection: Connection, slots: list[int]) -> None:
-        """Until it has to join again."""
+        """Work until the member must rejoin."""
         faults = self._groups.faults
         while not faults.hits("member-joins-again"):
             await trio.sleep(0.15)
@@ -299,7 +299,7 @@ class GroupMember:
 
 
 async def commit_once(groups: GroupView, group: str) -> None:
-    """Until it is acked. A group that is empty and has committed nothing is forgotten, its generation with it."""
+    """Commit until acked, because an empty group without commits is forgotten, including its generation."""
     committer = Committer(groups, group)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(committer.run)
@@ -309,7 +309,7 @@ async def commit_once(groups: GroupView, group: str) -> None:
 
 
 async def watch(groups: GroupView, group: str) -> None:
-    """Read what the group has committed, again and again, until cancelled."""
+    """Read the committed offsets of the group repeatedly until cancelled."""
     while True:
         try:
             async with groups.connected() as connection:
@@ -338,12 +338,12 @@ async def _look(groups: GroupView, group: str, connection: Connection) -> None:
     )
     body = wire.request(wire.OFFSET_FETCH, groups=(asked,), require_stable=False)
     answer = wire.response(wire.OFFSET_FETCH, await connection.ask(wire.OFFSET_FETCH, body, timeout=_SECONDS))
-    [told] = answer.groups
-    if C(told.error_code) is not C.none:
+    [committed] = answer.groups
+    if C(committed.error_code) is not C.none:
         return
     found = {
         (topic.name, each.partition_index): int(each.committed_offset)
-        for topic in told.topics
+        for topic in committed.topics
         for each in topic.partitions
         if C(each.error_code) is C.none
     }

@@ -1,4 +1,4 @@
-"""What befalls coordinators and members of groups, by a seed's own dice."""
+"""Faults of coordinators and group members, with their own random generator."""
 
 import uuid
 from collections.abc import Callable, Mapping
@@ -15,13 +15,13 @@ from tests.sim.services import NAMESPACE, Cluster
 from tests.sim.view import Partition, View
 
 OPERATIONS: dict[str, float] = {
-    # Of each call of a gateway to a coordinator.
+    # For each call of a gateway to a coordinator.
     "group-call-error": 0.02,
     "group-call-lost-answer": 0.02,
     "group-call-slow": 0.04,
-    # Of each connection that a client gives up.
+    # For each connection that a client gives up.
     "connection-end-unseen": 0.3,
-    # Of each step of a member.
+    # For each step of a member.
     "member-joins-again": 0.01,
     "member-leaves": 0.2,
 }
@@ -34,19 +34,19 @@ EVENTS: dict[str, float] = {
     "coordinator-clock-jump": 1.0,
     "coordinator-cut-from-metadata": 1.0,
     "coordinator-cut-from-peers": 0.5,
-    # For longer than clients wait for an answer.
+    # Longer than clients wait for an answer.
     "gateway-long-pause": 1.0,
 }
 
 ALONE_EVENTS: dict[str, float] = {
-    # A topic is deleted and made again, and one gateway learns of it much later.
+    # A topic is deleted and recreated, and a gateway learns of it much later.
     "topic-remade-unseen": 0.7,
-    # By more than offsets are kept.
+    # By more than the retention of offsets.
     "coordinator-wall-clock-jump": 0.5,
-    # The next time that a shard is given back which has something to store.
+    # The next time that a shard with pending writes is released.
     "coordinator-unproven-giving-back": 2.0,
 }
-"""Where groups are simulated alone."""
+"""If only groups are simulated."""
 
 GROUP_KINDS = (*OPERATIONS, *EVENTS)
 _GRACE_SECONDS = 4.0
@@ -55,7 +55,7 @@ _WALL_JUMP_SECONDS = 8 * 86400.0
 
 
 class GroupNemesis:
-    """`run` until cancelled, or there is peace."""
+    """Injects faults: `run` until cancelled or the calm phase."""
 
     def __init__(
         self,
@@ -128,7 +128,7 @@ class GroupNemesis:
         try:
             await trio.sleep(seconds)
         finally:
-            # At the end of the run, too: frozen tasks cannot be cancelled.
+            # Also at the end of the run, because frozen tasks cannot be cancelled.
             process.thaw()
 
     async def _leave(self, process: CoordinatorProcess) -> None:
@@ -148,7 +148,7 @@ class GroupNemesis:
         process.wall_ahead = self._faults.one_of([-_WALL_JUMP_SECONDS, _WALL_JUMP_SECONDS])
 
     async def _remake_topic(self) -> None:
-        """As if storage had deleted it; the successor has another id, and one gateway does not see it for a while."""
+        """Replace a topic as if storage had deleted it. One gateway does not see the new id for a while."""
         former = [one for one in self._view.partitions if one.topic == "other" and not one.doomed]
         there = [one for one in self._cluster.gateways.values() if one.serving and not one.frozen]
         if not former or not there:
@@ -168,7 +168,7 @@ class GroupNemesis:
             self._view.add(Partition(one.topic, topic.id, one.index, one.retention))
 
     def _jump(self, process: CoordinatorProcess) -> None:
-        """The lease cannot be proven until it is renewed, and lives on."""
+        """Make the lease unproven until it is renewed. It stays alive."""
         process.clock_ahead += self._faults.between(0.3, 2.0)
 
     async def _jump_when_giving_back(self) -> None:

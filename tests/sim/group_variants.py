@@ -1,4 +1,4 @@
-"""The ways in which coordinators and gateways once failed consumer groups. Groups are simulated alone for them."""
+"""Former defects of coordinators and gateways that broke consumer groups. They are simulated with groups only."""
 
 from collections.abc import Mapping
 
@@ -11,14 +11,17 @@ _LOST_WRITES = {"metadata-lost-answer": 3.0, "metadata-late": 3.0}
 _OWNED = "elif self._owners[index] == self.run_id:"
 _NOT_RELEASED_WHEN_DROPPED = (
     Change(
-        "services.coordinator.run", "Run._settle", _OWNED, f"{_OWNED[:-1]} and index not in getattr(self, 'left', ()):"
+        "services.coordinator.run",
+        "Run._reconcile",
+        _OWNED,
+        f"{_OWNED[:-1]} and index not in getattr(self, 'left', ()):",
     ),
     Change(
         "services.coordinator.run",
-        "Run._give",
-        "        self._drop(shard, self._elsewhere(index))\n        await self._release(index)\n",
+        "Run._hand_over",
+        "        self._drop(shard, self._not_served(index))\n        await self._release(index)\n",
         "        if self.shards.get(index) is shard:\n"
-        "            self._drop(shard, self._elsewhere(index))\n"
+        "            self._drop(shard, self._not_served(index))\n"
         "            await self._release(index)\n"
         "        else:\n"
         "            self.left = {*getattr(self, 'left', ()), index}\n",
@@ -41,29 +44,29 @@ def _variant(why: str, *changes: Change, boost: Mapping[str, float], first_seed:
 
 GROUP_VARIANTS: dict[str, Variant] = {
     "claim-left": _variant(
-        "a coordinator that another one is given a shard instead of does not release what a lost answer claimed",
-        Change("services.coordinator.run", "Run._settle", _OWNED, "elif False:"),
+        "a coordinator keeps a shard that a lost answer claimed for it and that was assigned to another",
+        Change("services.coordinator.run", "Run._reconcile", _OWNED, "elif False:"),
         boost=_COMING_AND_GOING | _LOST_WRITES,
         first_seed=4,
     ),
     "write-fails-while-given-back": _variant(
-        "a shard that is dropped while it is given back, since a write fails, is not released",
+        "a shard that is dropped during its release because a write fails is not released",
         *_NOT_RELEASED_WHEN_DROPPED,
         boost=_COMING_AND_GOING | _LOST_WRITES | dict.fromkeys(_WITHOUT_PROOF, 0.0),
         first_seed=18,
     ),
     "unproven-while-given-back": _variant(
-        "a shard that is dropped while it is given back, since the lease is not proven for a moment, is not released",
+        "a shard that is dropped during its release because the lease cannot be proven is not released",
         *_NOT_RELEASED_WHEN_DROPPED,
         boost={"coordinator-leave": 2.0, "coordinator-unproven-giving-back": 20.0, "metadata-slow": 8.0}
         | dict.fromkeys(("metadata-error", "metadata-lost-answer", "metadata-late", "metadata-down"), 0.0)
-        # The coordinator that is left with the shard must live on.
+        # The coordinator that keeps the shard must survive.
         | dict.fromkeys(("coordinator-crash", "coordinator-lease-lost", "crash-at-point"), 0.0)
         | dict.fromkeys(("coordinator-clock-jump", "coordinator-pause", "coordinator-cut-from-metadata"), 0.0),
         first_seed=7,
     ),
     "woken-twice": _variant(
-        "an answer wakes a task that its cancellation has already woken",
+        "an answer wakes a task that was already woken by its cancellation",
         Change(
             "services.coordinator.tickets",
             "Tickets.wait",
@@ -74,12 +77,12 @@ GROUP_VARIANTS: dict[str, Variant] = {
         first_seed=8,
     ),
     "released-while-dropped": _variant(
-        "a shard that is dropped while its release is under way is removed a second time",
+        "a shard that is dropped during its release is removed a second time",
         Change(
             "services.coordinator.run",
-            "Run._give",
-            "        self._drop(shard, self._elsewhere(index))\n        await self._release(index)\n",
-            "        shard.close(self._elsewhere(index))\n"
+            "Run._hand_over",
+            "        self._drop(shard, self._not_served(index))\n        await self._release(index)\n",
+            "        shard.close(self._not_served(index))\n"
             "        if self.shards.get(index) is shard:\n"
             "            await self._release(index)\n"
             "            del self.shards[index]\n",
@@ -87,13 +90,13 @@ GROUP_VARIANTS: dict[str, Variant] = {
         boost=_COMING_AND_GOING | {"coordinator-clock-jump": 6.0, "coordinator-pause": 2.0, "metadata-slow": 3.0},
     ),
     "paused-gateway": _variant(
-        "a gateway that was paused carries out what its clients sent before and have given up",
+        "a gateway executes requests from before its pause although their clients have given up",
         Change("services.gateway.pauses", "Pauses.look", "if passed <= self._limit:", "if True:"),
         boost={"gateway-long-pause": 6.0, "connection-end-unseen": 3.0},
         first_seed=2,
     ),
     "former-topic-committed": _variant(
-        "a commit for a deleted topic, by a gateway that has not heard of it, replaces the offset of its successor",
+        "a gateway with a stale view commits an offset of a deleted topic to its successor",
         Change(
             "services.coordinator.service",
             "CoordinatorService.offset_commit",
@@ -105,7 +108,7 @@ GROUP_VARIANTS: dict[str, Variant] = {
         first_seed=11,
     ),
     "offsets-by-the-wall-clock": _variant(
-        "a coordinator expires offsets by its own wall clock",
+        "a coordinator expires offsets with its own wall clock",
         Change(
             "services.coordinator.group_clock",
             "GroupClock.now_ms",

@@ -1,4 +1,4 @@
-"""Consumer groups in a simulated cluster: coordinators in trouble, members and readers, and what is checked of them."""
+"""Consumer groups in a simulated cluster: coordinators with faults, members, readers, and the checks."""
 
 from collections import Counter
 from collections.abc import Callable
@@ -10,9 +10,8 @@ import trio
 
 from kafscale import paths
 from kafscale.metadata.members import LiveMember
-from kafscale.rpc.interface import GroupCoordinatorClient
+from kafscale.rpc.generated import GroupCoordinatorClient
 from kafscale.v1.coordinator_pb2 import ListGroupsRequest
-from tests.sim.checker import Violation
 from tests.sim.coordinators import BOUND_SECONDS, SETTINGS, CoordinatorProcess, connection, serve_coordinator
 from tests.sim.faults import Faults
 from tests.sim.group_checker import GroupChecker
@@ -23,16 +22,17 @@ from tests.sim.services import Cluster
 from tests.sim.stores import LATEST_SECONDS
 from tests.sim.trace import Trace
 from tests.sim.view import View
+from tests.support.checker import Violation
 
 _GROUPS = 2
 _SIMPLE_GROUPS_ALONE = 12
 _DOWN_SECONDS = 1.5
 _FORMING_SECONDS = 6.0
-"""For sessions and rebalances, once a group has its coordinator."""
+"""The time for sessions and rebalances after a group has a coordinator."""
 
 
 class Groups:
-    """`begin` starts the coordinators, `start_clients` the members, when there are topics."""
+    """The groups of a simulation. `begin` starts coordinators, `start_clients` the members once topics exist."""
 
     def __init__(
         self,
@@ -61,7 +61,7 @@ class Groups:
         self._view = view
         self._nursery = nursery
         cluster.connect_coordinator = self._connect
-        # Each client waits longer for an answer than a paused gateway keeps what it sent.
+        # Clients must wait longer for an answer than a paused gateway keeps their requests.
         cluster.gateway_settings = replace(cluster.gateway_settings, coordinator_timeout_ms=1200, pause_limit_ms=400)
         for number in range(self.faults.one_of([2, 2, 3])):
             nursery.start_soon(self._keep_coordinator, f"coordinator-{number}")
@@ -85,16 +85,16 @@ class Groups:
             self._nursery.start_soon(watch, groups, group)
 
     async def _form(self, groups: GroupView, members: list[GroupMember]) -> None:
-        # Groups are looked for that can be forgotten where they are simulated alone.
+        # Groups that can be forgotten are only simulated without logs.
         if self._alone:
             await commit_once(groups, members[0].group)
         for member in members:
             self._nursery.start_soon(member.run)
 
     def calm_down(self) -> None:
-        """No more faults."""
+        """Stop all faults."""
         self.faults.calm = True
-        # Writes that are under way may still land.
+        # Writes in flight may still be applied.
         self._calm_since = trio.current_time() + LATEST_SECONDS
         for process in self._coordinators.values():
             process.cut_from_metadata = process.cut_from_peers = False
@@ -102,18 +102,18 @@ class Groups:
             process.thaw()
 
     async def check(self) -> None:
-        """Every shard is served within its bound, and every group goes on soon after that."""
+        """Check that every shard is served in time, and that every group makes progress soon after that."""
         with trio.move_on_at(self._calm_since + BOUND_SECONDS):
             while await self._unserved():  # noqa: ASYNC110
                 await trio.sleep(0.1)
-        if left := await self._unserved():
-            self.checker.complain("shards", f"{len(left)} have no coordinator, or two: {left}")
+        if unserved := await self._unserved():
+            self.checker.complain("shards", f"{len(unserved)} shards have no coordinator or two: {unserved}")
         served = trio.current_time()
         with trio.move_on_after(_FORMING_SECONDS):
             while self._idle(served):  # noqa: ASYNC110
                 await trio.sleep(0.1)
         for client in self._idle(served):
-            self.checker.complain(client.name, "does not get on although all is well")
+            self.checker.complain(client.name, "makes no progress although there are no faults")
 
     def _idle(self, since: float) -> list[GroupMember | Committer]:
         return [client for client in self._clients if client.last_good <= since]
@@ -129,12 +129,12 @@ class Groups:
         return connection(here, lambda: self._coordinators.get(member.address), self.faults, self._trace)
 
     def _unless_dead(self, name: str, error: BaseException) -> None:
-        """A crash cancels every task at once, which no kill does: what goes wrong there happens nowhere else."""
+        """Ignore errors during a crash, which cancels all tasks at once, unlike a real kill."""
         if not any(process.dead for process in self._coordinators.values() if process.name == name):
             self._defect(name, error)
 
     async def _keep_coordinator(self, name: str) -> None:
-        """A coordinator process, started again whenever it has ended."""
+        """Run a coordinator process, and restart it whenever it ends."""
         address, starts = f"{name}:9098", 0
         while True:
             starts += 1

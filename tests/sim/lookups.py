@@ -1,4 +1,4 @@
-"""Simulated look-ups by name: offsets by time, ends of logs, and where leader epochs end."""
+"""Simulated lookups by topic name: offsets by time, log starts and ends, and ends of leader epochs."""
 
 from collections.abc import Awaitable, Callable
 from functools import partial
@@ -17,7 +17,7 @@ _PASSING = (ErrorCode.fenced_leader_epoch, ErrorCode.unknown_leader_epoch)
 
 
 class Lookups:
-    """Of one partition, until its topic is being deleted: then its name may be the next one's."""
+    """The lookups of a partition until its topic is being deleted, because the name may then be the next topic's."""
 
     def __init__(self, view: View, partition: Partition, name: str) -> None:
         self._view = view
@@ -31,25 +31,25 @@ class Lookups:
             "newest": self._newest,
             "epoch": self._epoch,
         }
-        # What was not answered yet since nothing fails any more.
-        self._left = list(self._acts)
+        # The lookups without an answer since the faults stopped.
+        self._unanswered = list(self._acts)
 
     @property
-    def left(self) -> list[str]:
-        """What must be answered once nothing fails, and was not yet."""
-        return [] if self._partition.doomed else [f"{self._name}'s look-up, {what}" for what in self._left]
+    def unanswered(self) -> list[str]:
+        """Return the unanswered lookups, which must all succeed once the faults stop."""
+        return [] if self._partition.doomed else [f"{self._name}'s lookup, {what}" for what in self._unanswered]
 
     async def run(self) -> None:
         while not self._partition.doomed:
             try:
                 async with connected(self._view.gateways, self._faults) as connection:
                     while not self._partition.doomed and self._faults.dice.random() > 0.1:
-                        urgent = self._view.at_ease and self._left
+                        urgent = self._view.at_ease and self._unanswered
                         await trio.sleep(0.05 if urgent else self._faults.between(0.2, 1.0))
-                        what = self._faults.one_of(self._left if urgent else list(self._acts))
+                        what = self._faults.one_of(self._unanswered if urgent else list(self._acts))
                         at_ease = self._view.at_ease
-                        if await self._acts[what](connection) and at_ease and what in self._left:
-                            self._left.remove(what)
+                        if await self._acts[what](connection) and at_ease and what in self._unanswered:
+                            self._unanswered.remove(what)
             except* ConnectionLost:
                 pass
 
@@ -83,7 +83,7 @@ class Lookups:
             self._view.checker.leaves_out(
                 self._partition.log,
                 max(newer),
-                f"{self._name}: {answer.offset} is told as the newest, of {answer.timestamp}; {max(newer)} is newer",
+                f"{self._name}: {answer.offset} with {answer.timestamp} was returned as newest; {max(newer)} is newer",
             )
         return True
 
@@ -103,7 +103,7 @@ class Lookups:
         answer = await self._answer(connection, wire.LEADER_EPOCH_ENDS, replica_id=-1, topics=(topic,))
         if answer is not None and answer.end_offset >= 0:
             if answer.leader_epoch > epoch:
-                self._complain("epochs", f"asked for epoch {epoch}, answered {answer.leader_epoch}")
+                self._complain("epochs", f"requested epoch {epoch}, received {answer.leader_epoch}")
             self._view.checker.epoch_ends(log, answer.leader_epoch, answer.end_offset, known)
         return answer is not None
 
@@ -119,7 +119,7 @@ class Lookups:
         return await self._answer(connection, wire.LIST_OFFSETS, replica_id=-1, isolation_level=0, topics=(topic,))
 
     async def _answer(self, connection: Connection, api_key: int, **values: Any) -> Any:
-        """The partition's answer; None: it tells nothing."""
+        """Return the partition's answer, or None if it has no information."""
         body = wire.request(api_key, **values)
         reply = wire.response(api_key, await connection.ask(api_key, body, timeout=_SECONDS))
         answer = reply.topics[0].partitions[0]
@@ -127,11 +127,11 @@ class Lookups:
         if self._partition.doomed:
             return None
         if error is ErrorCode.kafka_storage_error:
-            # A store that does not answer is told so as well; for good it is damage.
+            # An unavailable store gives the same error. If it persists, the log is damaged.
             if self._view.at_ease:
-                self._complain("damaged", f"a look-up is answered {error.name}")
+                self._complain("damaged", f"a lookup failed with {error.name}")
         elif error is not ErrorCode.none and not error.retriable and error not in _PASSING:
-            self._complain("refused", f"a look-up is answered {error.name}")
+            self._complain("refused", f"a lookup failed with {error.name}")
         return answer if error is ErrorCode.none else None
 
     def _complain(self, kind: str, detail: str) -> None:

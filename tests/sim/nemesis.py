@@ -1,4 +1,4 @@
-"""Brings about what befalls whole processes, everybody, or the clients' topics, at times that the seed draws."""
+"""Injects faults of processes, stores and clients' topics, at times that the seed determines."""
 
 from collections.abc import Callable, Sequence
 
@@ -6,7 +6,7 @@ import trio
 
 from kafscale import paths
 from kafscale.v1.metadata_pb2 import Member
-from services.storage.cache import SegmentId
+from services.storage.reading.cache import SegmentId
 from tests.sim import stored
 from tests.sim.admin import Admin
 from tests.sim.faults import Faults
@@ -27,8 +27,8 @@ _CONFIGS = (
 
 
 class Nemesis:
-    """``stop`` lets a storage process leave gracefully; ``remake`` makes a topic anew and puts clients on it; ``use``
-    puts them on a partition."""
+    """Injects faults. ``stop`` makes a storage process leave gracefully. ``remake`` recreates a topic and starts its
+    clients. ``use`` starts clients for a partition."""
 
     def __init__(
         self,
@@ -49,7 +49,7 @@ class Nemesis:
         self._remake = remake
         self._use = use
         self._coming_and_going = False
-        # Other clusters' objects by their keys: they must stay.
+        # Objects of other clusters by key, which must not be deleted.
         self.foreign: dict[str, bytes] = {}
         self._acts: dict[str, Callable[[], None]] = {
             "crash": self._crash,
@@ -85,7 +85,7 @@ class Nemesis:
         return self._cluster.faults
 
     async def run(self) -> None:
-        """Until cancelled. What has begun by then begins nothing new once all is calm."""
+        """Run until cancelled. Running faults start no new ones in the calm phase."""
         while True:
             await trio.sleep(self._faults.dice.expovariate(1 / self._faults.seconds_between_events))
             kind = self._faults.event()
@@ -93,11 +93,11 @@ class Nemesis:
                 self._acts[kind]()
 
     def at_point(self, process: Process, point: str) -> None:
-        """A process has come to ``point`` of its way: perhaps it dies here, or stops for a while."""
+        """Called when a process reaches ``point``. It may crash or freeze there."""
         if process.dead or process.frozen or not process.started:
             return
         if point.startswith("signing"):
-            # One at a time, so that others take over.
+            # One at a time, so that the others can take over.
             alone = not any(storage.frozen for storage in self._cluster.storages.values())
             if alone and self._faults.hits("pause-before-signing"):
                 process.freeze()
@@ -119,7 +119,7 @@ class Nemesis:
         return [process for process in self._cluster.storages.values() if process.serving and not process.frozen]
 
     def _storage(self, kind: str) -> Process | None:
-        """A storage process for something to happen to, which is counted then."""
+        """Choose a storage process for a fault, and count the fault."""
         storages = self._storages()
         if not storages:
             return None
@@ -134,7 +134,7 @@ class Nemesis:
             self._nursery.start_soon(self._crash_later, process)
 
     async def _crash_later(self, process: Process) -> None:
-        # At any turn of the event loop, not only when all is quiet.
+        # At any step of the event loop, not only when all tasks wait.
         for _ in range(self._faults.dice.randrange(40)):
             await trio.lowlevel.checkpoint()
         if not self._faults.calm:
@@ -157,7 +157,7 @@ class Nemesis:
         await self._thaw_after(process, seconds)
 
     async def _stay_frozen(self, process: Process, point: str) -> None:
-        """Long enough for its topics to be deleted by another process and made again."""
+        """Freeze a process long enough for its topics to be deleted by another process and recreated."""
         seconds = self._cluster.storage_settings.lease_ttl_seconds + self._faults.between(1.5, 5.0)
         self._cluster.trace.add(f"fault: pause for {seconds:.3f} s, {point}", by=process.name)
         await self._thaw_after(process, seconds)
@@ -166,8 +166,8 @@ class Nemesis:
         try:
             await trio.sleep(seconds)
         finally:
-            # At the end of the run, too: frozen tasks cannot be cancelled.
-            self._cluster.trace.add("goes on", by=process.name)
+            # Also at the end of the run, because frozen tasks cannot be cancelled.
+            self._cluster.trace.add("resumes", by=process.name)
             process.thaw()
 
     def _leave(self) -> None:
@@ -176,7 +176,7 @@ class Nemesis:
             self._stop(process)
 
     def _come_and_go(self) -> None:
-        """One of them leaves and comes back, again and again: the others take over from it, give back, and so on."""
+        """Let a process leave and return repeatedly. The others take over its partitions and hand them back."""
         if self._coming_and_going:
             return
         process = self._storage("come-and-go")
@@ -197,7 +197,7 @@ class Nemesis:
         self._coming_and_going = False
 
     def _ping_pong(self) -> None:
-        """Ownership goes from A to B and back to A: one is paused beyond its lease, then the others."""
+        """Move ownership from A to B and back: pause one process for longer than its lease, then the others."""
         process = self._storage("ping-pong")
         if process is not None:
             self._nursery.start_soon(self._there_and_back, process)
@@ -219,7 +219,7 @@ class Nemesis:
         store = self._cluster.metadata
         for item in (await store.read_prefix(paths.members_prefix(NAMESPACE, "storage"))).items:
             if Member.FromString(item.value).address == process.address:
-                # Its owner goes on believing in it until its next keepalive: as when the lease's end came first.
+                # The owner trusts the lease until its next keepalive, as if the lease had just expired.
                 await trio.sleep(self._faults.between(0.0, 0.2))
                 if self._faults.calm:
                     return
@@ -233,7 +233,7 @@ class Nemesis:
 
     def _cut(self, what: str) -> None:
         if any(getattr(process, what) for process in self._cluster.storages.values()):
-            # One at a time, so that others take over.
+            # One at a time, so that the others can take over.
             return
         process = self._storage(what.replace("_", "-"))
         if process is not None:
@@ -270,11 +270,11 @@ class Nemesis:
         self._cluster.trace.add(f"over: {kind}")
 
     async def _put_foreign(self) -> None:
-        """Somebody else's object among a partition's, or an index that is none."""
+        """Put a foreign object among those of a partition, or an invalid index."""
         partition = self._faults.one_of(self._view.partitions)
         prefix = paths.partition_prefix(NAMESPACE, partition.topic, partition.index)
         base = self._faults.dice.randint(0, partition.known_end + 2)
-        # What lies deeper may be of a cluster whose namespace ends with this topic's name.
+        # A deeper key may belong to a cluster whose namespace ends with this topic's name.
         deeper = f"{partition.index}/segment-{base:020d}.kfs"
         name = self._faults.one_of(["README", "segment-7.kfs", deeper, ""])
         key = prefix + name if name else paths.index_key(NAMESPACE, partition.topic, partition.index, base)
@@ -287,7 +287,7 @@ class Nemesis:
         await self._cluster.objects.put_if_absent(key, body)
 
     async def _delete_oldest(self) -> None:
-        """As a rule for a bucket's old objects does: the first segment of a log, which has others behind it."""
+        """Delete the first of several segments of a log, as a lifecycle rule of the bucket would."""
         partition = self._faults.one_of(self._view.partitions)
         objects, metadata = self._cluster.objects, self._cluster.metadata
         segments = await stored.segments_of(metadata, objects, NAMESPACE, partition.topic, partition.index)
@@ -298,7 +298,7 @@ class Nemesis:
         self._cluster.trace.add(f"fault: the oldest object of {partition.log} is deleted: {oldest.key}")
         self._view.loses_objects(partition, following.base_offset)
         await objects.delete_many([oldest.key])
-        # Such objects are too old for caches; an owner that had this one in its own would not miss it.
+        # Such old objects are not in caches, so drop it. An owner that has it cached would not miss it.
         for process in self._cluster.storages.values():
             if process.service.current is not None:
                 key = SegmentId(partition.topic_id, partition.index, oldest.base_offset, oldest.epoch)
@@ -336,7 +336,7 @@ class Nemesis:
             self._nursery.start_soon(self._cut_for_a_while, process, what)
 
     def _gateway(self, kind: str) -> Process | None:
-        """A gateway for something to happen to, which is counted then."""
+        """Choose a gateway for a fault, and count the fault."""
         gateways = [process for process in self._cluster.gateways.values() if process.serving and not process.frozen]
         if not gateways:
             return None
@@ -350,7 +350,7 @@ class Nemesis:
         if partitions:
             self._faults.counts["records-deleted"] += 1
             partition = self._faults.one_of(partitions)
-            # Often everything, so that nothing of its producers is left in the log.
+            # Often everything, so that the log has no batches of its producers left.
             offset = self._faults.one_of([self._faults.dice.randint(1, partition.known_end), partition.known_end])
             self._nursery.start_soon(self._admin.delete_records, partition, offset)
 
@@ -361,7 +361,7 @@ class Nemesis:
             self._nursery.start_soon(self._delete_and_remake, self._faults.one_of(topics))
 
     def _topics(self) -> list[list[Partition]]:
-        """The partitions of each live topic that clients use."""
+        """Return the partitions of each live topic that clients use."""
         topics: dict[bytes, list[Partition]] = {}
         for partition in self._view.partitions:
             if not partition.condemned and not partition.doomed and partition.topic != "wide":

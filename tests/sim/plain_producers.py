@@ -7,17 +7,17 @@ from kio.schema.errors import ErrorCode
 
 from tests.sim import wire
 from tests.sim.batches import IN_FLIGHT, REQUEST_SECONDS, RETRY_SECONDS, Batch, Source
-from tests.sim.checker import LEADER, REPEATED, UNANSWERED, UNREPEATED, Promise
 from tests.sim.client import Connection, ConnectionLost, Pending, connected
 from tests.sim.view import Partition, View
+from tests.support.checker import LEADER, REPEATED, UNANSWERED, UNREPEATED, Promise
 
 _ACKS = {UNREPEATED: -1, LEADER: 1, UNANSWERED: 0}
 
 
 class PlainProducer:
-    """Without idempotence: acks=all, retried one by one, or sent once on one connection; or acks=1 or 0, sent once.
+    """Sends with acks=all and retries one by one, or once on one connection with acks=all, 1 or 0.
 
-    ``by_name``: it names its topic as older clients do, and ends when somebody wants that deleted.
+    With ``by_name`` it names its topic like older clients, and ends when the deletion of the topic is requested.
     """
 
     def __init__(self, view: View, partition: Partition, name: str, promise: Promise, *, by_name: bool = False) -> None:
@@ -35,7 +35,7 @@ class PlainProducer:
 
     @property
     def _gone(self) -> bool:
-        # What is on its way by a name may get to the next topic of that name.
+        # A request by name in flight may reach the next topic of that name.
         return self._partition.gone or (self._by_name and (self._partition.condemned or self._partition.doomed))
 
     async def run(self) -> None:
@@ -69,7 +69,7 @@ class PlainProducer:
                 await trio.sleep(RETRY_SECONDS)
 
     async def _sent(self, source: Source, batch: Batch, connection: Connection) -> bool:
-        """Whether the batch is settled."""
+        """Send a batch. Return whether it is settled."""
         body = wire.produce(self._topic, self._partition.index, source.records(batch), acks=-1, timeout_ms=900)
         source.sends(batch, connection)
         answer = await connection.send(wire.PRODUCE, body, self._version).answer(REQUEST_SECONDS)
@@ -78,7 +78,7 @@ class PlainProducer:
     def _answered(self, source: Source, batch: Batch, answer: wire.Produced) -> bool:
         error = ErrorCode(answer.error)
         if self._partition.doomed and (self._by_name or self._partition.gone):
-            # What is named so may be another topic by now.
+            # The name may belong to another topic by now.
             return True
         if error is ErrorCode.none:
             source.acked(batch, answer.base_offset)
@@ -89,7 +89,7 @@ class PlainProducer:
         return False
 
     async def _one_life(self) -> None:
-        """Each record is sent once; the connection's end is this producer's."""
+        """Send each record once, until the connection ends."""
         source = Source(self._view, self._partition, f"{self.name}-{self._lives}", self._promise)
         self._lives += 1
         flying = trio.CapacityLimiter(IN_FLIGHT)
@@ -109,13 +109,13 @@ class PlainProducer:
                     )
                     source.sends(batch, connection)
                     if self._promise is UNANSWERED:
-                        connection.tell(wire.PRODUCE, body, self._version)
+                        connection.send_only(wire.PRODUCE, body, self._version)
                         continue
                     flying.acquire_on_behalf_of_nowait(batch)
                     pending = connection.send(wire.PRODUCE, body, self._version)
                     nursery.start_soon(self._settle, source, batch, pending, flying)
                 if connection.answered_unasked:
-                    self._view.complain("refused", self._partition, f"{self.name}: a request with acks=0 is answered")
+                    self._view.complain("refused", self._partition, f"{self.name}: a request with acks=0 was answered")
         except* ConnectionLost:
             pass
 
@@ -130,9 +130,9 @@ class PlainProducer:
 
 
 class WideProducer:
-    """acks=all, each request once and for all of some partitions at the same time.
+    """Sends requests with acks=all for several partitions, once each.
 
-    When nothing fails any more it sends one more, and repeats that until all of it is acked.
+    When the faults have stopped, it sends one more and repeats it until it is acked completely.
     """
 
     def __init__(self, view: View, partitions: Sequence[Partition], name: str, requests: int) -> None:
@@ -165,7 +165,7 @@ class WideProducer:
         return [(source, Batch(source.batch(), 0.0)) for source in sources]
 
     async def _send(self, batches: Sequence[tuple[Source, Batch]]) -> bool:
-        """Whether all was acked by one answer."""
+        """Send batches in a request. Return whether one answer acked all of them."""
         appends: list[tuple[wire.Topic, int, bytes]] = [
             (source.partition.topic_id, source.partition.index, source.records(batch)) for source, batch in batches
         ]

@@ -1,4 +1,4 @@
-"""A process of the simulation: all that it does happens in tasks below one, which can be frozen or end at once."""
+"""A process of the simulation: all its work is in tasks below one task, which can be frozen or killed."""
 
 import contextvars
 from collections.abc import Awaitable, Callable
@@ -8,8 +8,8 @@ from typing import TypeVar
 import trio
 
 from kafscale.errors import KafscaleError, Unavailable
-from tests.sim.scheduling import ready_queue
 from tests.sim.trace import actor
+from tests.support.scheduling import ready_queue
 
 T = TypeVar("T")
 
@@ -18,7 +18,7 @@ current_process: ContextVar["Process"] = ContextVar("current_process")
 
 
 class Process:
-    """One run of a service's process. ``defects``: errors that no process may end by."""
+    """One run of a service's process. ``defect`` is called with errors by which no process may end."""
 
     def __init__(self, name: str, address: str, defect: Callable[[str, BaseException], None]) -> None:
         self.name = name
@@ -26,14 +26,14 @@ class Process:
         self.dead = False
         self.frozen = False
         self.ended = trio.Event()
-        # Set while it is cut off from somebody.
+        # True while the process is cut off.
         self.cut_from_metadata = False
         self.cut_from_objects = False
         self.cut_from_peers = False
-        # Until then its watches of the metadata tell it nothing new.
+        # Its metadata watches return nothing new until this time.
         self.behind_until = 0.0
         self.clock_ahead = 0.0
-        # By how much its wall clock is wrong, in seconds.
+        # The error of its wall clock in seconds.
         self.wall_ahead = 0.0
         self._defect = defect
         self._scope = trio.CancelScope()
@@ -43,7 +43,7 @@ class Process:
 
     @property
     def started(self) -> bool:
-        """False also where it is only a name for who asks: nobody would start it again."""
+        """Whether it has been started. False if it is only the name of a caller, which would not be restarted."""
         return self._root is not None
 
     @property
@@ -51,11 +51,11 @@ class Process:
         return self._nursery is not None and not self.dead
 
     def lease_clock(self) -> float:
-        """A clock that counts suspension."""
+        """Return the time of a clock that includes suspension."""
         return trio.current_time() + self.clock_ahead
 
     async def run(self, main: Callable[[], Awaitable[None]]) -> None:
-        """Live until ``main`` returns, an error ends it, or `crash`."""
+        """Run until ``main`` returns, an error is raised, or `crash` is called."""
         self._root = trio.lowlevel.current_task()
         actor.set(self.name)
         current_process.set(self)
@@ -63,7 +63,7 @@ class Process:
             with self._scope:
                 await main()
         except* KafscaleError as errors:
-            # As run_service does: the process ends, and somebody starts it anew.
+            # As in run_service: the process ends and is restarted.
             del errors
         except* Exception as errors:  # noqa: BLE001
             self._defect(self.name, errors)
@@ -73,18 +73,18 @@ class Process:
             self.ended.set()
 
     def open(self, nursery: trio.Nursery) -> None:
-        """From here on calls of others are served, in ``nursery``."""
+        """Serve calls from now on, in ``nursery``."""
         self._nursery = nursery
         self._context = contextvars.copy_context()
 
     def crash(self) -> None:
-        """End now, as by kill -9: nothing that it still does reaches anybody."""
+        """End immediately, as with SIGKILL. Nothing that it still does has an effect."""
         self.dead = True
         self._scope.cancel()
         self.thaw()
 
     def freeze(self) -> None:
-        """Stop every task, as by SIGSTOP; time goes on."""
+        """Stop all tasks, as with SIGSTOP, while time goes on."""
         if self._root is not None and not self.dead and not self.frozen:
             self.frozen = True
             ready_queue().freeze(self._root)
@@ -95,15 +95,15 @@ class Process:
             ready_queue().thaw(self._root)
 
     def spawn(self, work: Callable[[], Awaitable[None]]) -> None:
-        """Start a task of this process. Raises Unavailable when it does not serve."""
+        """Start a task of this process. Raise Unavailable if it is not serving."""
         if self._nursery is None or self._context is None or self.dead or self._nursery.cancel_scope.cancel_called:
             raise Unavailable("connection refused")
         self._context.run(self._nursery.start_soon, work)
 
     async def call(self, work: Callable[[], Awaitable[T]], *, abandon: Callable[[], bool]) -> T:
-        """Run ``work`` in this process and give what came of it. Raises Unavailable when the process ends first.
+        """Run ``work`` in this process and return its result. Raise Unavailable if the process ends first.
 
-        When the caller goes, ``work`` is cancelled, or, where ``abandon`` says so, goes on without it.
+        If the caller is cancelled, so is ``work``, unless ``abandon`` returns true. It then continues on its own.
         """
         done = trio.Event()
         results: list[T] = []

@@ -1,7 +1,7 @@
-"""Simulated producers: the rules of real ones for retries, order and sequences, and a checker that is told everything.
+"""Simulated producers, with the rules of real ones for retries, order and sequences, which report to the checker.
 
-The idempotent one does as the Java client: five requests in flight, retries one at a time and in order, what was not
-delivered in time is given up, and when all that was in flight is settled then, a new epoch begins with sequence 0.
+The idempotent producer works like the Java client, with five requests in flight and retries one at a time in order. It
+gives up batches after the delivery timeout. When all requests in flight are settled, a new epoch starts at sequence 0.
 """
 
 import math
@@ -10,23 +10,23 @@ from collections import deque
 import trio
 from kio.schema.errors import ErrorCode
 
-from services.storage.producers import REMEMBERED_BATCHES
+from services.storage.log.producers import REMEMBERED_BATCHES
 from tests.sim import wire
 from tests.sim.batches import IN_FLIGHT, REQUEST_SECONDS, RETRY_SECONDS, Batch, Source
-from tests.sim.checker import IDEMPOTENT, LEADER, REPEATED, UNANSWERED, UNREPEATED, Promise
 from tests.sim.client import Connection, ConnectionLost, Pending, connected
 from tests.sim.plain_producers import PlainProducer
 from tests.sim.view import SMALL_SKEW_SECONDS, Partition, View
+from tests.support.checker import IDEMPOTENT, LEADER, REPEATED, UNANSWERED, UNREPEATED, Promise
 
 _ENDLESS = 1 << 20
 _LONG = 60.0
-"""Seconds: longer than any producer is silent."""
+"""Longer than the silence of any producer, in seconds."""
 
 
 class IdempotentProducer:
-    """enable.idempotence=true.
+    """A producer with enable.idempotence=true.
 
-    Where partitions forget producers soon, this one may be silent for a while and then come back.
+    If partitions forget producers soon, it may be silent for a while and then continue.
     """
 
     def __init__(self, view: View, partition: Partition, name: str) -> None:
@@ -35,9 +35,9 @@ class IdempotentProducer:
         self._partition = partition
         self.name = name
         self._source = Source(view, partition, name, IDEMPOTENT)
-        # Partitions remember producers for longer than that.
+        # Shorter than the time for which partitions remember producers.
         self._delivery_seconds = view.faults.one_of([2.0] if view.producer_expiry < _LONG else [2.0, 6.0, 60.0])
-        # Few write a while and then fall silent, so that nothing that comes later helps what is not answered.
+        # Some producers stop after a while, so that no later request helps an unanswered one.
         self._most_batches = view.faults.one_of([2, 8, _ENDLESS, _ENDLESS])
         silence = view.faults.one_of([0.0, 0.0, 0.4, 1.5]) if view.producer_expiry < _LONG else 0.0
         self._silence = silence * view.producer_expiry
@@ -47,14 +47,14 @@ class IdempotentProducer:
         self._epoch = 0
         self._next_sequence = 0
         self._last_acked_offset = -1
-        # In the order of sequences: in flight or to be sent again; and what was never sent.
+        # In the order of sequences: batches in flight or to be retried, and batches that were never sent.
         self._incomplete: deque[Batch] = deque()
         self._fresh: deque[Batch] = deque()
         self._flying: set[Batch] = set()
         self._given_up = False
-        # The partition has forgotten it: what it sends again belongs to a new epoch.
+        # The partition has forgotten this producer, so retries use a new epoch.
         self._forgotten = False
-        # When the last of the acked batches was sent.
+        # The time of the last acked batch.
         self._used_at = -math.inf
         self._begun = 0
         self._changed = trio.Event()
@@ -62,7 +62,7 @@ class IdempotentProducer:
         self.done = False
 
     async def run(self) -> None:
-        """Produce until the world says that it is enough and everything is settled, or the topic is gone."""
+        """Produce until the view stops producers and everything is settled, or the topic is deleted."""
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._make)
             while not self.done and not self._partition.gone:
@@ -135,20 +135,20 @@ class IdempotentProducer:
             nursery.cancel_scope.deadline = trio.current_time() + (0 if connection.lost else REQUEST_SECONDS)
 
     def _next(self) -> Batch | None:
-        """What may be sent now; a batch that was sent before only when all before it are settled."""
+        """Return the next batch to send. A batch is only retried when all batches before it are settled."""
         now = trio.current_time()
         if len(self._flying) >= IN_FLIGHT or (self._forgotten and self._flying):
             return None
         if self._forgotten:
-            self._begin_next_epoch("is not known any more")
+            self._begin_next_epoch("was forgotten")
         again = next((batch for batch in self._incomplete if batch not in self._flying), None)
         if again is not None:
             return again if again is self._incomplete[0] and again.retry_at <= now else None
         if self._given_up:
             if self._incomplete:
                 return None
-            # All that was in flight is settled: nothing of the old epoch can come any more that is not known.
-            self._begin_next_epoch("has given a batch up")
+            # All requests in flight are settled, so no unknown batch of the old epoch can arrive anymore.
+            self._begin_next_epoch("gave up a batch")
         if not self._fresh:
             return None
         batch = self._fresh.popleft()
@@ -168,7 +168,7 @@ class IdempotentProducer:
 
     def _give_up_old(self) -> None:
         if self._view.at_ease:
-            # Whatever is kept must be acked now.
+            # All remaining batches must be acked now.
             return
         now = trio.current_time()
         while self._fresh and self._fresh[0].give_up_at <= now:
@@ -203,7 +203,7 @@ class IdempotentProducer:
             self._source.acked(batch, answer.base_offset)
             self._last_acked_offset = max(self._last_acked_offset, answer.base_offset)
             return
-        self._view.trace(self.name, f"{batch.sequence} is answered {error.name} {answer.message}")
+        self._view.trace(self.name, f"{batch.sequence} was answered with {error.name} {answer.message}")
         if error in (ErrorCode.out_of_order_sequence_number, ErrorCode.unknown_producer_id):
             self._out_of_order(batch, error, answer)
         elif not error.retriable:
@@ -212,11 +212,11 @@ class IdempotentProducer:
 
     def _out_of_order(self, batch: Batch, error: ErrorCode, answer: wire.Produced) -> None:
         if self._given_up:
-            # Something before it was never delivered: this one cannot be either.
+            # A batch before it was never delivered, so this one cannot be delivered either.
             self._drop(batch, error.name)
         elif batch is self._incomplete[0]:
-            # Everything before it is acked, so that the partition must know this producer; of its batches, as in
-            # Kafka, the last ones.
+            # All batches before it are acked, so the partition must know this producer and, as in Kafka, its last
+            # batches.
             if error is ErrorCode.unknown_producer_id and self._may_be_forgotten(batch):
                 self._faults.counts["producer-forgotten"] += 1
                 self._forgotten = True
@@ -226,12 +226,12 @@ class IdempotentProducer:
             self._drop(batch, error.name)
 
     def _may_be_forgotten(self, batch: Batch) -> bool:
-        """Whether it was silent for long, or its batches are lost.
+        """Return whether it was silent for long, or its batches are lost.
 
-        Not while a batch is sent again and again: that may be in the log already.
+        False while a batch is retried, because it may be in the log already.
         """
         if self._partition.objects_lost:
-            # What was known of it was in them.
+            # The state of the producer was in them.
             return True
         now, expiry = trio.current_time(), self._view.producer_expiry - 2 * SMALL_SKEW_SECONDS
         return now - self._used_at >= expiry and now - batch.sent_at < expiry

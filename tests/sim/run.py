@@ -1,9 +1,9 @@
-"""`make sim`: many seeds over a few worker processes, what went wrong in how many, and how to replay one.
+"""`make sim`: run many seeds in worker processes, print the violations, and how to replay a seed.
 
     python -m tests.sim.run [--seeds 3000 | --seeds 100..199] [--seed 17] [--workers 2]
                             [--variant NAME | --faults-of NAME | --groups]
 
-A seed that fails leaves its trace in a file. A single seed's trace is written in any case.
+The trace of a failed seed, and of a single seed in any case, is written to a file.
 """
 
 import argparse
@@ -21,9 +21,9 @@ from pathlib import Path
 
 from tests.sim.faults import KINDS
 from tests.sim.group_nemesis import ALONE_EVENTS, GROUP_KINDS
-from tests.sim.scheduling import collect
 from tests.sim.variants import VARIANTS
 from tests.sim.world import GROUPS_TROUBLED_SECONDS, Result, simulate
+from tests.support.scheduling import collect
 
 _REPORT_SECONDS = 10.0
 _SHOWN = 5
@@ -31,16 +31,16 @@ _SHOWN = 5
 
 @dataclass(frozen=True, slots=True)
 class Simulated:
-    """What is simulated: the product with its usual faults, unless one of these says otherwise."""
+    """The product and the faults to simulate: by default the unchanged product with the usual faults."""
 
     variant: str = ""
-    # A variant's faults, for the unbroken product.
+    # The faults of a variant with the unchanged product.
     faults_of: str = ""
     groups_alone: bool = False
 
     @property
     def options(self) -> str:
-        """Those of this command, with a space behind them."""
+        """The options of this command, with a trailing space."""
         if self.variant:
             return f"--variant {self.variant} "
         if self.faults_of:
@@ -49,7 +49,7 @@ class Simulated:
 
     @property
     def replay_command(self) -> str:
-        """The seed has to be added at its end."""
+        """The command that replays a seed, which must be appended."""
         return f"python -m tests.sim.run {self.options}--seed"
 
 
@@ -75,7 +75,7 @@ def run_seed(seed: int, what: Simulated = THE_PRODUCT, keep_trace: bool = False)
 
 
 def run_many(seeds: Iterable[int], what: Simulated = THE_PRODUCT, *, workers: int) -> Iterator[Result]:
-    """Results in the order of their seeds. Seeds whose results nobody takes are not started."""
+    """Return results in the order of seeds. A seed runs only shortly before its result is requested."""
     with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
         waiting = iter(seeds)
         futures = [pool.submit(run_seed, seed, what) for seed in islice(waiting, 2 * workers)]
@@ -90,7 +90,7 @@ def run_many(seeds: Iterable[int], what: Simulated = THE_PRODUCT, *, workers: in
 
 
 def until_found(variant: str, most: int, *, workers: int) -> tuple[int, Result | None]:
-    """How many seeds it took to notice a variant, and what was noticed; None: nothing in so many seeds."""
+    """Return the number of seeds until a variant was detected and its result, or None after ``most`` seeds."""
     tried, first = 0, VARIANTS[variant].first_seed
     for result in run_many(range(first, first + most), Simulated(variant), workers=workers):
         tried += 1
@@ -135,7 +135,7 @@ class _Report:
         seconds = time.monotonic() - self._began
         return (
             f"{self.done} of {self._total} seeds in {seconds:.0f} s, {self.failed} failed, {self.acked} records acked, "
-            f"{self.read} read, {self.commits} commits of groups acked, {sum(self.faults.values())} faults"
+            f"{self.read} read, {self.commits} group commits acked, {sum(self.faults.values())} faults"
         )
 
 
@@ -145,33 +145,37 @@ def main() -> int:
     parser.add_argument("--seed", type=int)
     parser.add_argument("--workers", type=int, default=min(2, os.cpu_count() or 1))
     kinds = parser.add_mutually_exclusive_group()
-    kinds.add_argument("--variant", choices=sorted(VARIANTS), default="", help="a broken product, and its faults")
-    kinds.add_argument("--faults-of", choices=sorted(VARIANTS), default="", help="a variant's faults, nothing broken")
-    kinds.add_argument("--groups", action="store_true", help="consumer groups alone, without logs")
-    parser.add_argument("--traces", type=Path, help="where traces go; a new directory for temporary files otherwise")
+    kinds.add_argument(
+        "--variant", choices=sorted(VARIANTS), default="", help="simulate a broken product with its faults"
+    )
+    kinds.add_argument(
+        "--faults-of", choices=sorted(VARIANTS), default="", help="simulate the product with a variant's faults"
+    )
+    kinds.add_argument("--groups", action="store_true", help="simulate only consumer groups, without logs")
+    parser.add_argument("--traces", type=Path, help="the directory for traces (default: a new temporary directory)")
     arguments = parser.parse_args()
     traces = arguments.traces or Path(tempfile.mkdtemp(prefix="kafscale-sim-"))
     traces.mkdir(parents=True, exist_ok=True)
     what = Simulated(arguments.variant, arguments.faults_of, arguments.groups)
     if arguments.seed is not None:
         result = run_seed(arguments.seed, what, keep_trace=True)
-        _tell(result, what, traces)
+        _print_result(result, what, traces)
         return bool(result.violations)
     report = _Report(len(arguments.seeds))
     results = run_many(arguments.seeds, what, workers=arguments.workers)
     for result in results:
         report.add(result)
         if result.violations:
-            _tell(result, what, traces)
+            _print_result(result, what, traces)
     print(report)
     for kind in (*KINDS, *GROUP_KINDS, *ALONE_EVENTS):
         print(f"  {kind:<22} {report.faults[kind]}")
     if report.kinds:
-        print("violations, by seeds:", dict(report.kinds))
+        print("violations by number of seeds:", dict(report.kinds))
     return bool(report.failed)
 
 
-def _tell(result: Result, what: Simulated, traces: Path) -> None:
+def _print_result(result: Result, what: Simulated, traces: Path) -> None:
     path = write_trace(result, traces)
     outcome = "FAILED" if result.violations else "good"
     print(f"seed {result.seed} {outcome}: {result.records_acked} records acked; trace in {path}")

@@ -1,10 +1,11 @@
-"""Simulated jobs: they plan, scan and count partitions at any instance, by offsets and by time, as Spark's tasks do."""
+"""Simulated jobs, which plan, scan and count partitions at any instance by offset and time, like Spark's tasks."""
 
 from collections.abc import AsyncIterator
 
 import trio
 
 from kafscale.errors import Unavailable
+from kafscale.rpc.generated import SegmentStorageClient
 from kafscale.v1.common_pb2 import PartitionRef, Status
 from kafscale.v1.storage_pb2 import (
     Bound,
@@ -28,11 +29,11 @@ _PASSING = (Status.UNAVAILABLE, Status.NOT_OWNER, Status.UNKNOWN_TOPIC, Status.T
 
 
 class _Stopped(Exception):
-    """An answer that is to be asked for again."""
+    """The request must be repeated."""
 
 
 class Scanner:
-    """Of one partition. ``here`` is the process that it runs in, which never fails."""
+    """Scans a partition from the process ``here``, which never fails."""
 
     def __init__(self, view: View, cluster: Cluster, here: Process, partition: Partition, name: str) -> None:
         self._view = view
@@ -44,7 +45,7 @@ class Scanner:
         self._ref = PartitionRef(topic=partition.topic, topic_id=partition.topic_id, partition=partition.index)
 
     async def run(self) -> None:
-        """Until cancelled, or the topic is gone."""
+        """Run until cancelled or the topic is deleted."""
         acts = (self._scan, self._count, self._scan_since, self._fetch, self._plan_by_time)
         while not self._partition.gone:
             await trio.sleep(self._faults.between(0.3, 1.5))
@@ -55,14 +56,14 @@ class Scanner:
                 continue
 
     async def verify(self, address: str) -> None:
-        """What must be answered right when nothing fails. Raises Unavailable."""
+        """Check all requests, which must succeed without faults. Raise Unavailable."""
         for act in (self._scan, self._count, self._scan_since, self._plan_by_time):
             for left in reversed(range(_TRIES)):
                 try:
                     await act(address)
                     break
                 except _Stopped as error:
-                    # Retention may go on meanwhile.
+                    # Retention may advance the log start meanwhile.
                     if not left:
                         raise Unavailable(str(error)) from None
                     await trio.sleep(0.1)
@@ -74,7 +75,7 @@ class Scanner:
         self._view.checker.moved(name, self._partition.log, offset)
         for split in plan.splits:
             if split.start != offset:
-                self._complain("gap", f"{name}: a split begins at {split.start} where {offset} was due")
+                self._complain("gap", f"{name}: a split starts at {split.start} instead of {offset}")
             async for piece in self._pieces(address, ScanRequest(start=split.start, end=split.end)):
                 for at, value, epoch in epoch_records_of(piece.records):
                     if offset <= at < split.end:
@@ -84,39 +85,39 @@ class Scanner:
             if offset != split.end:
                 self._complain("gap", f"{name}: a scan up to {split.end} ends at {offset}")
                 return
-        if offset != plan.committed_end:
-            self._complain("gap", f"{name}: the splits end at {offset}, the log at {plan.committed_end}")
+        if offset != plan.high_watermark:
+            self._complain("gap", f"{name}: the splits end at {offset}, the log at {plan.high_watermark}")
 
     async def _count(self, address: str) -> None:
         plan = await self._plan(address, PartitionScan(start=Bound(earliest=True), end=Bound(latest=True)))
-        request = ScanRequest(start=plan.log_start, end=plan.committed_end, mode=ScanRequest.COUNT)
+        request = ScanRequest(start=plan.log_start, end=plan.high_watermark, mode=ScanRequest.COUNT)
         count = sum([piece.count async for piece in self._pieces(address, request)])
-        if count != plan.committed_end - plan.log_start:
-            self._complain("miscounted", f"{count} from {plan.log_start} to {plan.committed_end} at {address}")
+        if count != plan.high_watermark - plan.log_start:
+            self._complain("miscounted", f"{count} from {plan.log_start} to {plan.high_watermark} at {address}")
 
     async def _scan_since(self, address: str) -> None:
         since = self._some_time()
         known = self._known_since(since)
         plan = await self._plan(address, PartitionScan(start=Bound(earliest=True), end=Bound(latest=True)))
-        request = ScanRequest(start=plan.log_start, end=plan.committed_end, since_ms=since)
+        request = ScanRequest(start=plan.log_start, end=plan.high_watermark, since_ms=since)
         found = {
             at
             async for piece in self._pieces(address, request)
             for at, _, _ in epoch_records_of(piece.records)
-            if plan.log_start <= at < plan.committed_end
+            if plan.log_start <= at < plan.high_watermark
         }
-        missing = [at for at in known if plan.log_start <= at < plan.committed_end and at not in found]
+        missing = [at for at in known if plan.log_start <= at < plan.high_watermark and at not in found]
         if missing:
-            self._complain("left-out", f"a scan at {address} of what is not older than {since} lacks {missing[:5]}")
+            self._complain("left-out", f"a scan at {address} since {since} lacks {missing[:5]}")
 
     async def _plan_by_time(self, address: str) -> None:
         since = self._some_time()
         known = self._known_since(since)
         plan = await self._plan(address, PartitionScan(start=Bound(timestamp=since), end=Bound(latest=True)))
-        self._view.first_at(self._partition, f"a plan at {address}", since, known, plan.start, none=plan.committed_end)
+        self._view.first_at(self._partition, f"a plan at {address}", since, known, plan.start, none=plan.high_watermark)
 
     async def _fetch(self, address: str) -> None:
-        """As consumers that read what others own."""
+        """Fetch like a consumer from an instance that is not the owner."""
         asked, offset = trio.current_time(), self._faults.dice.randint(0, self._partition.known_end)
         fetches = [PartitionFetch(partition=self._ref, offset=offset, max_bytes=4000, leader_epoch=-1)]
         request = FetchRequest(max_bytes=4000, fetches=fetches, scan=True)
@@ -124,9 +125,9 @@ class Scanner:
         if fetched.status == Status.OFFSET_OUT_OF_RANGE:
             return
         self._check(address, fetched.status, fetched.detail, f"a fetch at {offset} of {address}")
-        # Where the log ends is told by any instance as it was some time: only the start counts, as one of then.
-        if fetched.committed_end < offset or asked < 0:
-            self._complain("out-of-range", f"{address} reads {offset} of a log that ends at {fetched.committed_end}")
+        # A high watermark from any instance may be old, so only check the log start for the time of the request.
+        if fetched.high_watermark < offset or asked < 0:
+            self._complain("out-of-range", f"{address} reads {offset} of a log that ends at {fetched.high_watermark}")
         for at, value, epoch in epoch_records_of(fetched.records):
             if at >= offset:
                 self._view.seen(self._name, self._partition, at, value)
@@ -141,9 +142,9 @@ class Scanner:
 
     async def _pieces(self, address: str, request: ScanRequest) -> AsyncIterator[ScanPiece]:
         request.partition.CopyFrom(self._ref)
-        for piece in await self._storage(address).scan(request, timeout=_SECONDS):
+        for piece in await self._peer(address).pieces(request, timeout=_SECONDS):
             if piece.status == Status.OFFSET_OUT_OF_RANGE and piece.log_start > piece.first_offset:
-                raise _Stopped("the log begins later by now")
+                raise _Stopped("the log start has moved")
             self._check(address, piece.status, piece.detail, f"a scan at {address}, at {piece.first_offset}")
             yield piece
 
@@ -168,5 +169,8 @@ class Scanner:
     def _complain(self, kind: str, detail: str) -> None:
         self._view.complain(kind, self._partition, f"{self._name}: {detail}")
 
-    def _storage(self, address: str) -> RemoteStorage:
+    def _storage(self, address: str) -> SegmentStorageClient:
+        return SegmentStorageClient(self._peer(address))
+
+    def _peer(self, address: str) -> RemoteStorage:
         return RemoteStorage(self._here, lambda: self._cluster.storages.get(address), self._faults, self._cluster.trace)

@@ -1,4 +1,4 @@
-"""The product's services as processes of the simulation: their real objects, put together as their programs do."""
+"""The product's services as processes of the simulation, wired like in their programs."""
 
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import (
@@ -16,6 +16,7 @@ from unittest import mock
 import trio
 import trio.testing
 
+from kafscale.config.listeners import Listener
 from kafscale.errors import Unavailable
 from kafscale.metadata.members import LiveMember, Members
 from kafscale.metadata.memory import MemoryMetadataStore
@@ -23,16 +24,15 @@ from kafscale.metadata.ownership import OwnershipMap
 from kafscale.metadata.topics import TopicCatalog
 from kafscale.objects.memory import MemoryObjectStore
 from kafscale.objects.retry import Backoff, RetryingObjectStore
-from kafscale.rpc.interface import GroupCoordinatorClient, SegmentStorageClient
-from kafscale.service.listeners import Listener
+from kafscale.rpc.generated import GroupCoordinatorClient, IndexerClient, SegmentStorageClient
 from kafscale.threads import run_inline
 from services.gateway.api import Environment
-from services.gateway.connection import ClientConnection
-from services.gateway.service import Gateway, GatewayParts
+from services.gateway.clients.connection import ClientConnection
+from services.gateway.service import Gateway, GatewayDependencies
 from services.gateway.settings import GatewaySettings
 from services.indexer.service import IndexerService
 from services.indexer.settings import IndexerSettings
-from services.storage.parts import Parts
+from services.storage.dependencies import Dependencies
 from services.storage.service import StorageService
 from services.storage.settings import StorageSettings
 from tests.sim.faults import Faults
@@ -52,7 +52,7 @@ _BACKOFF = Backoff(deadline=1.5, first=0.03, longest=0.3)
 
 @dataclass(slots=True)
 class Cluster:
-    """What all processes share: the stores behind the network, the settings, and who is reached where."""
+    """The shared parts of all processes: the stores behind the network, settings, and addresses."""
 
     faults: Faults
     trace: Trace
@@ -64,15 +64,15 @@ class Cluster:
     defect: Callable[[str, BaseException], None]
     storages: dict[str, StorageProcess] = field(default_factory=dict)
     gateways: dict[str, "GatewayProcess"] = field(default_factory=dict)
-    # A gateway's way to a coordinator, where groups are simulated.
+    # Connects a gateway to a coordinator, if groups are simulated.
     connect_coordinator: Callable[[Process, LiveMember], AbstractAsyncContextManager[GroupCoordinatorClient]] | None = (
         None
     )
-    # As if so much time had passed meanwhile: all clocks have moved on.
+    # Skipped time in seconds, which all clocks include.
     passed_over: float = 0.0
 
     def now_ms(self, process: Process | None = None) -> int:
-        """The true time, or what a process takes for it."""
+        """Return the true time, or the wall clock of a process."""
         ahead = 0.0 if process is None else process.wall_ahead
         return EPOCH_MS + int((trio.current_time() + self.passed_over + ahead) * 1000)
 
@@ -86,22 +86,22 @@ class Cluster:
 
 
 async def serve_storage(cluster: Cluster, process: StorageProcess, stop: trio.Event) -> None:
-    """One storage process, until ``stop`` and all is handed over."""
+    """Run a storage process until ``stop`` is set and everything is handed over."""
     objects, metadata = cluster.objects_of(process), cluster.metadata_of(process)
     catalog = TopicCatalog(metadata, NAMESPACE)
     members = Members(metadata, NAMESPACE, "storage")
-    # Of its own, so that what it was asked for is done although the one that asked has died.
+    # A separate process, so that it finishes its work even if the caller has died.
     elsewhere = cluster.objects_of(Process(f"{process.name}.indexer", "", cluster.defect))
     indexer = IndexerService(elsewhere, NAMESPACE, IndexerSettings(), run_sync=run_inline)
     service = StorageService(
-        Parts(
+        Dependencies(
             settings=cluster.storage_settings,
             namespace=NAMESPACE,
             objects=objects,
             metadata=metadata,
             catalog=catalog,
             members=members,
-            indexer=RemoteIndexer(indexer, cluster.faults, cluster.network.later),
+            indexer=IndexerClient(RemoteIndexer(indexer, cluster.faults, cluster.network.later)),
             now_ms=partial(cluster.now_ms, process),
             run_sync=run_inline,
             address=process.address,
@@ -125,17 +125,17 @@ async def serve_storage(cluster: Cluster, process: StorageProcess, stop: trio.Ev
 
 
 class GatewayProcess(Process):
-    """A process with a gateway in it. Clients connect by `connect`."""
+    """A process with a gateway. Clients use `connect`."""
 
     acceptor: "_Acceptor | None" = None
     catalog: TopicCatalog | None = None
 
     def knows(self, topic_id: bytes) -> bool:
-        """Whether clients find this topic by its name here."""
+        """Return whether the gateway resolves a name to this topic."""
         return self.catalog is not None and self.catalog.view.live_by_id(topic_id) is not None
 
     async def connect(self) -> trio.abc.Stream:
-        """The client's end of a new connection. Raises Unavailable."""
+        """Return the client's end of a new connection. Raise Unavailable."""
         if self.acceptor is None or not self.serving:
             raise Unavailable("connection refused")
         client, server = trio.testing.memory_stream_pair()
@@ -145,7 +145,7 @@ class GatewayProcess(Process):
 
 
 class _Stream:
-    """A memory stream with what a gateway asks of a socket's."""
+    """A memory stream with the socket methods that a gateway uses."""
 
     def __init__(self, stream: "trio.StapledStream[Any, Any]") -> None:
         self._stream = stream
@@ -169,7 +169,7 @@ class _Stream:
 
 
 class _Acceptor:
-    """Stands for `services.gateway.listener.Acceptor`: connections come in by memory streams."""
+    """Replaces `services.gateway.clients.listener.Acceptor`. Connections are memory streams."""
 
     def __init__(self, process: GatewayProcess, listeners: tuple[Listener, ...]) -> None:
         self._process = process
@@ -182,7 +182,7 @@ class _Acceptor:
         return len(self._connections)
 
     def close(self) -> None:
-        """Nothing is bound."""
+        """Do nothing, because no socket is bound."""
 
     async def bind(self) -> tuple[Listener, ...]:
         return self._listeners
@@ -207,7 +207,7 @@ class _Acceptor:
 
 
 async def serve_gateway(cluster: Cluster, process: GatewayProcess, stop: trio.Event) -> None:
-    """One gateway process."""
+    """Run a gateway process."""
     metadata = cluster.metadata_of(process)
     process.catalog = catalog = TopicCatalog(metadata, NAMESPACE)
     storages, gateways = Members(metadata, NAMESPACE, "storage"), Members(metadata, NAMESPACE, "gateway")
@@ -215,7 +215,8 @@ async def serve_gateway(cluster: Cluster, process: GatewayProcess, stop: trio.Ev
 
     @asynccontextmanager
     async def connect(member: LiveMember) -> AsyncIterator[SegmentStorageClient]:
-        yield RemoteStorage(process, lambda: cluster.storages.get(member.address), cluster.faults, cluster.trace)
+        there = partial(cluster.storages.get, member.address)
+        yield SegmentStorageClient(RemoteStorage(process, there, cluster.faults, cluster.trace))
 
     coordinators = Members(metadata, NAMESPACE, "coordinator")
     followers = [catalog.run, storages.run, gateways.run, ownership.run]
@@ -223,7 +224,7 @@ async def serve_gateway(cluster: Cluster, process: GatewayProcess, stop: trio.Ev
         followers.append(coordinators.run)
 
     gateway = Gateway(
-        GatewayParts(
+        GatewayDependencies(
             settings=replace(cluster.gateway_settings, broker_addr=process.address),
             namespace=NAMESPACE,
             metadata=metadata,
@@ -250,22 +251,24 @@ async def serve_gateway(cluster: Cluster, process: GatewayProcess, stop: trio.Ev
 
 
 def _no_coordinator(_: Process, member: LiveMember) -> AbstractAsyncContextManager[GroupCoordinatorClient]:
-    """Without simulated groups the view of coordinators stays empty."""
+    """Raise, because without simulated groups there are no coordinators."""
     raise AssertionError(member.address)
 
 
 @contextmanager
 def small_logs() -> Iterator[None]:
-    """While this lasts, catalogs have pages, and producers are stored, after few segments."""
+    """Within the block, catalog pages and producer snapshots are written after few segments."""
     with ExitStack() as stack:
-        for module in ("kafscale.catalog.page", "services.storage.catalogs", "services.storage.pages"):
+        for module in ("kafscale.catalog.page", "services.storage.reading.catalogs", "services.storage.log.pages"):
             stack.enter_context(mock.patch(f"{module}.SEGMENTS_PER_PAGE", _SEGMENTS_PER_PAGE))
-        stack.enter_context(mock.patch("services.storage.snapshots.SEGMENTS_BETWEEN", _SEGMENTS_BETWEEN_SNAPSHOTS))
+        stack.enter_context(
+            mock.patch("services.storage.owning.snapshots.SEGMENTS_BETWEEN", _SEGMENTS_BETWEEN_SNAPSHOTS)
+        )
         yield
 
 
 def in_memory_connections() -> AbstractContextManager[object]:
-    """While this lasts, gateways of simulated processes listen in memory."""
+    """Within the block, gateways of simulated processes listen in memory."""
 
     def make(listeners: tuple[Listener, ...], _: GatewaySettings) -> _Acceptor:
         process = current_process.get()

@@ -1,23 +1,25 @@
-"""A simulated driver of an exactly-once sink: it stages, now and then gives up, and commits until it knows that it did.
+"""A simulated driver of an exactly-once sink, which stages, sometimes gives up, and commits until it is confirmed.
 
-The checker is told of an epoch's records when the first commit of theirs is sent: those of an attempt that was given up
-before are records that nobody sent.
+An epoch's records are reported to the checker when their first commit is sent. Records of an attempt that was given up
+before count as never sent.
 """
 
 from collections.abc import Sequence
+from functools import partial
 
 import trio
 
 from kafscale.errors import Unavailable
 from kafscale.records.record import Record, build_batch
+from kafscale.rpc.generated import SegmentStorageClient
 from kafscale.v1.common_pb2 import PartitionRef, Status
 from kafscale.v1.storage_pb2 import CommitSinkRequest, DiscardStagesRequest, Stage, StageRequest
 from tests.sim import stored
-from tests.sim.checker import IDEMPOTENT
 from tests.sim.process import Process
 from tests.sim.services import NAMESPACE, Cluster
 from tests.sim.transport import RemoteStorage
 from tests.sim.view import Partition, View
+from tests.support.checker import IDEMPOTENT
 
 _CALL_SECONDS = 2.0
 _WAIT_MS = 500
@@ -25,7 +27,7 @@ _RETRY_SECONDS = 0.1
 
 
 class SinkWriter:
-    """``here`` is the process that it runs in, which never fails: what it knows is kept by a checkpoint."""
+    """Writes epochs from the process ``here``, which never fails, because a checkpoint keeps its state."""
 
     def __init__(self, view: View, cluster: Cluster, here: Process, partitions: Sequence[Partition], name: str) -> None:
         self._view = view
@@ -52,7 +54,7 @@ class SinkWriter:
         self.done = True
 
     async def _leave_nothing(self, epoch: int) -> None:
-        """When nothing fails all goes that an epoch was staged in, taken back or appended."""
+        """Check that without faults all stages of an epoch are deleted after it was discarded or appended."""
         while not await self._give_up(epoch, discard=True):  # noqa: ASYNC110
             await trio.sleep(_RETRY_SECONDS)
         await self._until_nothing_is_left(epoch)
@@ -64,7 +66,7 @@ class SinkWriter:
             await trio.sleep(_RETRY_SECONDS)
 
     async def _give_up(self, epoch: int, *, discard: bool) -> bool:
-        """An attempt that ends before its commit; what it staged is taken back or stays. Whether it was taken back."""
+        """Stage without a commit, then discard the stages or leave them. Return whether they were discarded."""
         stages, _ = await self._stage_all(epoch)
         if not discard:
             return False
@@ -94,7 +96,7 @@ class SinkWriter:
                 committed = True
                 for partition, value in values:
                     self._view.acked(partition, value, -1)
-            # Committed is enough, now and then; in the end all is seen to be there.
+            # Sometimes do not wait until the epoch is applied, except at the end.
             if committed and (reply.applied or (self._view.producing and self._faults.dice.random() < 0.5)):
                 return
             await trio.sleep(_RETRY_SECONDS)
@@ -136,7 +138,8 @@ class SinkWriter:
                 self._view.complain("refused", partition, f"{self.name}: {reply.detail}")
             await trio.sleep(_RETRY_SECONDS)
 
-    def _storage(self) -> RemoteStorage:
-        """Any instance, another one each time."""
+    def _storage(self) -> SegmentStorageClient:
+        """Return any instance, a different one each time."""
         address = self._faults.dice.choice(sorted(self._cluster.storages))
-        return RemoteStorage(self._here, lambda: self._cluster.storages.get(address), self._faults, self._cluster.trace)
+        there = partial(self._cluster.storages.get, address)
+        return SegmentStorageClient(RemoteStorage(self._here, there, self._faults, self._cluster.trace))

@@ -1,7 +1,7 @@
-"""What must hold in the stores themselves.
+"""Checks of the stores.
 
-The committed objects of a partition chain from its start to its end, objects of other clusters stay, and what a sink
-staged goes some day.
+The committed objects of a partition are contiguous from its start to its end, objects of other clusters are kept, and
+the stages of a sink are eventually deleted.
 """
 
 from collections.abc import Mapping
@@ -28,7 +28,7 @@ class Stored:
 @dataclass(frozen=True, slots=True)
 class _Log:
     state: PartitionState
-    # Each with its first offset.
+    # Epochs with their first offsets.
     epochs: list[tuple[int, int]]
 
     @classmethod
@@ -47,13 +47,13 @@ class _Log:
 async def faults_of(
     metadata: MetadataStore, objects: ObjectStore, namespace: str, topic: str, partition: int
 ) -> list[str]:
-    """What is wrong with one partition when nothing is under way."""
+    """Return the errors of a partition when nothing is in progress."""
     log = await _Log.read(metadata, namespace, topic, partition)
     if log is None:
         return []
     epochs, state = log.epochs, log.state
     if epochs != sorted(set(epochs)) or [first for _, first in epochs] != sorted(first for _, first in epochs):
-        return [f"the epoch history does not rise: {epochs}"]
+        return [f"the epochs do not increase: {epochs}"]
     expected = -1
     try:
         segments = await segments_of(metadata, objects, namespace, topic, partition)
@@ -63,17 +63,17 @@ async def faults_of(
         if expected < 0 and segment.base_offset > state.log_start:
             return [f"the log starts at {state.log_start}, its first segment at {segment.base_offset}"]
         if expected >= 0 and segment.base_offset != expected:
-            return [f"a segment begins at {segment.base_offset} where {expected} was due"]
+            return [f"a segment starts at {segment.base_offset} instead of {expected}"]
         expected = segment.next_offset
-    if expected not in (-1, state.committed_end) or (expected < 0 and state.log_start < state.committed_end):
-        return [f"the segments end at {expected}, the log at {state.committed_end}"]
+    if expected not in (-1, state.high_watermark) or (expected < 0 and state.log_start < state.high_watermark):
+        return [f"the segments end at {expected}, the log at {state.high_watermark}"]
     return []
 
 
 async def segments_of(
     metadata: MetadataStore, objects: ObjectStore, namespace: str, topic: str, partition: int
 ) -> list[Stored]:
-    """The committed segments of a log in their order. Raises CorruptData with the key."""
+    """Return the committed segments of a log in order. Raise CorruptData with the key."""
     log = await _Log.read(metadata, namespace, topic, partition)
     found: list[Stored] = []
     if log is None:
@@ -81,21 +81,21 @@ async def segments_of(
     prefix = paths.partition_prefix(namespace, topic, partition)
     for info in await objects.list_from(prefix):
         key = paths.parse_segment_key_in(prefix, info.key)
-        if key is None or key.kind != "kfs" or key.base_offset >= log.state.committed_end:
+        if key is None or key.kind != "kfs" or key.base_offset >= log.state.high_watermark:
             continue
         try:
             segment = parse_segment((await objects.get(info.key)).body)
         except CorruptData as error:
             raise CorruptData(f"{info.key}: {error}") from error
         belongs = max((epoch for epoch, first in log.epochs if first <= key.base_offset), default=-1)
-        # Else a dead owner's, or below the log: deletion may have ended half-way there, and goes on some day.
+        # Otherwise a dead owner's, or below the log start, where an unfinished deletion will continue later.
         if segment.header.epoch == belongs and segment.next_offset > log.state.log_start:
             found.append(Stored(info.key, belongs, key.base_offset, segment.next_offset))
     return found
 
 
 async def staged(objects: ObjectStore, namespace: str, sink: str = "", epoch: int = -1) -> list[str]:
-    """The keys of what is staged: by any sink, or by one for one of its epochs."""
+    """Return the keys of the stages of all sinks, or of one epoch of a sink."""
     prefix = paths.stages_prefix(namespace)
     if sink:
         prefix += f"{paths.sink_segment(sink)}/{epoch:020d}/"
@@ -103,7 +103,7 @@ async def staged(objects: ObjectStore, namespace: str, sink: str = "", epoch: in
 
 
 async def lost(objects: ObjectStore, foreign: Mapping[str, bytes]) -> list[str]:
-    """Those keys of objects of other clusters that do not hold any more what they held."""
+    """Return the keys of objects of other clusters that are missing or changed."""
     found = []
     for key, body in foreign.items():
         try:
@@ -116,7 +116,7 @@ async def lost(objects: ObjectStore, foreign: Mapping[str, bytes]) -> list[str]:
 
 
 async def left(objects: ObjectStore, namespace: str, topic: str, partitions: int) -> list[str]:
-    """The keys of objects of a topic that was deleted, when nothing is under way."""
+    """Return the keys of remaining objects of a deleted topic when nothing is in progress."""
     found = []
     for index in range(partitions):
         for prefix in (

@@ -1,9 +1,9 @@
-"""The stores as one process sees them: over a network that delays, drops and repeats nothing but may deliver late.
+"""The stores as seen by a process, over a network that delays messages but does not drop or repeat requests.
 
-An operation is a message. Once sent it is the network's: it is done although its sender froze, died or gave it up
-meanwhile. A write to the object store is refused when it arrives more than `MemoryObjectStore.settle_seconds` after it
-was signed; one that arrives in time is done at once, but for a PUT, which may take effect `_VERY_LATE_SECONDS` later. A
-metadata transaction may apply as long after as `LATEST_SECONDS`.
+An operation is a message. Once sent, it is executed even if its sender freezes, dies or gives up. A write to the object
+store is rejected if it arrives more than `MemoryObjectStore.settle_seconds` after it was signed. If it arrives in time,
+it is executed at once, except for a PUT, which may take effect `_VERY_LATE_SECONDS` later. A metadata transaction may
+be applied up to `LATEST_SECONDS` later.
 """
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
@@ -42,11 +42,11 @@ LATEST_SECONDS = 1.5
 _VERY_LATE_SECONDS = 4.0
 _LONGEST_ANSWER_SECONDS = 0.9
 _PATIENCE_SECONDS = 0.4
-"""After this long a client of a store gives an operation up."""
+"""The time after which a client of a store gives up an operation."""
 
 
 class Network:
-    """Carries what was sent, whatever became of the sender. ``at_point`` may crash or freeze a process in passing."""
+    """Delivers messages, whatever happens to the sender. ``at_point`` may crash or freeze a process."""
 
     def __init__(
         self, nursery: trio.Nursery, faults: Faults, trace: Trace, at_point: Callable[[Process, str], None]
@@ -56,11 +56,11 @@ class Network:
         self.trace = trace
         self.at_point = at_point
         self.down: set[Family] = set()
-        # An endpoint that shows a replica without any objects, for now.
+        # The endpoint currently shows an empty replica.
         self.empty = False
-        # Metadata that takes no more writes, for now.
+        # The metadata store currently accepts no writes.
         self.full = False
-        # Requests that were given up by their senders and are still to be done.
+        # The number of requests that senders have given up and that are not executed yet.
         self.strays = 0
 
     async def read(self, process: Process, family: Family, do: Callable[[], Awaitable[T]]) -> T:
@@ -135,7 +135,7 @@ class Network:
         await trio.sleep(self.faults.between(0.05, _PATIENCE_SECONDS) if slow else self.faults.latency())
 
     async def _carried(self, do: Callable[[], Awaitable[T]]) -> T:
-        """In a task of the network: a store's own steps neither freeze nor end with whoever asked."""
+        """Run in a task of the network, so that a store's steps do not freeze or end with the caller."""
         done = trio.Event()
         results: list[T] = []
         errors: list[KafscaleError] = []
@@ -154,7 +154,7 @@ class Network:
         return results[0]
 
     def later(self, do: Callable[[], Awaitable[object]]) -> None:
-        """Do it after a while that is longer than anybody waits for it."""
+        """Execute an operation later than its timeout."""
         self.nursery.start_soon(self._stray, self.faults.between(0.5, _VERY_LATE_SECONDS), do)
 
     async def _stray(self, after: float, do: Callable[[], Awaitable[object]]) -> None:
@@ -174,7 +174,7 @@ def _late(family: Family, what: str) -> str:
 
 
 class Metadata(MemoryMetadataStore):
-    """``named`` is told at once which live topic has a name from now on; none: empty."""
+    """A metadata store that calls ``named`` when the live topic of a name changes, with an empty id for none."""
 
     def __init__(self, namespace: str) -> None:
         super().__init__()
@@ -194,7 +194,7 @@ class Metadata(MemoryMetadataStore):
 
 
 class RemoteObjects:
-    """`ObjectStore` of one process."""
+    """The `ObjectStore` of a process."""
 
     def __init__(self, store: MemoryObjectStore, network: Network, process: Process) -> None:
         self._store = store
@@ -207,12 +207,12 @@ class RemoteObjects:
         return trio.current_time()
 
     async def put_if_absent(self, key: str, body: Body) -> str:
-        kept = bytes(body)
-        return await self._write(f"PUT {key}", lambda: self._store.put_if_absent(key, kept))
+        data = bytes(body)
+        return await self._write(f"PUT {key}", lambda: self._store.put_if_absent(key, data))
 
     async def replace_if_match(self, key: str, body: Body, etag: str) -> str:
-        kept = bytes(body)
-        return await self._write(f"PUT if {etag} {key}", lambda: self._store.replace_if_match(key, kept, etag))
+        data = bytes(body)
+        return await self._write(f"PUT if {etag} {key}", lambda: self._store.replace_if_match(key, data, etag))
 
     async def get(self, key: str) -> Object:
         found = await self._read(key, lambda: self._store.get(key))
@@ -233,7 +233,7 @@ class RemoteObjects:
 
         if not self._network.faults.hits("listing-torn"):
             return await self._read("", look)
-        # Of what changes while a listing is made, it may show anything.
+        # A listing may include any subset of concurrent changes.
         before = await self._read("", look)
         await trio.sleep(self._network.faults.between(0.0, 0.1))
         after = await self._read("", look)
@@ -247,7 +247,7 @@ class RemoteObjects:
     async def delete_many(self, keys: Iterable[str], *, dated: float | None = None) -> None:
         doomed = list(keys)
         if len(doomed) > 1 and self._network.faults.dice.random() < 0.5:
-            # Each is a request of its own, and some may land later than others.
+            # Each deletion is a separate request, and some may arrive later than others.
             errors: list[KafscaleError] = []
 
             async def delete_one(key: str) -> None:
@@ -265,7 +265,7 @@ class RemoteObjects:
             await self._delete(doomed, dated)
 
     async def _delete(self, keys: list[str], dated: float | None) -> None:
-        # Without a date it is dated when it is sent: after a freeze that comes before that.
+        # Without a date, the date is the time of sending, after a freeze before it.
         await self._write(f"DELETE {' '.join(keys)}", lambda: self._store.delete_many(keys), signed=dated)
 
     async def _read(self, key: str, do: Callable[[], Awaitable[T]]) -> T:
@@ -280,7 +280,7 @@ class RemoteObjects:
         return result
 
     def _received(self, key: str, body: bytes) -> bytes:
-        # A damaged stage is looked at again after longer than a simulation lasts.
+        # Do not damage stages, because they are read again only after the end of a simulation.
         if not body or "/~stages/" in key or not self._network.faults.hits("object-garbled"):
             return body
         self._network.trace.add(f"fault: {key} is garbled", by=self._process.name)
@@ -296,12 +296,12 @@ class RemoteObjects:
         return result
 
     def _compare_clocks(self) -> None:
-        """Each answer bears the store's time."""
+        """Compare clocks. Each answer has the store's time."""
         self.clock_skew_seconds = -self._process.wall_ahead
 
 
 class RemoteMetadata:
-    """`MetadataStore` of one process."""
+    """The `MetadataStore` of a process."""
 
     def __init__(self, store: MemoryMetadataStore, network: Network, process: Process) -> None:
         self._store = store
@@ -373,6 +373,6 @@ class _RemoteWatch:
         if faults.hits("watch-gap"):
             raise Compacted("too far behind")
         if faults.hits("watch-broken"):
-            raise Unavailable("the watch broke")
+            raise Unavailable("the watch is broken")
         await trio.sleep(faults.between(0.05, 1.0) if faults.hits("watch-slow") else faults.latency())
         return events

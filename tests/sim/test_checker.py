@@ -1,10 +1,10 @@
-"""The checker complains of every history that must not be, and of no good one."""
+"""The checker complains of every history that breaks a promise, and of no other."""
 
 from collections.abc import Callable, Iterable
 
 import pytest
 
-from tests.sim.checker import IDEMPOTENT, LEADER, REPEATED, UNORDERED, UNREPEATED, Checker, Promise
+from tests.support.checker import IDEMPOTENT, LEADER, REPEATED, UNORDERED, UNREPEATED, Checker, Promise
 
 LOG = ("topic", 0)
 
@@ -14,7 +14,7 @@ def _value(number: int) -> bytes:
 
 
 class _Story:
-    """A history of one log, told shortly."""
+    """A history of one log in a short notation."""
 
     def __init__(self, promise: Promise = IDEMPOTENT, records: int = 3) -> None:
         self.checker = Checker()
@@ -31,14 +31,14 @@ class _Story:
         self.checker.watermarks(LOG, start=start, end=end, asked=asked, answered=answered)
 
     def kinds(self, numbers: Iterable[int], start: int = 0, end: int | None = None) -> set[str]:
-        """What is complained of when these records are there at the end, from offset ``start`` on."""
+        """Return the kinds of complaints if the log ends with these records, from offset ``start`` on."""
         records = [(start + i, _value(number)) for i, number in enumerate(numbers)]
         self.checker.finish(LOG, start=start, end=start + len(records) if end is None else end, records=records)
         return {violation.kind for violation in self.checker.violations}
 
 
 @pytest.mark.parametrize("promise", [IDEMPOTENT, UNREPEATED, REPEATED, UNORDERED, LEADER])
-def test_a_good_history_is_no_reason_to_complain(promise: Promise) -> None:
+def test_a_good_history_causes_no_complaint(promise: Promise) -> None:
     story = _Story(promise)
     story.read(0, 0)
     story.acked(0, 0, now=1.0)
@@ -51,7 +51,7 @@ def test_a_good_history_is_no_reason_to_complain(promise: Promise) -> None:
     assert story.checker.records_read == 3
 
 
-def test_what_is_asked_for_when_another_is_answered_may_be_older() -> None:
+def test_answers_to_overlapping_requests_may_be_older() -> None:
     story = _Story()
     story.asked(end=3, asked=0.0, answered=1.0)
     story.asked(end=2, asked=1.0, answered=2.0)
@@ -63,7 +63,7 @@ def test_a_record_without_an_ack_may_be_there_or_not() -> None:
     assert _Story().kinds([0, 2]) == set()
 
 
-def test_a_repeated_record_may_be_there_twice() -> None:
+def test_a_retried_record_may_be_duplicated() -> None:
     story = _Story(REPEATED)
     story.acked(0, 1)
     story.acked(1, 2)
@@ -77,14 +77,14 @@ def test_retries_of_several_requests_may_swap_records() -> None:
     assert story.kinds([1, 0]) == set()
 
 
-def test_what_one_in_buffer_acked_may_be_lost_and_its_offset_given_again() -> None:
+def test_records_acked_from_a_buffer_may_be_lost_and_their_offsets_used_again() -> None:
     story = _Story(LEADER)
     story.acked(0, 0)
     story.acked(1, 0)
     assert story.kinds([1]) == set()
 
 
-def test_records_below_a_start_that_was_allowed_may_be_gone() -> None:
+def test_records_below_an_allowed_log_start_may_be_missing() -> None:
     story = _Story()
     for number in range(3):
         story.acked(number, number)
@@ -216,7 +216,9 @@ def _start_by_itself(story: _Story) -> Iterable[int]:
         (_start_by_itself, {"start-too-high", "went-back"}),
     ],
 )
-def test_a_bad_history_is_complained_of(tell: Callable[[_Story], Iterable[int]], kinds: set[str]) -> None:
+def test_a_bad_history_causes_complaints_of_these_kinds(
+    tell: Callable[[_Story], Iterable[int]], kinds: set[str]
+) -> None:
     story = _Story()
     final = tell(story)
     found = story.kinds(final)
@@ -225,25 +227,25 @@ def test_a_bad_history_is_complained_of(tell: Callable[[_Story], Iterable[int]],
 
 
 @pytest.mark.parametrize("promise", [REPEATED, UNREPEATED])
-def test_acks_out_of_the_order_of_sending_are_complained_of(promise: Promise) -> None:
+def test_acks_out_of_the_order_of_sending_cause_a_complaint(promise: Promise) -> None:
     story = _Story(promise)
     story.acked(1, 0)
     story.acked(0, 1)
     assert story.kinds([1, 0]) == {"reordered"}
 
 
-def test_an_acked_record_above_the_start_is_not_excused_by_it() -> None:
+def test_the_log_start_does_not_excuse_a_missing_record_above_it() -> None:
     story = _Story()
     story.acked(2, 2)
     story.checker.may_start(LOG, 2)
     assert "lost" in story.kinds([], start=2, end=2)
 
 
-def test_a_log_with_holes_at_the_end_is_complained_of() -> None:
+def test_holes_at_the_end_of_a_log_cause_a_complaint() -> None:
     assert _Story().kinds([0], end=2) == {"gap"}
 
 
-def test_an_ack_without_an_offset_still_means_that_the_record_stays() -> None:
+def test_a_record_acked_without_an_offset_must_stay() -> None:
     story = _Story()
     story.acked(0, -1)
     assert story.kinds([]) == {"lost"}
@@ -261,7 +263,7 @@ def _sink_story(start_seen: int) -> _Story:
     return story
 
 
-def test_a_log_start_excuses_a_missing_record_only_where_that_can_have_been_below_it() -> None:
+def test_the_log_start_excuses_a_missing_record_only_if_that_can_have_been_below_it() -> None:
     story = _sink_story(start_seen=2)
     story.checker.asks_start(LOG, 2)
     assert story.kinds([], start=2) == {"lost"}
@@ -270,7 +272,7 @@ def test_a_log_start_excuses_a_missing_record_only_where_that_can_have_been_belo
     assert story.kinds([], start=3) == set()
 
 
-def test_a_missing_record_has_no_place_below_a_start_where_all_offsets_are_others() -> None:
+def test_a_missing_record_needs_a_free_offset_below_the_log_start() -> None:
     story = _Story(records=3)
     story.checker.sent("s", LOG, b"s/1", IDEMPOTENT)
     for number in range(3):
@@ -280,7 +282,7 @@ def test_a_missing_record_has_no_place_below_a_start_where_all_offsets_are_other
     assert story.kinds([], start=3) == {"lost"}
 
 
-def test_a_missing_record_lies_behind_what_its_producer_sent_before() -> None:
+def test_a_missing_record_is_after_earlier_records_of_its_producer() -> None:
     story = _Story(records=2)
     story.acked(0, -1)
     story.acked(1, -1)
@@ -289,14 +291,14 @@ def test_a_missing_record_lies_behind_what_its_producer_sent_before() -> None:
     assert story.kinds([0], start=4) == {"lost"}
 
 
-def test_a_request_for_a_log_start_explains_that_start_alone() -> None:
+def test_a_request_for_a_log_start_allows_only_that_start() -> None:
     story = _Story()
     story.checker.asks_start(LOG, 2)
     story.asked(start=1, asked=0.0, answered=1.0)
     assert {violation.kind for violation in story.checker.violations} == {"start-too-high"}
 
 
-def test_a_refused_request_for_a_log_start_explains_nothing() -> None:
+def test_a_refused_request_for_a_log_start_allows_nothing() -> None:
     story = _Story()
     story.checker.asks_start(LOG, 2)
     story.checker.start_refused(LOG, 2)
@@ -305,7 +307,7 @@ def test_a_refused_request_for_a_log_start_explains_nothing() -> None:
 
 
 @pytest.mark.parametrize(("start", "kinds"), [(2, {"start-too-high"}), (3, set()), (5, set()), (6, {"start-too-high"})])
-def test_retention_goes_on_from_a_log_start_that_was_asked_for(start: int, kinds: set[str]) -> None:
+def test_retention_continues_from_a_requested_log_start(start: int, kinds: set[str]) -> None:
     story = _Story()
     story.checker.asks_start(LOG, 3)
     story.checker.may_start(LOG, 1)
@@ -314,13 +316,13 @@ def test_retention_goes_on_from_a_log_start_that_was_asked_for(start: int, kinds
     assert {violation.kind for violation in story.checker.violations} == kinds
 
 
-def test_a_record_below_an_end_that_was_known_before_it_was_sent_is_complained_of() -> None:
+def test_a_record_below_an_earlier_high_watermark_causes_a_complaint() -> None:
     story = _sink_story(start_seen=2)
     story.read(1, 1)
     assert {violation.kind for violation in story.checker.violations} == {"too-low"}
 
 
-def test_a_log_that_was_deleted_is_judged_by_what_was_seen_of_it() -> None:
+def test_a_deleted_log_is_judged_by_what_clients_saw() -> None:
     story = _Story()
     story.acked(0, 0)
     story.read(0, 1)
@@ -332,7 +334,7 @@ def test_a_log_that_was_deleted_is_judged_by_what_was_seen_of_it() -> None:
     assert {violation.kind for violation in story.checker.violations} == {"reordered"}
 
 
-def test_only_a_record_below_the_log_start_may_be_left_out_of_an_answer() -> None:
+def test_an_answer_may_leave_out_only_records_below_the_log_start() -> None:
     story = _Story()
     story.checker.asks_start(LOG, 2)
     story.checker.leaves_out(LOG, 1, "a plan passes over 1")
@@ -343,7 +345,7 @@ def test_only_a_record_below_the_log_start_may_be_left_out_of_an_answer() -> Non
     assert story.kinds([2], start=2) == set()
 
 
-def test_a_deletion_that_was_asked_for_later_does_not_excuse_a_record_left_out() -> None:
+def test_a_later_deletion_does_not_excuse_a_record_left_out() -> None:
     story = _Story()
     story.checker.leaves_out(LOG, 1, "a plan passes over 1")
     story.checker.asks_start(LOG, 2)
@@ -354,7 +356,7 @@ def test_a_deletion_that_was_asked_for_later_does_not_excuse_a_record_left_out()
     ("told", "kinds"),
     [((1, 2, 3), set()), ((1, 3, 3), {"epochs"}), ((1, 1, 3), {"epochs"}), ((1, 1, 1), set()), ((4, 3, 3), set())],
 )
-def test_an_epoch_ends_where_its_records_do(told: tuple[int, int, int], kinds: set[str]) -> None:
+def test_an_epoch_ends_with_its_records(told: tuple[int, int, int], kinds: set[str]) -> None:
     story = _Story()
     for offset, epoch in enumerate((1, 1, 4)):
         story.checker.epoch(LOG, offset, epoch)
@@ -362,7 +364,7 @@ def test_an_epoch_ends_where_its_records_do(told: tuple[int, int, int], kinds: s
     assert story.kinds([0, 1, 2]) == kinds
 
 
-def test_an_epoch_of_which_nothing_is_left_ends_at_the_log_start() -> None:
+def test_an_epoch_without_records_ends_at_the_log_start() -> None:
     story = _Story()
     for offset, epoch in enumerate((1, 4, 4)):
         story.checker.epoch(LOG, offset, epoch)
@@ -371,7 +373,7 @@ def test_an_epoch_of_which_nothing_is_left_ends_at_the_log_start() -> None:
     assert story.kinds([2], start=2) == set()
 
 
-def test_an_epoch_of_which_nothing_is_left_ends_where_the_first_known_epoch_begins() -> None:
+def test_an_epoch_without_records_ends_where_the_first_known_epoch_begins() -> None:
     story = _Story()
     for offset, epoch in enumerate((2, 4, 4)):
         story.checker.epoch(LOG, offset, epoch)
@@ -380,7 +382,7 @@ def test_an_epoch_of_which_nothing_is_left_ends_where_the_first_known_epoch_begi
     assert story.kinds([2], start=2) == set()
 
 
-def test_leader_epochs_that_fall_or_change_are_complained_of() -> None:
+def test_leader_epochs_that_fall_or_change_cause_a_complaint() -> None:
     story = _Story()
     story.checker.epoch(LOG, 0, 4)
     story.checker.epoch(LOG, 1, 3)
@@ -391,7 +393,7 @@ def test_leader_epochs_that_fall_or_change_are_complained_of() -> None:
     assert story.kinds([0]) == {"changed"}
 
 
-def test_a_value_is_sent_as_new_only_once() -> None:
+def test_a_value_cannot_be_sent_as_new_twice() -> None:
     story = _Story()
     with pytest.raises(ValueError, match="twice"):
         story.checker.sent("p", LOG, _value(0), IDEMPOTENT)

@@ -1,4 +1,4 @@
-"""Calls begin at a simulated coordinator in the order in which they were sent, whatever becomes of the others."""
+"""Calls begin at a simulated coordinator in the order of sending, also if some are cancelled."""
 
 import trio
 import trio.testing
@@ -6,7 +6,7 @@ import trio.testing
 from tests.sim.coordinators import CoordinatorProcess
 
 
-async def test_a_call_does_not_overtake_an_earlier_one_when_a_call_between_them_is_cancelled(
+async def test_a_cancelled_call_lets_no_later_call_overtake_an_earlier_one(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
     process = CoordinatorProcess("coordinator-0.1", "coordinator-0:9098", lambda name, error: None)

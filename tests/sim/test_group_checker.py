@@ -1,10 +1,10 @@
-"""The checker of consumer groups complains about what breaks a promise, and about nothing else."""
+"""The checker of consumer groups complains of broken promises and of nothing else."""
 
 import pytest
 
-from tests.sim.checker import Violation
 from tests.sim.group_checker import GroupChecker
 from tests.sim.view import Partition
+from tests.support.checker import Violation
 
 
 @pytest.fixture
@@ -22,7 +22,7 @@ def partition() -> Partition:
     return Partition("t", bytes(16), 0)
 
 
-def test_what_is_acked_or_was_told_may_not_go_back(
+def test_an_offset_that_was_acked_or_fetched_may_not_go_back(
     checker: GroupChecker, violations: list[Violation], partition: Partition
 ) -> None:
     checker.acked("g", {partition: 5})
@@ -35,7 +35,7 @@ def test_what_is_acked_or_was_told_may_not_go_back(
     assert [violation.log for violation in violations] == ["g"]
 
 
-def test_what_was_acked_after_the_question_may_be_missing_in_the_answer(
+def test_a_commit_acked_after_a_request_may_be_missing_in_its_answer(
     checker: GroupChecker, violations: list[Violation], partition: Partition
 ) -> None:
     floor = checker.floor("g", partition)
@@ -57,7 +57,7 @@ def test_a_generation_has_one_leader_and_one_set_of_members(checker: GroupChecke
     assert len(violations) == 2
 
 
-def test_a_slot_has_one_member_in_a_generation(checker: GroupChecker, violations: list[Violation]) -> None:
+def test_a_partition_has_one_member_in_a_generation(checker: GroupChecker, violations: list[Violation]) -> None:
     checker.assigned("g", 1, [0, 1], "a")
     checker.assigned("g", 1, [0, 1], "a")
     checker.assigned("g", 1, [2], "b")

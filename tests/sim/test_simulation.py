@@ -1,4 +1,4 @@
-"""A hundred simulated clusters in trouble keep every promise; and a seed is a simulation: it replays exactly."""
+"""A hundred simulated clusters with faults keep every promise, and a seed replays exactly."""
 
 import os
 import subprocess
@@ -33,7 +33,7 @@ def test_no_seed_breaks_a_promise(results: list[Result]) -> None:
     assert [result.seed for result in results] == list(range(SEEDS))
 
 
-def test_every_kind_of_fault_is_met_and_records_get_through(results: list[Result]) -> None:
+def test_every_kind_of_fault_occurs_and_records_are_written(results: list[Result]) -> None:
     faults: Counter[str] = sum((result.faults for result in results), Counter())
     assert {kind: faults[kind] for kind in KINDS if not faults[kind]} == {}
     assert sum(result.records_acked for result in results) > 50 * SEEDS
@@ -42,7 +42,7 @@ def test_every_kind_of_fault_is_met_and_records_get_through(results: list[Result
     assert sum(result.group_assignments for result in results) > 2 * SEEDS / GROUPS_EVERY
 
 
-def test_groups_without_logs_keep_their_promises_too() -> None:
+def test_groups_simulated_alone_keep_their_promises() -> None:
     results = list(run_many(range(SEEDS_OF_GROUPS_ALONE), GROUPS_ALONE, workers=1))
     broken = [
         f"seed {result.seed}: {violation}; replay: {GROUPS_ALONE.replay_command} {result.seed}"
@@ -51,7 +51,7 @@ def test_groups_without_logs_keep_their_promises_too() -> None:
     ]
     assert not broken, "\n".join(broken)
     faults: Counter[str] = sum((result.faults for result in results), Counter())
-    # A shard with something to store is seldom given back; the variant for that has it happen more often.
+    # A shard with unstored changes is seldom released; the variant for that makes it happen more often.
     assert {kind for kind in (*GROUP_KINDS, *ALONE_EVENTS) if not faults[kind]} <= {"coordinator-unproven-giving-back"}
     assert sum(result.group_commits for result in results) > 200 * SEEDS_OF_GROUPS_ALONE
 
@@ -64,7 +64,7 @@ for seed in (4, 21):
 """
 
 
-def test_the_same_seed_gives_the_same_trace_in_another_process() -> None:
+def test_a_seed_gives_the_same_trace_in_another_process() -> None:
     def digests(hash_seed: str) -> list[str]:
         environment = os.environ | {"PYTHONHASHSEED": hash_seed}
         command = [sys.executable, "-c", _DIGESTS]

@@ -1,8 +1,7 @@
-"""The simulation notices what it is for: every deliberately broken variant, in few seeds or, where that is
-rare, in many; the unbroken product passes the very seeds, with the very faults, that give a variant away.
+"""The simulation finds every deliberately broken variant, in few seeds or, if it is rare, in many.
 
-Each in processes of its own: what else runs in this one, threads of Kafka clients say, draws from the same random
-numbers, and a seed would be no seed any more.
+The correct product passes the same seeds with the same faults. Each simulation runs in its own process, because other
+threads in this one, such as those of Kafka clients, draw from the same random numbers, and seeds would not replay.
 """
 
 from collections.abc import Callable
@@ -45,7 +44,7 @@ def _after_the_variant(seed: int, name: str) -> Result:
 def test_a_broken_variant_is_found(name: str) -> None:
     most = MOST_SEEDS_OF_A_RARE_ONE if VARIANTS[name].rare else MOST_SEEDS
     tried, found = until_found(name, most, workers=1)
-    assert found is not None, f"{tried} seeds did not find it: {VARIANTS[name].why}"
+    assert found is not None, f"{tried} seeds did not find this variant: {VARIANTS[name].why}"
     assert not _apart(_unbroken, found.seed, name).violations
 
 
@@ -55,22 +54,22 @@ def _outcome(name: str) -> int:
 
 
 @pytest.mark.parametrize("name", [name for name, variant in VARIANTS.items() if variant.rare])
-def test_what_seeds_rarely_show_another_test_always_does(name: str) -> None:
+def test_the_test_named_by_a_rare_variant_always_fails_with_it(name: str) -> None:
     assert _apart(_outcome, name) == pytest.ExitCode.TESTS_FAILED
 
 
-def test_a_variant_is_found_again_by_its_seed() -> None:
+def test_a_variant_is_found_again_with_its_seed() -> None:
     _, found = until_found("ack-before-commit", MOST_SEEDS, workers=1)
     assert found is not None
     again = _apart(run_seed, found.seed, Simulated("ack-before-commit"))
     assert (again.digest, again.violations) == (found.digest, found.violations)
 
 
-def test_a_change_that_fits_no_line_is_refused() -> None:
-    change = Change("services.storage.committer", "Committer._commit", "no such line", "")
+def test_a_change_that_matches_no_line_is_refused() -> None:
+    change = Change("services.storage.writing.committer", "Committer._commit", "no such line", "")
     with pytest.raises(ValueError, match="0 times"), change.applied():
         pass
 
 
-def test_a_variant_leaves_no_trace() -> None:
+def test_a_variant_is_undone_completely() -> None:
     assert not _apart(_after_the_variant, 0, "ack-before-commit").violations

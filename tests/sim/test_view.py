@@ -1,13 +1,13 @@
-"""What the view lets retention by time take, where the clients know little or nothing of a log's records."""
+"""The records that the view lets retention by time delete, if clients know little or nothing of them."""
 
 from dataclasses import dataclass
 
 import pytest
 
-from tests.sim.checker import UNANSWERED, Checker
 from tests.sim.faults import Faults
 from tests.sim.trace import Trace
 from tests.sim.view import SMALL_SKEW_SECONDS, Partition, Retention, View
+from tests.support.checker import UNANSWERED, Checker
 
 _RETENTION_MS = 4000
 _DUE_MS = _RETENTION_MS - int(SMALL_SKEW_SECONDS * 1000)
@@ -22,9 +22,7 @@ class _Clock:
 
 
 @pytest.mark.parametrize(("age_ms", "complaints"), [(_DUE_MS, []), (_DUE_MS - 1, ["start-too-high"])])
-async def test_retention_takes_records_that_nobody_was_told_of_when_they_are_old_enough(
-    age_ms: int, complaints: list[str]
-) -> None:
+async def test_retention_may_delete_old_records_that_no_client_knows(age_ms: int, complaints: list[str]) -> None:
     clock, checker = _Clock(), Checker()
     view = View(checker=checker, faults=Faults(0, {}), trace=Trace(), gateways={}, now_ms=clock.now_ms)
     partition = Partition("topic", b"id", 0, Retention(ms=_RETENTION_MS))

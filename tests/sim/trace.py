@@ -1,4 +1,4 @@
-"""What happened in a simulation, for a person and for comparing two runs: time, actor, event."""
+"""The events of a simulation (time, actor, event), for people and to compare two runs."""
 
 import hashlib
 import re
@@ -10,26 +10,26 @@ from typing import Any
 import structlog
 import trio
 
-_ALARMS = ("a call failed by a defect", "request failed", "connection failed")
+_ALARMS = ("call failed with an unexpected error", "request failed", "connection failed")
 _OFFLINE = "partition offline"
 
 _ADDRESS = re.compile("0x[0-9a-f]+")
 
 WRONG_SECONDS = 3.0
-"""For so long one bad read may explain what a process says of objects: it reads them a second time."""
+"""The time for which a wrong read can explain a process's report about objects, because it reads them again."""
 
 actor: ContextVar[str] = ContextVar("actor", default="world")
-"""Who the running task belongs to; tasks inherit it from who starts them."""
+"""The process of the running task. Tasks inherit it from the task that starts them."""
 
 
 class Trace:
-    """Lines in the order in which they happened. While a simulation runs, the product's logs go here too."""
+    """Events in order. During a simulation, they include the log entries of the product."""
 
     def __init__(self) -> None:
         self._lines: list[tuple[float, str, str, dict[str, Any]]] = []
-        # Logged events that tell of a defect, not of trouble outside.
+        # Logged events that indicate a defect, not an external fault.
         self.alarms: list[str] = []
-        # When each machine was last given bytes, or a lack of objects, that the bucket does not have.
+        # When each machine last received wrong bytes or an incomplete listing.
         self._wrong_reads: dict[str, float] = {}
 
     def __len__(self) -> int:
@@ -39,11 +39,11 @@ class Trace:
         self._lines.append((trio.current_time(), actor.get() if by is None else by, event, values))
 
     def read_wrongly(self, process: str) -> None:
-        """The process was given what the bucket does not have."""
+        """Record that the process received a wrong result."""
         self._wrong_reads[_machine(process)] = trio.current_time()
 
     def may_be_wrong(self, process: str) -> bool:
-        """Whether what the process says of objects may come from what it was given wrongly a while ago."""
+        """Return whether a recent wrong read can explain a report of the process about objects."""
         since = self._wrong_reads.get(_machine(process))
         return since is not None and trio.current_time() - since <= WRONG_SECONDS
 
@@ -54,12 +54,12 @@ class Trace:
         ]
 
     def digest(self) -> str:
-        """The same for two runs if and only if all that was traced was the same."""
+        """Return a digest, which is equal for two runs if and only if their traces are equal."""
         return hashlib.sha256("\n".join(self.lines()).encode()).hexdigest()
 
     @contextmanager
     def capturing_logs(self) -> Iterator[None]:
-        """Send structlog's events here, from information upwards."""
+        """Add structlog's events from level info on to this trace."""
         before = structlog.get_config()
         structlog.configure(
             processors=[self._take],
@@ -81,5 +81,5 @@ class Trace:
 
 
 def _machine(process: str) -> str:
-    """Names of processes are made of it, of how often it was started, and of what runs there besides."""
+    """Return the machine in a process name, which also has the number of starts and an optional part."""
     return process.partition(".")[0]

@@ -1,59 +1,20 @@
-"""Calls between processes: the direct transport over a network that delays, loses answers and keeps calls under way."""
+"""Calls between processes: the direct transport over a network that delays, loses answers and abandons calls."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
-from typing import TypeVar
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import Generic, TypeVar
 
 import trio
+from google.protobuf.message import Message
 
 from kafscale.errors import KafscaleError, Unavailable
-from kafscale.rpc.direct import DirectIndexer, DirectStorage
+from kafscale.rpc.direct import Direct
+from kafscale.rpc.generated import SegmentStorageClient
 from kafscale.rpc.interface import MessageStream
+from kafscale.rpc.methods import Method
+from kafscale.rpc.services import bind_indexer, bind_storage
 from kafscale.v1.common_pb2 import Status
-from kafscale.v1.indexer_pb2 import (
-    BuildReply,
-    BuildRequest,
-    LocateOffsetRequest,
-    LocateReply,
-    LocateTimestampRequest,
-    RebuildReply,
-    SegmentRef,
-    VerifyReply,
-    WriteCatalogPageReply,
-    WriteCatalogPageRequest,
-)
-from kafscale.v1.storage_pb2 import (
-    AppendReply,
-    AppendRequest,
-    CommitsEvent,
-    CommitSinkReply,
-    CommitSinkRequest,
-    CommitsRequest,
-    DeleteRecordsReply,
-    DeleteRecordsRequest,
-    DiscardStagesReply,
-    DiscardStagesRequest,
-    EpochEndsReply,
-    EpochEndsRequest,
-    FetchReply,
-    FetchRequest,
-    FlushReply,
-    FlushRequest,
-    ListOffsetsReply,
-    ListOffsetsRequest,
-    LogSizesReply,
-    LogSizesRequest,
-    PlanScanReply,
-    PlanScanRequest,
-    ProducersReply,
-    ProducersRequest,
-    ScanPiece,
-    ScanRequest,
-    SegmentsReply,
-    SegmentsRequest,
-    StageReply,
-    StageRequest,
-)
+from kafscale.v1.storage_pb2 import ScanPiece, ScanRequest
 from services.indexer.service import IndexerService
 from services.storage.service import StorageService
 from tests.sim.faults import Faults
@@ -61,18 +22,21 @@ from tests.sim.process import Process
 from tests.sim.trace import Trace
 
 T = TypeVar("T")
+Q = TypeVar("Q", bound=Message)
+A = TypeVar("A", bound=Message)
 _FOREVER = 1000.0
 _BUFFERED = 16
+_STORING = ("/Rebuild", "/WriteCatalogPage")
 
 
 class StorageProcess(Process):
-    """A process with a storage service in it, once that has started."""
+    """A process with a storage service, once it has started."""
 
     service: StorageService
 
 
 class RemoteStorage:
-    """`SegmentStorageClient` of the storage process ``there``, in the process ``here``."""
+    """The `Peer` of the process ``here`` for the storage process ``there``."""
 
     def __init__(self, here: Process, there: Callable[[], StorageProcess | None], faults: Faults, trace: Trace) -> None:
         self._here = here
@@ -80,58 +44,22 @@ class RemoteStorage:
         self._faults = faults
         self._trace = trace
 
-    async def append(self, request: AppendRequest, *, timeout: float) -> AppendReply:
-        return await self._call("append", lambda peer: peer.append(request, timeout=_FOREVER), timeout)
+    async def call(self, method: Method[Q, A], request: Q, *, timeout: float) -> A:
+        return await self._call(method.path, lambda peer: peer.call(method, request, timeout=_FOREVER), timeout)
 
-    async def fetch(self, request: FetchRequest, *, timeout: float) -> FetchReply:
-        return await self._call("fetch", lambda peer: peer.fetch(request, timeout=_FOREVER), timeout)
+    async def pieces(self, request: ScanRequest, *, timeout: float) -> list[ScanPiece]:
+        """Return all pieces of a scan. The last one may be an error."""
 
-    async def list_offsets(self, request: ListOffsetsRequest, *, timeout: float) -> ListOffsetsReply:
-        return await self._call("list_offsets", lambda peer: peer.list_offsets(request, timeout=_FOREVER), timeout)
-
-    async def flush(self, request: FlushRequest, *, timeout: float) -> FlushReply:
-        return await self._call("flush", lambda peer: peer.flush(request, timeout=_FOREVER), timeout)
-
-    async def delete_records(self, request: DeleteRecordsRequest, *, timeout: float) -> DeleteRecordsReply:
-        return await self._call("delete_records", lambda peer: peer.delete_records(request, timeout=_FOREVER), timeout)
-
-    async def epoch_ends(self, request: EpochEndsRequest, *, timeout: float) -> EpochEndsReply:
-        return await self._call("epoch_ends", lambda peer: peer.epoch_ends(request, timeout=_FOREVER), timeout)
-
-    async def producers(self, request: ProducersRequest, *, timeout: float) -> ProducersReply:
-        return await self._call("producers", lambda peer: peer.producers(request, timeout=_FOREVER), timeout)
-
-    async def log_sizes(self, request: LogSizesRequest, *, timeout: float) -> LogSizesReply:
-        return await self._call("log_sizes", lambda peer: peer.log_sizes(request, timeout=_FOREVER), timeout)
-
-    async def segments(self, request: SegmentsRequest, *, timeout: float) -> SegmentsReply:
-        return await self._call("segments", lambda peer: peer.segments(request, timeout=_FOREVER), timeout)
-
-    async def stage(self, request: StageRequest, *, timeout: float) -> StageReply:
-        return await self._call("stage", lambda peer: peer.stage(request, timeout=_FOREVER), timeout)
-
-    async def commit_sink(self, request: CommitSinkRequest, *, timeout: float) -> CommitSinkReply:
-        return await self._call("commit_sink", lambda peer: peer.commit_sink(request, timeout=_FOREVER), timeout)
-
-    async def discard_stages(self, request: DiscardStagesRequest, *, timeout: float) -> DiscardStagesReply:
-        return await self._call("discard_stages", lambda peer: peer.discard_stages(request, timeout=_FOREVER), timeout)
-
-    async def plan_scan(self, request: PlanScanRequest, *, timeout: float) -> PlanScanReply:
-        return await self._call("plan_scan", lambda peer: peer.plan_scan(request, timeout=_FOREVER), timeout)
-
-    async def scan(self, request: ScanRequest, *, timeout: float) -> list[ScanPiece]:
-        """All pieces of a scan; the last one may tell that it cannot go on."""
-
-        async def take(peer: DirectStorage) -> list[ScanPiece]:
+        async def take(peer: Direct) -> list[ScanPiece]:
             pieces: list[ScanPiece] = []
-            async with peer.scan(request) as stream:
+            async with SegmentStorageClient(peer).scan(request) as stream:
                 while not pieces or (pieces[-1].status == Status.OK and pieces[-1].next_offset < request.end):
                     pieces.append(await stream.receive())
             return pieces
 
         return await self._call("scan", take, timeout)
 
-    async def _call(self, name: str, do: Callable[[DirectStorage], Awaitable[T]], timeout: float) -> T:
+    async def _call(self, name: str, do: Callable[[Direct], Awaitable[T]], timeout: float) -> T:
         faults = self._faults
         with trio.move_on_after(timeout):
             there = await self._reach()
@@ -141,7 +69,7 @@ class RemoteStorage:
             way = faults.between(0.05, 1.5) if late or faults.hits("call-slow") else faults.latency()
             if late:
                 self._trace.add(f"fault: {name} to {there.name} arrives {way:.3f} s later")
-            peer = DirectStorage(there.service)
+            peer = Direct(bind_storage(there.service))
 
             async def serve() -> T:
                 await trio.sleep(way)
@@ -168,20 +96,24 @@ class RemoteStorage:
         return self._here.dead or self._here.cut_from_peers or (there is not None and there.cut_from_peers)
 
     @asynccontextmanager
-    async def commits(self, request: CommitsRequest) -> AsyncIterator[MessageStream[CommitsEvent]]:
-        sender, receiver = trio.open_memory_channel[CommitsEvent](_BUFFERED)
+    async def stream(self, method: Method[Q, A], request: Q) -> AsyncIterator[MessageStream[A]]:
+        """Open a commit stream, the only kind of stream in the simulation."""
+        sender, receiver = trio.open_memory_channel[A](_BUFFERED)
         stream = _Received(receiver)
         scope = trio.CancelScope()
 
         async def serve(there: StorageProcess) -> None:
             try:
                 with scope:
-                    async with sender, DirectStorage(there.service).commits(request) as messages:
+                    async with (
+                        sender,
+                        Direct(bind_storage(there.service)).stream(method, request) as messages,
+                    ):
                         await self._forward(there, messages, sender)
             except KafscaleError as error:
                 stream.ended = error
             except (trio.BrokenResourceError, trio.ClosedResourceError):
-                # The receiver went first.
+                # The receiver has ended.
                 return
 
         there = self._there()
@@ -189,7 +121,7 @@ class RemoteStorage:
             await trio.sleep(self._faults.latency())
             if there is None or not there.serving:
                 raise Unavailable("connection refused")
-            # Where nobody is reached nothing is received: opening a stream does not wait for the peer.
+            # Opening a stream does not wait for the peer, so an unreachable peer just sends nothing.
             if not self._cut_off(there):
                 there.spawn(lambda: serve(there))
             yield stream
@@ -197,14 +129,14 @@ class RemoteStorage:
             if self._faults.calm or self._faults.dice.random() < 0.7:
                 scope.cancel()
             else:
-                # The peer does not learn that nobody listens.
+                # The peer does not notice that the receiver has ended.
                 self._trace.add("fault: the peer keeps its half of a commit stream")
 
     async def _forward(
         self,
         there: StorageProcess,
-        messages: MessageStream[CommitsEvent],
-        sender: "trio.MemorySendChannel[CommitsEvent]",
+        messages: MessageStream[A],
+        sender: "trio.MemorySendChannel[A]",
     ) -> None:
         faults = self._faults
         silent = False
@@ -223,12 +155,12 @@ class RemoteStorage:
                 await sender.send(event)
 
 
-class _Received:
-    def __init__(self, messages: "trio.MemoryReceiveChannel[CommitsEvent]") -> None:
+class _Received(Generic[A]):
+    def __init__(self, messages: "trio.MemoryReceiveChannel[A]") -> None:
         self._messages = messages
         self.ended: KafscaleError = Unavailable("connection reset")
 
-    async def receive(self) -> CommitsEvent:
+    async def receive(self) -> A:
         try:
             return await self._messages.receive()
         except trio.EndOfChannel:
@@ -236,40 +168,23 @@ class _Received:
 
 
 class RemoteIndexer:
-    """`IndexerClient` of an indexer that fails now and then. ``later`` does something, some time."""
+    """The `Peer` for an indexer that sometimes fails. ``later`` runs an operation at a later time."""
 
     def __init__(
         self, service: IndexerService, faults: Faults, later: Callable[[Callable[[], Awaitable[object]]], None]
     ) -> None:
-        self._peer = DirectIndexer(service)
+        self._peer = Direct(bind_indexer(service))
         self._faults = faults
         self._later = later
 
-    async def build(self, request: BuildRequest, *, timeout: float) -> BuildReply:
+    async def call(self, method: Method[Q, A], request: Q, *, timeout: float) -> A:
         await self._travel(timeout)
-        return await self._peer.build(request, timeout=timeout)
+        if method.path.endswith(_STORING):
+            await self._stall(timeout, lambda: self._peer.call(method, request, timeout=_FOREVER))
+        return await self._peer.call(method, request, timeout=timeout)
 
-    async def verify(self, request: SegmentRef, *, timeout: float) -> VerifyReply:
-        await self._travel(timeout)
-        return await self._peer.verify(request, timeout=timeout)
-
-    async def rebuild(self, request: SegmentRef, *, timeout: float) -> RebuildReply:
-        await self._travel(timeout)
-        await self._stall(timeout, lambda: self._peer.rebuild(request, timeout=_FOREVER))
-        return await self._peer.rebuild(request, timeout=timeout)
-
-    async def locate_offset(self, request: LocateOffsetRequest, *, timeout: float) -> LocateReply:
-        await self._travel(timeout)
-        return await self._peer.locate_offset(request, timeout=timeout)
-
-    async def locate_timestamp(self, request: LocateTimestampRequest, *, timeout: float) -> LocateReply:
-        await self._travel(timeout)
-        return await self._peer.locate_timestamp(request, timeout=timeout)
-
-    async def write_catalog_page(self, request: WriteCatalogPageRequest, *, timeout: float) -> WriteCatalogPageReply:
-        await self._travel(timeout)
-        await self._stall(timeout, lambda: self._peer.write_catalog_page(request, timeout=_FOREVER))
-        return await self._peer.write_catalog_page(request, timeout=timeout)
+    def stream(self, method: Method[Q, A], request: Q) -> AbstractAsyncContextManager[MessageStream[A]]:
+        return self._peer.stream(method, request)
 
     async def _stall(self, timeout: float, do: Callable[[], Awaitable[object]]) -> None:
         if self._faults.hits("indexer-stalled"):

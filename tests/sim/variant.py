@@ -1,7 +1,7 @@
-"""What a deliberately broken product is.
+"""A deliberately broken product.
 
-A variant changes lines of the product's functions while it is applied, as the mutations do; its ``boost`` makes the
-faults more frequent that bring the defect out.
+A variant changes lines of the product's functions while it is applied, like the mutations. Its ``boost`` raises the
+frequency of the faults that expose the defect.
 """
 
 from collections.abc import Iterator, Mapping
@@ -14,10 +14,10 @@ from tests.support.change import Change
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """``boost`` multiplies the chances of faults.
+    """A broken product. ``boost`` multiplies the probabilities of faults.
 
-    ``first_seed``: one that showed it once, at which to begin to look for it.
-    ``rare``: the test that always shows what so few seeds do that only long runs look for them.
+    ``first_seed`` is the first seed to try, which has detected the defect before. ``rare`` is the test that always
+    detects a defect that few seeds detect, so only long runs simulate it.
     """
 
     why: str
@@ -26,9 +26,9 @@ class Variant:
     troubled_seconds: float = TROUBLED_SECONDS
     first_seed: int = 0
     rare: str = ""
-    # Whether consumer groups are simulated.
+    # Whether to simulate consumer groups.
     groups: bool = False
-    # Whether storage and the clients of logs are.
+    # Whether to simulate storage and the clients of logs.
     logs: bool = True
 
     @contextmanager
@@ -39,7 +39,7 @@ class Variant:
             yield
 
     def simulate(self, seed: int, *, keep_trace: bool = False) -> Result:
-        """The product as it is now, broken or not, under the faults that are to give the variant away."""
+        """Simulate the current product, changed or not, with the faults that expose the variant."""
         return simulate(
             seed,
             self.boost,

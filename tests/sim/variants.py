@@ -1,4 +1,4 @@
-"""The product, deliberately broken in one way each: what the simulation must find."""
+"""Deliberately broken products, which the simulation must detect."""
 
 from tests.sim.group_variants import GROUP_VARIANTS
 from tests.sim.variant import Variant
@@ -9,10 +9,10 @@ _CRASHES = {"crash": 3.0, "crash-at-point": 8.0}
 
 VARIANTS: dict[str, Variant] = {
     "sink-done-when-buffered": Variant(
-        "a partition leaves a sink's record when the epoch is in its buffer",
+        "a sink's progress counts an epoch as applied when it is only in the write buffer",
         (
             Change(
-                "services.storage.sink_appends",
+                "services.storage.sinks.appends",
                 "SinkAppends._append_all",
                 "if await self._committed(partition, epoch, total):",
                 "if total:",
@@ -21,10 +21,10 @@ VARIANTS: dict[str, Variant] = {
         _CRASHES,
     ),
     "sink-appended-anew": Variant(
-        "a new owner appends an epoch without a look at how far the log is",
+        "a new owner appends an epoch without a check of how much the log already has",
         (
             Change(
-                "services.storage.sink_progress",
+                "services.storage.log.sink_progress",
                 "SinkPositions.position",
                 "return max(committed_batches(state, epoch), self._appended.get(epoch, 0))",
                 "return self._appended.get(epoch, 0)",
@@ -34,10 +34,10 @@ VARIANTS: dict[str, Variant] = {
         first_seed=2,
     ),
     "ack-before-commit": Variant(
-        "acks=all is answered when the records are in the owner's buffer",
+        "acks=all is answered when the records are only in the owner's buffer",
         (
             Change(
-                "services.gateway.appender",
+                "services.gateway.owners.appends",
                 "AppendStream.replied",
                 "append.wait_for = result.hold_until if append.unacknowledged else result.end_offset",
                 "append.wait_for = result.hold_until",
@@ -46,7 +46,7 @@ VARIANTS: dict[str, Variant] = {
         _CRASHES,
     ),
     "plain-put": Variant(
-        "objects are written whether or not the name is taken",
+        "objects are written even if the key exists",
         (
             Change(
                 "kafscale.objects.memory",
@@ -62,7 +62,7 @@ VARIANTS: dict[str, Variant] = {
         "commits do not compare the state's revision",
         (
             Change(
-                "services.storage.committer",
+                "services.storage.writing.committer",
                 "Committer._commit",
                 "[Unchanged(self._key(entry), entry.compare) for entry in entries],",
                 "[],",
@@ -72,10 +72,10 @@ VARIANTS: dict[str, Variant] = {
         first_seed=12,
     ),
     "watermark-before-put": Variant(
-        "the committed end moves before the segment is stored",
+        "the high watermark advances before the segment is stored",
         (
             Change(
-                "services.storage.flusher",
+                "services.storage.writing.flusher",
                 "Flusher._store",
                 "                index = await self._index(segment)\n",
                 "                index = await self._index(segment)\n"
@@ -87,10 +87,10 @@ VARIANTS: dict[str, Variant] = {
         first_seed=1,
     ),
     "sequences-not-recovered": Variant(
-        "a new owner does not know what idempotent producers sent before",
+        "a new owner does not recover the sequences of idempotent producers",
         (
             Change(
-                "services.storage.owned",
+                "services.storage.owning.owned",
                 "OwnedPartitions._restore_producers",
                 "await self._restore(partition.log, partition.state)",
                 "Restored(type(partition.producers)(1000), 0)",
@@ -99,17 +99,17 @@ VARIANTS: dict[str, Variant] = {
         _CRASHES,
     ),
     "no-epoch-test-on-read": Variant(
-        "an object at a base below the committed end is taken for the log's",
+        "an object at a base below the high watermark is assumed to belong to the log",
         (
-            Change("services.storage.reader", "Reader.holding", "if header.epoch == key.epoch:", "if True:"),
+            Change("services.storage.reading.reader", "Reader.holding", "if header.epoch == key.epoch:", "if True:"),
             Change(
-                "services.storage.reader",
+                "services.storage.reading.reader",
                 "Reader._parsed",
                 "if parsed.header.epoch != view.epoch_of(segment.base_offset):",
                 "if False:",
             ),
             Change(
-                "services.storage.reader",
+                "services.storage.reading.reader",
                 "Reader._scan",
                 "at_end=at_end, epoch=epoch)",
                 "at_end=at_end)",
@@ -118,14 +118,14 @@ VARIANTS: dict[str, Variant] = {
         {"cut-from-metadata": 12.0, "metadata-down": 4.0, "crash": 2.0},
     ),
     "offsets-reused": Variant(
-        "a commit without an answer has failed: its offsets are given again in the same epoch",
+        "a commit without an answer counts as failed, and its offsets are used again in the same epoch",
         (
             Change(
-                "services.storage.committer",
+                "services.storage.writing.committer",
                 "Committer._commit",
                 "await outage.pause(error, partitions=len(entries))",
                 "for entry in entries:\n"
-                "                    end, buffer = entry.partition.log.committed_end, entry.partition.buffer\n"
+                "                    end, buffer = entry.partition.log.high_watermark, entry.partition.buffer\n"
                 "                    buffer._open = Buffer(end, end)\n"
                 "                    buffer._sealed.clear()\n"
                 "                return",
@@ -138,7 +138,7 @@ VARIANTS: dict[str, Variant] = {
         "a dead owner's object is deleted before ours is written",
         (
             Change(
-                "services.storage.flusher",
+                "services.storage.writing.flusher",
                 "Flusher._claim",
                 "await self._objects.replace_if_match(key, data, there.etag)",
                 "await self._objects.delete_many([key]); await self._objects.put_if_absent(key, data)",
@@ -148,7 +148,7 @@ VARIANTS: dict[str, Variant] = {
         first_seed=2,
     ),
     "cache-filled-at-put": Variant(
-        "what is stored and not committed enters the cache, under its base alone",
+        "a segment enters the cache before its commit, keyed by its base alone",
         (
             Change(
                 "services.storage.run",
@@ -167,13 +167,13 @@ VARIANTS: dict[str, Variant] = {
                 "            ),\n",
             ),
             Change(
-                "services.storage.reader",
+                "services.storage.reading.reader",
                 "Reader._id",
                 "segment.base_offset, view.epoch_of(segment.base_offset))",
                 "segment.base_offset, 0)",
             ),
             Change(
-                "services.storage.reader",
+                "services.storage.reading.reader",
                 "Reader.holding",
                 "if header.epoch == key.epoch:",
                 "if header.epoch == view.epoch_of(segment.base_offset):",
@@ -183,20 +183,20 @@ VARIANTS: dict[str, Variant] = {
             "come-and-go": 20.0,
             "commit-late": 15.0,
             "reader-begins-anew": 10.0,
-            # The run that has it in its cache must live on.
+            # The run that has the segment in its cache must survive.
             **dict.fromkeys(("crash", "pause", "leave", "ping-pong", "lease-lost", "metadata-down"), 0.0),
             **dict.fromkeys(
                 ("crash-at-point", "crash-after-put", "pause-at-point", "pause-before-put", "pause-after-put"), 0.0
             ),
         },
         troubled_seconds=12.0,
-        rare="tests/unit/storage/test_read_path.py::test_what_is_put_but_not_committed_does_not_enter_the_cache",
+        rare="tests/unit/storage/test_read_path.py::test_uncommitted_segments_do_not_enter_the_cache",
     ),
     "duplicate-acked-early": Variant(
-        "a repeated batch is acked although its original is only buffered",
+        "a duplicate batch is acked although the original is only buffered",
         (
             Change(
-                "services.storage.placing",
+                "services.storage.methods.append",
                 "_repeated",
                 "end_offset=original.last_offset + 1,",
                 "end_offset=0,",
@@ -206,7 +206,7 @@ VARIANTS: dict[str, Variant] = {
         first_seed=47,
     ),
     "log-start-passes-the-snapshot": Variant(
-        "the log start moves over batches that only they tell of their producers",
+        "the log start moves over batches that alone hold the state of their producers",
         (
             Change(
                 "services.storage.run",
@@ -219,10 +219,10 @@ VARIANTS: dict[str, Variant] = {
         first_seed=1,
     ),
     "silent-stream-kept": Variant(
-        "a gateway goes on waiting for a commit stream that tells nothing any more",
+        "a gateway keeps waiting for a silent commit stream",
         (
             Change(
-                "services.gateway.storage_link",
+                "services.gateway.owners.link",
                 "StorageLink._follow",
                 "with trio.move_on_after(self._silence) as silence:",
                 "with trio.move_on_after(1000.0) as silence:",
@@ -232,10 +232,10 @@ VARIANTS: dict[str, Variant] = {
         first_seed=2,
     ),
     "epochs-begin-anew": Variant(
-        "a topic of a deleted one's name begins with the epochs that the deleted one had",
+        "a topic starts with the epochs that a deleted topic of its name had",
         (
             Change(
-                "services.storage.deletion",
+                "services.storage.upkeep.deletion",
                 "TopicDeleter._delete",
                 "topic.name, topic.id, highest, deleter",
                 "topic.name, topic.id, 0, deleter",

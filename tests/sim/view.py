@@ -1,4 +1,4 @@
-"""What the clients of a simulation share: the partitions that there are, and the checker that hears of all they do."""
+"""The shared view of a simulation's clients: the existing partitions, and the checker for their reports."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -6,15 +6,15 @@ from dataclasses import dataclass, field
 
 import trio
 
-from tests.sim.checker import Checker, Promise, Violation
 from tests.sim.faults import Faults
 from tests.sim.services import GatewayProcess
 from tests.sim.trace import Trace
+from tests.support.checker import Checker, Promise, Violation
 
 
 @dataclass(frozen=True, slots=True)
 class Retention:
-    """What a topic's configs allow to be deleted; -1: nothing by this measure."""
+    """The retention limits of a topic; -1 means no limit."""
 
     ms: int = -1
     bytes: int = -1
@@ -22,23 +22,23 @@ class Retention:
 
 @dataclass(slots=True, eq=False)
 class Partition:
-    """Of one topic in one life."""
+    """A partition of one incarnation of a topic."""
 
     topic: str
     topic_id: bytes
     index: int
     retention: Retention = Retention()
-    # Somebody wants its topic deleted, which may never come to be.
+    # The deletion of its topic was requested, but may not happen.
     condemned: bool = False
-    # Its topic is deleted, as far as the metadata store goes; and when its clients let go of it.
+    # Its topic is deleted in the metadata store. Its clients stop using it at ``gone_at``.
     doomed: bool = False
     gone_at: float = math.inf
     known_end: int = 0
-    # Somebody has deleted its oldest objects behind the product's back.
+    # Its oldest objects were deleted by someone else.
     objects_lost: bool = False
-    # The timestamp of the oldest record that was ever sent to it.
+    # The timestamp of the oldest record ever sent to it.
     oldest_ms: float = math.inf
-    # Of records that are committed, by offset, as acks and reads told.
+    # The timestamps of committed records by offset, from acks and reads.
     times: dict[int, int] = field(default_factory=dict)
 
     @property
@@ -51,14 +51,14 @@ class Partition:
 
 
 SMALL_SKEW_SECONDS = 1.0
-"""What storage takes for the right time, although its wall clock is so much ahead."""
+"""The clock error that storage tolerates."""
 _MOST_RECORD_BYTES = 700
-"""Of one record in the bucket, where it has a segment of its own."""
+"""The size of a record in the bucket, as a separate segment."""
 _LATENESS_MS = (0, 0, 0, 700, 3000)
 
 
 class View:
-    """``producing``: producers go on making records."""
+    """The view. ``producing`` is true while producers create new records."""
 
     def __init__(
         self,
@@ -74,23 +74,23 @@ class View:
         self.faults = faults
         self.gateways = gateways
         self.now_ms = now_ms
-        # Partitions may forget producers that were silent for so many seconds.
+        # The seconds of silence after which partitions may forget producers.
         self.producer_expiry = producer_expiry
         self.producing = True
-        # Nothing that goes wrong now can be blamed on faults.
+        # True when faults no longer excuse errors.
         self.at_ease = False
         self.partitions: list[Partition] = []
         self._trace = trace
         self._times: dict[bytes, int] = {}
         self._live: dict[str, bytes] = {}
-        # Log starts asked for by topic name and not answered: a later topic of that name may be told them, too.
+        # Unanswered log start requests by topic name, which may also reach a later topic of that name.
         self._unanswered: dict[tuple[str, int], list[int]] = {}
 
     def trace(self, by: str, event: str) -> None:
         self._trace.add(event, by=by)
 
     def named(self, topic: str, topic_id: bytes) -> None:
-        """From now on this is the live topic of that name; an empty id: there is none."""
+        """Set the live topic of a name. An empty id means that there is none."""
         self._live[topic] = topic_id
         for partition in self.partitions:
             self._look_whether_doomed(partition)
@@ -107,23 +107,23 @@ class View:
             self.checker.asks_start(partition.log, offset)
 
     def asks_start(self, partition: Partition, offset: int) -> None:
-        """Somebody asks for this log start, and does not know yet what comes of it."""
+        """Report a request for this log start, with an unknown outcome."""
         self._unanswered.setdefault((partition.topic, partition.index), []).append(offset)
         self.checker.asks_start(partition.log, offset)
 
     def start_answered(self, partition: Partition, offset: int, *, done: bool) -> None:
-        """What was asked was done, or refused for good."""
+        """Report that a log start request was executed or finally rejected."""
         self._unanswered[(partition.topic, partition.index)].remove(offset)
         if not done:
             self.checker.start_refused(partition.log, offset)
 
     def loses_objects(self, partition: Partition, kept_from: int) -> None:
-        """What lies below an offset is gone from the bucket, by nobody's request."""
+        """Report that the objects below an offset were deleted from the bucket without a request."""
         partition.objects_lost = True
         self.checker.may_start(partition.log, kept_from)
 
     def stamp(self, partition: Partition, value: bytes) -> int:
-        """The timestamp of a new record. They do not rise with offsets, but where retention goes by them."""
+        """Return the timestamp of a new record. Timestamps increase with offsets only if retention uses them."""
         late = self.faults.one_of(_LATENESS_MS) if partition.retention.ms < 0 else 0
         time = self._times[value] = self.now_ms() - late
         partition.oldest_ms = min(partition.oldest_ms, time)
@@ -146,27 +146,29 @@ class View:
         self._learn(partition, value, offset)
 
     def seen(self, reader: str, partition: Partition, offset: int, value: bytes) -> None:
-        """A record by itself, of which nobody goes on reading."""
+        """Report a single record whose reader does not continue after it."""
         self.checker.moved(reader, partition.log, offset)
         self.read(reader, partition, offset, value)
 
     def first_at(
         self, partition: Partition, who: str, since: int, known: Sequence[int], found: int, *, none: int
     ) -> None:
-        """``found`` was told as the first record that is not older; ``known`` are such ones that were there before."""
+        """Report ``found`` as the first record since a time. ``known`` are such records before the request."""
         first = min(known, default=None)
         if first is not None and (found == none or found > first):
-            detail = f"{who}: {found} is told as the first that is not older than {since}; {first} is, too"
+            detail = f"{who}: {found} was returned as the first since {since}, but {first} is earlier"
             self.checker.leaves_out(partition.log, first, detail)
         if found != none and partition.times.get(found, since) < since:
-            self.complain("too-old", partition, f"{who}: {found} is of {partition.times[found]}, asked was {since}")
+            self.complain(
+                "too-old", partition, f"{who}: {found} has time {partition.times[found]}, requested was {since}"
+            )
 
     def ends(self, partition: Partition, *, start: int, end: int, asked: float) -> None:
-        """An answer that tells where the log begins and ends."""
+        """Report an answer with log start and end."""
         partition.known_end = max(partition.known_end, end)
         if partition.retention.bytes >= 0:
             if end < 0:
-                # How much was kept cannot be told.
+                # The amount of retained data is unknown.
                 return
             kept_records = partition.retention.bytes // _MOST_RECORD_BYTES
             self.checker.may_start(partition.log, max(end - kept_records, 0))
@@ -178,9 +180,9 @@ class View:
             self._expire(partition, 0)
 
     def complain(self, kind: str, partition: Partition, detail: str) -> None:
-        """What a client may never meet, told by the client itself."""
+        """Add a violation that a client detected itself."""
         if kind == "damaged" and partition.objects_lost and not self.at_ease:
-            # Until the log start has moved over what is missing.
+            # Excused until the log start has passed the missing objects.
             return
         self.checker.violations.append(Violation(kind, partition.log, detail))
 
@@ -190,16 +192,16 @@ class View:
             partition.times[offset] = self._times[value]
 
     def _expire(self, partition: Partition, start: int) -> None:
-        """Retention may take what is older than it allows, up to the first record that is known to be younger.
+        """Allow the log starts that retention by time may have reached: up to the first record known to be young.
 
-        Where none is, any ``start`` that is told may be: above what is known there may be records without an ack. All
-        records may be such ones. Nothing goes as long as no record that was sent is old enough.
+        Without such a record any reported ``start`` is allowed, because there may be unacked records above the known
+        ones. Nothing is allowed until a sent record is old enough.
         """
         limit = self.now_ms() - partition.retention.ms + SMALL_SKEW_SECONDS * 1000
         if partition.retention.ms < 0 or partition.oldest_ms > limit:
             return
         young = [offset for offset, time in partition.times.items() if time > limit]
         for above in self.checker.starts_asked(partition.log):
-            # What is below a log start that was asked for may be gone, however young it is.
+            # Records below a requested log start may be gone, even if they are young.
             first = min((offset for offset in young if offset >= above), default=max(partition.known_end, start))
             self.checker.may_start(partition.log, first, above=above)

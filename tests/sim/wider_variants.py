@@ -1,4 +1,4 @@
-"""Broken products that only one kind of fault, or one kind of client, gives away."""
+"""Broken products that only one kind of fault or client exposes."""
 
 from tests.sim.variant import Variant
 from tests.support.change import Change
@@ -7,10 +7,10 @@ _CRASHES = {"crash": 3.0, "crash-at-point": 8.0}
 
 WIDER_VARIANTS: dict[str, Variant] = {
     "stopped-by-a-foreign-key": Variant(
-        "a listing ends at a key that is no segment's",
+        "a listing ends at a key that is not a segment's",
         (
             Change(
-                "services.storage.finder",
+                "services.storage.reading.finder",
                 "SegmentFinder._list",
                 "if key is None:\n                    continue",
                 "if key is None:\n                    break",
@@ -20,10 +20,10 @@ WIDER_VARIANTS: dict[str, Variant] = {
         first_seed=5,
     ),
     "epoch-ends-with-the-log": Variant(
-        "every leader epoch is told to end where the log does",
+        "every leader epoch is reported to end at the end of the log",
         (
             Change(
-                "services.storage.partition",
+                "services.storage.log.partition",
                 "CommittedLog.end_of_epoch",
                 "if i < len(self.epochs) and not unknown",
                 "if False",
@@ -32,10 +32,10 @@ WIDER_VARIANTS: dict[str, Variant] = {
         _CRASHES,
     ),
     "topics-kept-as-first-seen": Variant(
-        "a gateway keeps the partitions that a topic had when it first needed them",
+        "a gateway keeps the partitions that a topic had at its first use",
         (
             Change(
-                "services.gateway.topics",
+                "services.gateway.topic_cache",
                 "TopicCache._current",
                 "if view.by_id.get(key) is known.info}",
                 "if key in view.by_id}",
@@ -44,10 +44,10 @@ WIDER_VARIANTS: dict[str, Variant] = {
         {"partitions-added": 15.0},
     ),
     "unmarked-bucket-believed": Variant(
-        "objects that a listing does not show are gone, whatever bucket answers",
+        "objects missing in a listing count as deleted, even in a bucket without the cluster mark",
         (
             Change(
-                "services.storage.old_end",
+                "services.storage.reading.old_end",
                 "OldEnd._is_marked",
                 "        except ObjectNotFound:\n            return False\n"
                 "        return mark.body == cluster.cluster_id.encode()",
@@ -58,14 +58,14 @@ WIDER_VARIANTS: dict[str, Variant] = {
         first_seed=3,
     ),
     "nothing-kept-by-size": Variant(
-        "retention by size deletes everything that it can",
-        (Change("services.storage.retention", "Retention._due", ".bytes - config.retention_bytes", ".bytes"),),
+        "retention by size deletes everything it can",
+        (Change("services.storage.upkeep.retention", "Retention._due", ".bytes - config.retention_bytes", ".bytes"),),
     ),
     "plan-by-an-old-state": Variant(
-        "a plan goes by a state that was read before the plan was asked for",
+        "a plan uses a state that was read before the request",
         (
             Change(
-                "services.storage.logs",
+                "services.storage.owning.logs",
                 "Logs.stored_log",
                 "self._refreshed(copy, ref, copy.reads)",
                 "self._refreshed(copy, ref, copy.reads - 1)",
@@ -77,19 +77,19 @@ WIDER_VARIANTS: dict[str, Variant] = {
         (Change("services.gateway.apis.produce", "_Produce._reply", "if self._acks != 0:", "if True:"),),
     ),
     "offsets-never-listed": Variant(
-        "ListOffsets is answered that the client has to ask another one, for good",
+        "ListOffsets always refers the client to another broker",
         (Change("services.gateway.apis.list_offsets", "_ask", "if asked.question.results:", "if False:"),),
     ),
     "epoch-ends-never-told": Variant(
-        "OffsetForLeaderEpoch is answered that the client has to ask another one, for good",
+        "OffsetForLeaderEpoch always refers the client to another broker",
         (Change("services.gateway.apis.offset_for_leader_epoch", "_ask", "if not question.results:", "if True:"),),
     ),
     "deletion-never-answered": Variant(
-        "DeleteRecords is answered that the client has to ask another one, for good",
+        "DeleteRecords always refers the client to another broker",
         (Change("services.gateway.apis.delete_records", "_ask", "if not question.results:", "if True:"),),
     ),
     "several-topics-refused": Variant(
-        "a request with records for several topics is refused, for good",
+        "a request with records for several topics is always refused",
         (
             Change(
                 "services.gateway.apis.produce",
@@ -100,10 +100,10 @@ WIDER_VARIANTS: dict[str, Variant] = {
         ),
     ),
     "deeper-deleted-with-the-topic": Variant(
-        "the deletion of a topic takes what another cluster keeps below a partition's prefix",
+        "the deletion of a topic deletes another cluster's objects below a partition's prefix",
         (
             Change(
-                "services.storage.deletion",
+                "services.storage.upkeep.deletion",
                 "_Deletion._empty",
                 'for info in page if "/" not in info.key.removeprefix(prefix)]',
                 "for info in page]",
@@ -112,10 +112,10 @@ WIDER_VARIANTS: dict[str, Variant] = {
         {"foreign-object": 12.0},
     ),
     "deeper-deleted-with-the-log": Variant(
-        "what lies below the log start is deleted with what another cluster keeps deeper",
+        "deletion below the log start deletes another cluster's objects below the partition's prefix",
         (
             Change(
-                "services.storage.retention",
+                "services.storage.upkeep.retention",
                 "Retention._delete_below",
                 "paths.parse_segment_key_in(prefix, info.key)",
                 "paths.parse_segment_key(info.key)",
@@ -124,10 +124,10 @@ WIDER_VARIANTS: dict[str, Variant] = {
         {"foreign-object": 12.0},
     ),
     "snapshots-left-behind": Variant(
-        "a deleted topic's producer snapshots stay",
+        "the producer snapshots of a deleted topic stay",
         (
             Change(
-                "services.storage.deletion",
+                "services.storage.upkeep.deletion",
                 "_Deletion._empty",
                 "                paths.producers_prefix(self._namespace, self._topic.name, index),\n",
                 "",
@@ -135,40 +135,40 @@ WIDER_VARIANTS: dict[str, Variant] = {
         ),
     ),
     "applied-stages-kept": Variant(
-        "what a sink staged stays when all logs have it",
+        "the stages of a sink stay after all logs have their records",
         (
             Change(
-                "services.storage.sink_appends",
+                "services.storage.sinks.appends",
                 "SinkAppends._delete_applied",
-                "await delete_staged(self._parts.objects, self._membership, [*keys, record.manifest])",
+                "await delete_staged(self._deps.objects, self._membership, [*keys, record.manifest])",
                 "pass",
             ),
         ),
     ),
     "discarded-stages-kept": Variant(
-        "what a sink takes back stays",
+        "stages that a sink discards stay",
         (
             Change(
-                "services.storage.staging",
+                "services.storage.sinks.staging",
                 "Stages.discard",
-                "await self.delete(await self._taken_back(sink, keys))",
-                "await self._taken_back(sink, keys)",
+                "await self.delete(await self._revoke(sink, keys))",
+                "await self._revoke(sink, keys)",
             ),
         ),
     ),
     "old-stages-kept": Variant(
-        "what a sink staged and left behind stays for ever",
+        "abandoned stages of a sink stay forever",
         (
             Change(
-                "services.storage.sink_upkeep",
+                "services.storage.sinks.upkeep",
                 "SinkUpkeep._collect",
-                "await delete_staged(self._parts.objects, self._membership, unused)",
+                "await delete_staged(self._deps.objects, self._membership, unused)",
                 "pass",
             ),
         ),
     ),
     "topics-never-deleted": Variant(
-        "DeleteTopics is answered, and nothing is done",
+        "DeleteTopics is answered but deletes nothing",
         (
             Change(
                 "services.gateway.apis.delete_topics",
@@ -179,12 +179,12 @@ WIDER_VARIANTS: dict[str, Variant] = {
         ),
     ),
     "offline-for-good": Variant(
-        "a partition that could not be read when it was taken over is not looked at again",
+        "a partition that could not be read at its take-over is never read again",
         (
             Change(
-                "services.storage.offline",
+                "services.storage.owning.offline",
                 "OfflineRetries.begin",
-                "self._nursery.start_soon(self._look_again, partition)",
+                "self._nursery.start_soon(self._retry, partition)",
                 "pass",
             ),
         ),
@@ -192,10 +192,10 @@ WIDER_VARIANTS: dict[str, Variant] = {
         first_seed=6,
     ),
     "header-believed": Variant(
-        "a header that was read once says which epoch an object is of",
+        "the epoch of an object is trusted after one read of its header",
         (
             Change(
-                "services.storage.reader",
+                "services.storage.reading.reader",
                 "Reader.holding",
                 "                await self._parsed(view, segment)\n            except",
                 "                view.segments.forget(segment.base_offset)\n"
@@ -206,10 +206,10 @@ WIDER_VARIANTS: dict[str, Variant] = {
         first_seed=101,
     ),
     "ages-by-a-clock-that-jumps": Variant(
-        "retention by time asks nobody whether its clock is right",
+        "retention by time uses a clock that is not checked",
         (
             Change(
-                "services.storage.retention",
+                "services.storage.upkeep.retention",
                 "Retention._due",
                 "compared or await self._clock_is_right(now_ms)",
                 "compared or True",
@@ -219,22 +219,22 @@ WIDER_VARIANTS: dict[str, Variant] = {
         first_seed=8,
     ),
     "producers-expired-by-a-clock-that-jumps": Variant(
-        "idle producers are forgotten by a clock that nothing proves",
+        "idle producers expire by a clock that is not checked",
         (
             Change(
-                "services.storage.snapshots",
+                "services.storage.owning.snapshots",
                 "ProducerSnapshots.expire",
                 "if not clocks_agree(self._objects.clock_skew_seconds):\n            return",
                 "",
             ),
             Change(
-                "services.storage.producer_clock",
+                "services.storage.log.producer_clock",
                 "ProducerClock.idle_until_ms",
                 "min(self._now_ms(), self._undisturbed())",
                 "self._now_ms()",
             ),
             Change(
-                "services.storage.producer_clock",
+                "services.storage.log.producer_clock",
                 "ProducerClock.arrival_ms",
                 "max(self._now_ms(), self._undisturbed())",
                 "self._now_ms()",
@@ -244,12 +244,12 @@ WIDER_VARIANTS: dict[str, Variant] = {
         first_seed=17,
     ),
     "missing-objects-hold-up-the-log": Variant(
-        "the log start does not move over objects that somebody has deleted",
+        "the log start does not move over objects that were deleted externally",
         (
             Change(
-                "services.storage.retention",
+                "services.storage.upkeep.retention",
                 "Retention._move_over_missing",
-                'await self._move_to(partition, start, "older objects are gone")',
+                'await self._move_to(partition, start, "older objects are missing")',
                 "assert start >= 0",
             ),
         ),

@@ -1,4 +1,4 @@
-"""The client's side of Kafka's protocol, as far as simulated clients speak it: topics are named by id or by name."""
+"""The client side of Kafka's protocol for simulated clients, with topics by id or name."""
 
 import io
 import struct
@@ -20,7 +20,7 @@ OFFSET_COMMIT, OFFSET_FETCH, JOIN_GROUP, HEARTBEAT, LEAVE_GROUP, SYNC_GROUP = 8,
 VERSIONS |= {OFFSET_COMMIT: 9, OFFSET_FETCH: 8, JOIN_GROUP: 9, HEARTBEAT: 4, LEAVE_GROUP: 5, SYNC_GROUP: 5}
 VERSIONS |= {INIT_PRODUCER_ID: 4, LEADER_EPOCH_ENDS: 4, CREATE_PARTITIONS: 3, ALTER_CONFIGS: 1}
 BY_NAME = 12
-"""The last version of Produce and Fetch that names topics."""
+"""The last versions of Produce and Fetch with topic names."""
 
 _HEADER = struct.Struct(">ihhih")
 _ACKS_TIMEOUT = struct.Struct(">hi")
@@ -31,11 +31,11 @@ _FETCHED = struct.Struct(">ihqqq")
 
 
 Topic = bytes | str
-"""A topic's id, or its name: then the version is `BY_NAME`."""
+"""A topic id, or a name, which requires version `BY_NAME`."""
 
 
 def frame(api_key: int, correlation: int, body: bytes, version: int) -> bytes:
-    """A whole request; all versions used here have flexible headers."""
+    """Return a complete request. All versions used here have flexible headers."""
     return _HEADER.pack(11 + len(body), api_key, version or VERSIONS[api_key], correlation, -1) + b"\0" + body
 
 
@@ -55,7 +55,7 @@ def produce(topic: Topic, partition: int, records: bytes, *, acks: int, timeout_
 
 
 def produce_many(appends: Sequence[tuple[Topic, int, bytes]], *, acks: int, timeout_ms: int) -> bytes:
-    """A request for several partitions, each as a topic of its own."""
+    """Return a request for several partitions, each as a separate topic."""
     out = [b"\0", _ACKS_TIMEOUT.pack(acks, timeout_ms), uvarint(len(appends) + 1)]
     for topic, partition, records in appends:
         out += [_named(topic), b"\2", struct.pack(">i", partition), uvarint(len(records) + 1), records, b"\0\0"]
@@ -71,13 +71,13 @@ class Produced:
 
 
 def read_produced(body: memoryview, *, by_name: bool = False) -> Produced:
-    """The answer for the one partition of a request."""
+    """Return the answer for the only partition of a request."""
     (answer,) = read_produced_many(body, by_name=by_name)
     return answer
 
 
 def read_produced_many(body: memoryview, *, by_name: bool = False) -> list[Produced]:
-    """Answers in the order of the request, where each topic had one partition."""
+    """Return the answers in the order of the request, which had one partition per topic."""
     answers = []
     topics, position = read_uvarint(body, 0)
     for _ in range(topics - 1):
@@ -94,7 +94,7 @@ def read_produced_many(body: memoryview, *, by_name: bool = False) -> list[Produ
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """One partition of a fetch. ``leader_epoch``: the one that the client knows; -1: it is not checked."""
+    """A partition of a fetch. ``leader_epoch`` is the epoch that the client knows, or -1 for no check."""
 
     topic: Topic
     partition: int
@@ -103,7 +103,7 @@ class Wanted:
 
 
 def fetch(wanted: Sequence[Wanted], *, max_bytes: int, max_wait_ms: int) -> bytes:
-    """A request for several partitions, each as a topic of its own."""
+    """Return a request for several partitions, each as a separate topic."""
     out = [_FETCH_LIMITS.pack(-1, max_wait_ms, 1, max_bytes, 0, 0, -1), uvarint(len(wanted) + 1)]
     for one in wanted:
         limits = _FETCH_PARTITION.pack(one.partition, one.leader_epoch, one.offset, -1, -1, max_bytes)
@@ -120,7 +120,7 @@ class Fetched:
 
 
 def read_fetched(body: memoryview, asked: int, *, by_name: bool = False) -> list[Fetched]:
-    """Answers in the order of the request, in which each of ``asked`` topics had one partition."""
+    """Return the answers in the order of the request, which had one partition for each of ``asked`` topics."""
     (top_error,) = struct.unpack_from(">h", body, 4)
     if top_error:
         return [Fetched(top_error, -1, -1, body[:0])] * asked
@@ -140,7 +140,7 @@ def read_fetched(body: memoryview, asked: int, *, by_name: bool = False) -> list
 
 
 def request(api_key: int, **values: Any) -> bytes:
-    """Any other request, by kio's names."""
+    """Return any other request, with kio's field names."""
     schema = cast(Any, load_request_schema(api_key, VERSIONS[api_key]))
     out = io.BytesIO()
     cast(Any, entity_writer(schema))(out, schema(**values))
@@ -152,7 +152,7 @@ def response(api_key: int, body: memoryview) -> Any:
 
 
 def part(api_key: int, name: str, /, **values: Any) -> Any:
-    """A nested part of a request."""
+    """Return a nested part of a request."""
     module = import_module(load_request_schema(api_key, VERSIONS[api_key]).__module__)
     return getattr(module, name)(**values)
 

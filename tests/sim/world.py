@@ -1,4 +1,4 @@
-"""One simulation: a small cluster of real services and its clients, troubled for a while, then calm, then checked."""
+"""A simulation: a small cluster of real services with clients, first with faults, then calm, then checked."""
 
 import traceback
 from collections import Counter
@@ -12,11 +12,10 @@ from kafscale.errors import Unavailable
 from kafscale.metadata.topics import TopicCatalog
 from kafscale.objects.memory import MemoryObjectStore
 from services.gateway.settings import GatewaySettings
-from services.storage.cluster_mark import mark_prefix
+from services.storage.owning.cluster_mark import mark_prefix
 from services.storage.settings import StorageSettings
-from tests.sim import scheduling, stored
+from tests.sim import stored
 from tests.sim.admin import Admin
-from tests.sim.checker import Checker, Violation
 from tests.sim.consumers import Consumer, read_to_end
 from tests.sim.faults import EVENTS, GATEWAYS_AND_METADATA, Faults
 from tests.sim.groups import Groups
@@ -40,12 +39,14 @@ from tests.sim.stores import LATEST_SECONDS, Metadata, Network
 from tests.sim.trace import Trace
 from tests.sim.transport import StorageProcess
 from tests.sim.view import Partition, Retention, View
+from tests.support import scheduling
+from tests.support.checker import Checker, Violation
 
 TROUBLED_SECONDS = 4.5
 GROUPS_TROUBLED_SECONDS = 12.0
-"""Of groups alone."""
+"""With groups only."""
 GROUPS_EVERY = 4
-"""Every fourth seed has consumer groups too, which cost as much time again."""
+"""Every fourth seed includes consumer groups, which double its run time."""
 _QUIET_SECONDS = 30.0
 _READING_SECONDS = 20.0
 _SETTLE_SECONDS = 1.0
@@ -78,9 +79,9 @@ def simulate(
     logs: bool = True,
     keep_trace: bool = False,
 ) -> Result:
-    """Run one seed. ``boost`` multiplies the chances of kinds of faults.
+    """Run a seed. ``boost`` multiplies the probabilities of faults.
 
-    ``groups``: with consumer groups, or not. ``logs``: with storage processes and clients of logs, or not.
+    ``groups``: whether to include consumer groups. ``logs``: whether to include storage and clients of logs.
     """
     result = Result(seed)
     trace = Trace()
@@ -117,7 +118,7 @@ class _World:
         self._lookups: list[Lookups] = []
         self._stops: dict[Process, trio.Event] = {}
         self._number = 0
-        # Where jobs run that ask storage itself, which never fails.
+        # The process of jobs that call storage, which never fails.
         self._job = Process("job", "", self._defect)
 
     async def run(self) -> float:
@@ -232,7 +233,7 @@ class _World:
         self._nursery.start_soon(make)
 
     def _use(self, partition: Partition) -> None:
-        """Put clients on a partition."""
+        """Start clients for a partition."""
         for _ in range(self.faults.one_of([1, 2, 2])):
             self._number += 1
             made = producer(self.view, partition, f"p{self._number}", self.faults.one_of(KINDS))
@@ -248,14 +249,14 @@ class _World:
         self._nursery.start_soon(lookups.run)
 
     def _sink_into(self, partitions: Sequence[Partition]) -> None:
-        """Put drivers of sinks on partitions of a topic that stays."""
+        """Start drivers of sinks for partitions of a topic that is not deleted."""
         for number in range(self.faults.one_of([1, 2])):
             sink = SinkWriter(self.view, self.cluster, self._job, partitions, f"s{number}")
             self._producers.append(sink)
             self._nursery.start_soon(sink.run)
 
     async def _keep_storage(self, name: str) -> None:
-        """A storage process, started again whenever it has ended."""
+        """Run a storage process, and restart it whenever it ends."""
         address, starts = f"{name}:9095", 0
         while True:
             starts += 1
@@ -296,8 +297,8 @@ class _World:
         self.checker.violations.append(Violation("defect", name, detail))
 
     async def _calm_down(self) -> None:
-        """No more faults; producers go on for a while, and must then get everything settled."""
-        self.trace.add("calm from here on")
+        """Stop faults. Producers continue for a while, then everything must be settled."""
+        self.trace.add("calm phase starts")
         self.faults.calm = True
         self.cluster.network.down.clear()
         self.cluster.network.empty = self.cluster.network.full = False
@@ -316,7 +317,7 @@ class _World:
             await trio.sleep(0.1)
         for partition in self.view.partitions:
             if partition.objects_lost and not partition.doomed:
-                # Whoever reads it lets its owner know what is missing.
+                # A read shows the owner what is missing.
                 await read_to_end(self.view, partition, seconds=_READING_SECONDS)
         self.view.producing = False
         self.view.at_ease = True
@@ -325,14 +326,14 @@ class _World:
                 await trio.sleep(0.1)
         for who in waiting:
             self._stuck(who)
-        # What was acked by a buffer alone is stored after this.
+        # Wait until records acked from the buffer are stored.
         await trio.sleep(_FLUSHED_SECONDS)
         if self.groups is not None:
             await self.groups.check()
         self.view.expire_all()
 
     def _all_serve(self) -> bool:
-        """Whether no process is gone or about to go."""
+        """Return whether all processes serve and none is leaving."""
         leaving = any(stop.is_set() for stop in self._stops.values())
         return not leaving and all(
             process.serving for process in (*self.cluster.storages.values(), *self.cluster.gateways.values())
@@ -340,10 +341,10 @@ class _World:
 
     def _unfinished(self) -> list[str]:
         producers = [one.name for one in self._producers if not one.done]
-        return producers + self._admin.under_way + [what for lookups in self._lookups for what in lookups.left]
+        return producers + self._admin.under_way + [what for lookups in self._lookups for what in lookups.unanswered]
 
     def _stuck(self, who: str) -> None:
-        self.checker.violations.append(Violation("stuck", who, "is not done although all is well"))
+        self.checker.violations.append(Violation("stuck", who, "not done although there are no faults"))
 
     async def _check_scans(self, partition: Partition) -> None:
         scanner = Scanner(self.view, self.cluster, self._job, partition, "the last job")
@@ -354,16 +355,18 @@ class _World:
                 self.checker.violations.append(Violation("unreadable", partition.log, f"{address}: {error}"))
 
     async def _check_administration(self, partition: Partition, end: int) -> None:
-        """At the very end, since nothing is left of the log after it."""
+        """Check administration, at the very end because it deletes the whole log."""
         configure = partial(self._admin.configure, partition.topic, "max.message.bytes", "100000")
         await self._in_time(f"{partition.log} is configured", configure)
         await self._in_time(f"{partition.log} is emptied", partial(self._admin.delete_records, partition, end))
         whole = await read_to_end(self.view, partition, seconds=_READING_SECONDS)
         if whole != (end, end, []):
-            self.view.complain("not-deleted", partition, f"all up to {end} was deleted, and there is {whole}")
+            self.view.complain(
+                "not-deleted", partition, f"all records below {end} were deleted, but the log has {whole}"
+            )
 
     def _check_online(self) -> None:
-        """What went offline by what it had read wrongly takes records again."""
+        """Check that partitions that went offline after wrong reads accept records again."""
         for process in self.cluster.storages.values():
             run = process.service.current if process.serving else None
             for partition in run.owned if run is not None else ():
@@ -371,7 +374,7 @@ class _World:
                     self.checker.violations.append(Violation("alarm", partition.name, f"offline: {partition.offline}"))
 
     async def _check_leftovers(self) -> None:
-        """At last all is deleted, and much time passes: nothing is left but what others have put there."""
+        """Delete everything and skip much time. Only foreign objects may remain."""
         topics: dict[bytes, list[Partition]] = {}
         for partition in self.view.partitions:
             if not partition.doomed and partition.topic != "wide":
@@ -384,9 +387,9 @@ class _World:
             for key in await stored.left(self.cluster.objects, NAMESPACE, name, len(partitions)):
                 self.checker.violations.append(Violation("stored", key, "its topic was deleted"))
         self.cluster.passed_over += 1.1 * self.cluster.storage_settings.stage_expiry_ms / 1000
-        await self._in_time("all that sinks staged is deleted", self._nothing_is_staged)
+        await self._in_time("all stages of sinks are deleted", self._nothing_is_staged)
         for key in await stored.lost(self.cluster.objects, self._nemesis.foreign):
-            self.checker.violations.append(Violation("stored", key, "this is another cluster's, and was deleted"))
+            self.checker.violations.append(Violation("stored", key, "this object of another cluster was deleted"))
 
     async def _nothing_is_staged(self) -> bool:
         return not await stored.staged(self.cluster.objects, NAMESPACE)
@@ -405,10 +408,10 @@ class _World:
                 continue
             if partition.topic != "wide":
                 await self._check_scans(partition)
-            # At last, since retention goes on.
+            # Last, because retention continues.
             whole = await read_to_end(self.view, partition, seconds=_READING_SECONDS)
             if whole is None:
-                self.checker.violations.append(Violation("unreadable", partition.log, "not read to its end in time"))
+                self.checker.violations.append(Violation("unreadable", partition.log, "not read completely in time"))
                 continue
             start, end, records = whole
             self.trace.add(f"{partition.log} from {start} to {end}")

@@ -1,4 +1,4 @@
-"""One Spark and one KafScale for all tests of the Spark package that share a process."""
+"""One Spark and one KafScale for all tests of the Spark package in a process."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -8,15 +8,15 @@ import pytest
 from pyspark.sql import SparkSession
 
 import kafscale_spark
-from tests.clients.broker import KafscaleBroker
 from tests.spark.frames import Read
-from tests.spark.session import spark_session
 from tests.spark.topics import Topics
+from tests.support.broker import KafscaleBroker
+from tests.support.spark.session import spark_session
 
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    """Spark in local mode with two tasks at a time."""
+    """Spark in local mode with two concurrent tasks."""
     directory: Path = tmp_path_factory.mktemp("spark")
     with spark_session(directory) as session:
         yield session
@@ -24,7 +24,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 
 @dataclass(frozen=True)
 class Kafscale:
-    """Where Kafka clients reach it (``bootstrap``), and where the Spark package does (``endpoints``)."""
+    """The addresses for Kafka clients (``bootstrap``) and for the Spark package (``endpoints``)."""
 
     bootstrap: str
     endpoints: str

@@ -1,4 +1,4 @@
-"""What a Kafka client finds in a topic: all that it holds, up to where it ends now."""
+"""Read a topic with a Kafka client, up to its current end."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -19,7 +19,7 @@ class Found:
 
 
 def consume(bootstrap: str, topic: str, partitions: int) -> list[Found]:
-    """By partition and offset."""
+    """Return the records by partition and offset."""
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "tests", "enable.auto.commit": False})
     try:
         missing = 0
@@ -30,7 +30,7 @@ def consume(bootstrap: str, topic: str, partitions: int) -> list[Found]:
         found: list[Found] = []
         while len(found) < missing:
             message = consumer.poll(_WAIT_SECONDS)
-            assert message is not None, f"{len(found)} of {missing} records came"
+            assert message is not None, f"{len(found)} of {missing} records arrived"
             assert message.error() is None
             headers: Any = message.headers()
             found.append(

@@ -1,4 +1,4 @@
-"""Drivers that a fault run kills: each a process with its JVM, of which one is always started in advance."""
+"""Drivers that a fault run kills. Each is a process with its JVM, and one is always started in advance."""
 
 import json
 import os
@@ -11,16 +11,16 @@ import time
 from pathlib import Path
 from typing import Any
 
-from tests.spark.session import environment, settings
+from tests.support.spark.session import environment, settings
 
 _PROGRAM = Path(__file__).parent / "programs" / "faulty_stream.py"
 _START_SECONDS = 120.0
 _END_SECONDS = 150.0
-"""As long as a commit is repeated, and more."""
+"""Longer than a commit is retried."""
 
 
 class Driver:
-    """A process of `programs/faulty_stream.py`; ``orders`` is its directory."""
+    """A process of `programs/faulty_stream.py`. ``orders`` is its directory."""
 
     def __init__(self, directory: Path) -> None:
         directory.mkdir(parents=True)
@@ -28,7 +28,7 @@ class Driver:
         self._events = 0
         self._answers: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
         asked = settings(directory) | {
-            # Two tasks at a time, and a task fails when it has failed four times.
+            # Two concurrent tasks. A task fails for good after four attempts.
             "spark.master": "local[2,4]",
             "spark.sql.execution.arrow.maxRecordsPerBatch": "100",
             "spark.log.level": "ERROR",
@@ -54,10 +54,10 @@ class Driver:
         deadline = time.monotonic() + _START_SECONDS
         while self.answer(1.0) is None:
             assert self._process.poll() is None, (self.orders / "driver.log").read_text()[-4000:]
-            assert time.monotonic() < deadline, "the driver does not come up"
+            assert time.monotonic() < deadline, "the driver does not start"
 
     def answer(self, seconds: float = 0.0) -> dict[str, Any] | None:
-        """What it said and nobody has heard yet."""
+        """Return its next unread answer."""
         try:
             return self._answers.get(timeout=seconds) if seconds else self._answers.get_nowait()
         except queue.Empty:
@@ -81,19 +81,19 @@ class Driver:
         return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
     def new_events(self) -> list[dict[str, Any]]:
-        """Those that this has not given before."""
+        """Return the events that this method has not returned before."""
         found = self.all_events()[self._events :]
         self._events += len(found)
         return found
 
     def workers(self) -> list[int]:
-        """The processes in which Spark runs Python: those that its daemons forked."""
+        """Return the processes in which Spark runs Python, which its daemons forked."""
         parents = _parents()
         daemons = {pid for pid in _descendants(self._process.pid, parents) if "pyspark.daemon" in _arguments(pid)}
         return sorted(pid for pid in daemons if parents[pid] in daemons)
 
     def kill(self) -> None:
-        """kill -9 of the driver and its JVM; daemons and workers see that and end."""
+        """Send SIGKILL to the driver and its JVM. Daemons and workers notice and end."""
         os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
         self._reader.join()
@@ -106,7 +106,7 @@ class Driver:
 
 
 class Drivers:
-    """Gives drivers that are ready, one after the other. `end` it."""
+    """Starts drivers in advance and hands them out one after the other. Call `end` at the end."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
@@ -116,7 +116,7 @@ class Drivers:
         self.current = self.next()
 
     def next(self) -> Driver:
-        """Another one; the current one has been killed."""
+        """Return another driver. The current one has been killed."""
         self.current, self._spare = self._spare, self._start()
         self.current.await_ready()
         return self.current
@@ -137,7 +137,7 @@ class Drivers:
 
 
 def await_gone(pid: int) -> None:
-    """Wait until a process has ended that is not a child; kill it when it takes too long."""
+    """Wait until a process that is not a child has ended. Kill it if it takes too long."""
     deadline = time.monotonic() + _END_SECONDS
     while "pyspark.daemon" in _arguments(pid):
         if time.monotonic() > deadline:
@@ -146,7 +146,7 @@ def await_gone(pid: int) -> None:
 
 
 def _parents() -> dict[int, int]:
-    """The parent of each process of this machine."""
+    """Return the parent of each process on this machine."""
     found = {}
     for path in Path("/proc").iterdir():
         if path.name.isdigit():
@@ -165,7 +165,7 @@ def _descendants(pid: int, parents: dict[int, int]) -> set[int]:
 
 
 def _arguments(pid: int) -> str:
-    """Empty when it has ended."""
+    """Return nothing if it has ended."""
     try:
         return Path(f"/proc/{pid}/cmdline").read_text()
     except OSError:

@@ -1,9 +1,9 @@
-"""A stream from topic to topic by the Spark package, while everything that it consists of is killed at random.
+"""A stream from topic to topic by the Spark package, while all its parts are killed at random.
 
-``python -m tests.spark.faults [--seed N] [--seeds N] [--seconds S]``. A run's faults are rolled from its seed: each
-kind once, in any order, and more of them until its seconds are over. Then the query runs to its end, and the output
-has to hold exactly the input. What is killed when is for a good part told by the sink itself, in
-`programs/faulty_stream.py`: tasks before, while and after they stage, commits before and after the sink's.
+``python -m tests.spark.faults [--seed N] [--seeds N] [--seconds S]``. A run draws its faults from its seed: each kind
+once, in any order, and more until its time is over. Then the query runs to its end, and the output must hold exactly
+the input. The sink reports most of the moments for kills itself, in `programs/faulty_stream.py`: tasks before, during
+and after staging, and commits before and after the sink's.
 """
 
 import argparse
@@ -34,7 +34,7 @@ from tests.spark.topics import Topics
 INPUTS, OUTPUTS = 3, 4
 BATCH_RECORDS = 600
 _STEP_SECONDS = 180.0
-"""Bounds every wait, many times longer than any takes."""
+"""The bound of every wait, many times longer than any should take."""
 _MOST_FAILURES = 30
 _LAST_QUERIES = 3
 
@@ -42,17 +42,17 @@ Say = Callable[[str], None]
 
 
 class Stuck(Exception):
-    """Something did not come though it should."""
+    """An expected event did not happen."""
 
 
 def _cause(error: str) -> str:
-    """How it begins and how it ends: Spark's own words, and those of what it called."""
-    said = " ".join(error.partition("terminated with exception: ")[2].partition("=== Streaming Query")[0].split())
-    return textwrap.shorten(said or error, 200) + (f" [...] {said[-200:]}" if len(said) > 400 else "")
+    """Return the first and the last error of the chain: Spark's message, and the root cause."""
+    message = " ".join(error.partition("terminated with exception: ")[2].partition("=== Streaming Query")[0].split())
+    return textwrap.shorten(message or error, 200) + (f" [...] {message[-200:]}" if len(message) > 400 else "")
 
 
 class _Input:
-    """Writes the input, as much more as was copied, so that a slow machine has no more to do than a fast one."""
+    """Writes the input at the pace of the copy, so that a slow machine has no more to do than a fast one."""
 
     def __init__(self, bootstrap: str, topic: str, dice: random.Random) -> None:
         self.sent: dict[int, list[tuple[bytes, bytes]]] = {number: [] for number in range(INPUTS)}
@@ -78,7 +78,7 @@ class _Input:
 
 
 class _Run:
-    """One seed's."""
+    """The run of one seed."""
 
     def __init__(self, cluster: Cluster, drivers: Drivers, directory: Path, seed: int, say: Say) -> None:
         self.report = Report(seed)
@@ -107,7 +107,7 @@ class _Run:
             self._judge()
         except Stuck as error:
             self.report.complaints.append(f"stuck: {error}")
-            # The next run's driver has nothing of this one's.
+            # The next run's driver starts afresh.
             self._drivers.kill()
             self._drivers.next()
         finally:
@@ -162,13 +162,13 @@ class _Run:
         )
 
     def _look(self) -> list[dict[str, Any]]:
-        """What the sink has told since; a query that ended is started again."""
+        """Read the sink's new events. Start a query that has ended again."""
         answer = self._drivers.current.answer()
         if answer is not None:
             self.report.failures += 1
-            self._say(f"the query ended and is started again: {_cause(answer['error'])}")
+            self._say(f"the query ended and is restarted: {_cause(answer['error'])}")
             if self.report.failures > _MOST_FAILURES:
-                raise Stuck(f"the query fails again and again: {answer['error']}")
+                raise Stuck(f"the query fails repeatedly: {answer['error']}")
             self._start()
         events = self._drivers.current.new_events()
         for event in events:
@@ -183,14 +183,14 @@ class _Run:
             time.sleep(0.02)
 
     def _await(self, event: str) -> dict[str, Any]:
-        """The next one of its kind."""
+        """Wait for the next event of a kind."""
         deadline = time.monotonic() + _STEP_SECONDS
         while time.monotonic() < deadline:
             for found in self._look():
                 if found["event"] == event:
                     return found
             time.sleep(0.01)
-        raise Stuck(f"nothing was told of: {event}")
+        raise Stuck(f"the sink did not report: {event}")
 
     # --- the faults
 
@@ -206,7 +206,7 @@ class _Run:
         self._counts("task", f"({point})")
 
     def _kill_worker(self) -> None:
-        """Any Python process of the driver, at any moment of a micro-batch."""
+        """Kill any Python process of the driver, at any moment of a micro-batch."""
         self._look()
         self._await("committed")
         self._go_on(self._dice.uniform(0.0, 1.0))
@@ -220,7 +220,7 @@ class _Run:
             self._counts("worker")
 
     def _kill_commit(self) -> None:
-        """The process that commits, not the driver."""
+        """Kill the process that commits, not the driver."""
         point = self._dice.choice(["commit-before", "commit-after"])
         self._look()
         self._drivers.current.order(point, die=True)
@@ -228,12 +228,12 @@ class _Run:
         self._counts("committer", f"({point})")
 
     def _kill_driver_by_plan(self) -> None:
-        """Starting one takes longer than all else: at one of both points, the other one in the next seed's run."""
+        """Kill a driver at one of two points, alternating with the seed, because starting a driver takes longest."""
         self._planned += 1
         self._kill_driver_at(("commit-before", "commit-after")[(self.report.seed + self._planned) % 2])
 
     def _kill_driver_at(self, point: str) -> None:
-        """Half of them leave a commit behind, which goes on when another driver is there."""
+        """Half of the kills leave a commit behind, which continues when another driver runs."""
         goes_on = point == "commit-before" and self._dice.random() < 0.5
         seconds = {"seconds": self._dice.uniform(0.0, 4.0)} if goes_on else {}
         self._look()
@@ -253,7 +253,7 @@ class _Run:
         self._start()
 
     def _kill_service(self, processes: list[ServiceProcess]) -> None:
-        """Just when a commit is under way, or at any moment; it comes back some time later."""
+        """Kill a service during a commit or at any moment. It is started again later."""
         if self._dice.random() < 0.6:
             self._look()
             self._await("commits")
@@ -272,7 +272,7 @@ class _Run:
         thread.start()
 
     def _await_restarts(self, service: str) -> None:
-        """One of a kind is away at a time."""
+        """Only one instance of a kind is down at a time."""
         thread = self._restarts.get(service)
         while thread is not None and thread.is_alive():
             self._look()
@@ -292,7 +292,7 @@ class _Run:
         self._say("everything is healed")
 
     def _drain(self) -> None:
-        """Spark itself lets a query fail whose Python process takes longer than 10 s to start."""
+        """Spark fails a query whose Python process takes longer than 10 s to start."""
         for _ in range(_LAST_QUERIES):
             self._start(availableNow=True)
             error = self._await_end()
@@ -356,11 +356,11 @@ def running_faults(directory: Path, *, etcd: Etcd | None = None, minio: Minio | 
 
 
 def main() -> int:
-    """0: nothing to complain of; 1: something, and everything that was logged is kept."""
+    """Return 0 without complaints. Otherwise return 1 and keep all logs."""
     parser = argparse.ArgumentParser(prog="python -m tests.spark.faults")
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(1 << 32))
-    parser.add_argument("--seeds", type=int, default=1, help="so many runs, with this seed and those after it")
-    parser.add_argument("--seconds", type=float, default=0.0, help="each run's faults come for at least so long")
+    parser.add_argument("--seeds", type=int, default=1, help="number of runs, with this seed and those after it")
+    parser.add_argument("--seconds", type=float, default=0.0, help="the shortest duration of the faults of a run")
     given = parser.parse_args()
     directory = Path(tempfile.mkdtemp(prefix="kafscale-faults-"))
     complaints = 0

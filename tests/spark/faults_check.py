@@ -1,4 +1,4 @@
-"""What a fault run is judged by: a reader that watches all the while, and the comparison at the end."""
+"""The judgement of a fault run: a reader that watches throughout, and the comparison at the end."""
 
 import itertools
 import json
@@ -17,18 +17,18 @@ from tests.spark.consume import Found
 _MOST_OF_A_KIND = 5
 
 Sent = Mapping[int, Sequence[tuple[bytes, bytes]]]
-"""Keys and values of what was written to each partition of the input, in order. A value is `value_of` its place."""
+"""Keys and values written to each partition of the input, in order. A value is `value_of` its position."""
 
 Pair = tuple[bytes | None, bytes | None]
 
 
 def value_of(partition: int, number: int, size: int) -> bytes:
-    """It says where in the input it is."""
+    """Return a value that contains its position in the input."""
     return f"{partition}/{number}/".encode().ljust(size, b".")
 
 
 def place_of(value: bytes | None) -> tuple[int, int]:
-    """The partition of the input, and the number there."""
+    """Return the partition of the input and the position in it."""
     partition, number, _ = (value or b"-1/-1/").split(b"/", 2)
     return int(partition), int(number)
 
@@ -40,7 +40,7 @@ class Seen:
 
 
 class Witness:
-    """A Kafka client that reads a topic while it is written, and notes when it saw what."""
+    """A Kafka client that reads a topic while it is written, and notes when it saw each record."""
 
     def __init__(self, bootstrap: str, topic: str, partitions: int) -> None:
         self.seen: dict[tuple[int, int], Seen] = {}
@@ -51,7 +51,7 @@ class Witness:
                 "group.id": "witness",
                 "enable.auto.commit": False,
                 "auto.offset.reset": "error",
-                # As much as anybody can see.
+                # Show everything that a consumer can see.
                 "isolation.level": "read_uncommitted",
                 "fetch.wait.max.ms": 100,
                 "reconnect.backoff.max.ms": 500,
@@ -80,7 +80,7 @@ class Witness:
             self.complaints.append(f"witness: offset {offset} of {partition} was {known.value!r} and is {value!r}")
 
     def finish(self, records: int, seconds: float) -> None:
-        """Wait until it has seen so many, and stop."""
+        """Wait until it has seen this many records, and stop."""
         deadline = time.monotonic() + seconds
         while len(self.seen) < records and time.monotonic() < deadline:
             time.sleep(0.05)
@@ -106,7 +106,7 @@ class Verdict:
 
 @dataclass(slots=True)
 class Report:
-    """``failures``: times the query ended by itself and was started again."""
+    """``failures``: how often the query ended unexpectedly and was started again."""
 
     seed: int
     faults: Counter[str] = field(default_factory=Counter)
@@ -143,9 +143,9 @@ def judge(
     committing: Mapping[int, float],
     ends: Mapping[int, Mapping[int, int]],
 ) -> Verdict:
-    """``given``: what the input holds. ``found``: what the output holds.
+    """Compare ``given``, the contents of the input, with ``found``, those of the output.
 
-    ``committing``: when a commit of each micro-batch was first called. ``ends``: where in the input each ends.
+    ``committing``: when a commit of each micro-batch was first called. ``ends``: the input offsets at which each ends.
     """
     verdict = Verdict(records=sum(map(len, sent.values())), batches=len(ends))
     complain = verdict.complaints.append
@@ -153,13 +153,13 @@ def judge(
     for record in given:
         held[record.partition].append((record.key, record.value))
     if any(held[partition] != list(records) for partition, records in sent.items()):
-        complain("input: it does not hold what was written to it")
+        complain("input: it differs from the written records")
 
     wanted: Counter[Pair] = Counter(pair for records in sent.values() for pair in records)
     have: Counter[Pair] = Counter((record.key, record.value) for record in found)
     verdict.duplicates, verdict.lost = (have - wanted).total(), (wanted - have).total()
     for _, value in have - wanted:
-        complain(f"twice, or not of the input: {place_of(value)}")
+        complain(f"duplicated, or not from the input: {place_of(value)}")
     for _, value in wanted - have:
         complain(f"lost: {place_of(value)}")
 
@@ -175,7 +175,7 @@ def judge(
             complain(f"order: from {way[0]} to {way[1]}, {turned[0]} of {len(turned)}")
     scattered = [key for key, partitions in homes.items() if len(partitions) > 1]
     if scattered:
-        complain(f"partitions: {len(scattered)} keys are in several")
+        complain(f"partitions: {len(scattered)} keys are in more than one")
 
     _judge_seen(witness, found, committing, ends, verdict)
     return verdict
@@ -192,7 +192,7 @@ def _judge_seen(
     log = {(record.partition, record.offset): record.value for record in found}
     for where, seen in witness.seen.items():
         if where not in log or log[where] != seen.value:
-            verdict.complaints.append(f"seen and not there: {where}, {place_of(seen.value)}")
+            verdict.complaints.append(f"seen but missing at the end: {where}, {place_of(seen.value)}")
             continue
         partition, number = place_of(seen.value)
         epoch = next((epoch for epoch in sorted(ends) if ends[epoch].get(partition, 0) > number), None)
@@ -206,7 +206,7 @@ def query_id(checkpoint: Path) -> str:
 
 
 def batch_ends(checkpoint: Path, topic: str) -> dict[int, dict[int, int]]:
-    """Where in the topic each micro-batch of a checkpoint ends. Spark keeps the last hundred."""
+    """Return the offsets of the topic at which each micro-batch of a checkpoint ends. Spark keeps the last hundred."""
     found = {}
     for path in (checkpoint / "offsets").iterdir():
         if path.name.isdigit():
@@ -216,7 +216,7 @@ def batch_ends(checkpoint: Path, topic: str) -> dict[int, dict[int, int]]:
 
 
 def shortened(complaints: Iterable[str]) -> list[str]:
-    """The first ones of each kind, which is what stands before the colon, and how many more there are."""
+    """Return the first complaints of each kind, the text before the colon, and how many more there are."""
     kinds: dict[str, list[str]] = defaultdict(list)
     for complaint in complaints:
         kinds[complaint.partition(":")[0]].append(complaint)

@@ -1,4 +1,4 @@
-"""The source as its users call it, and what it gives in few words."""
+"""The source as users call it, and its rows in short form."""
 
 import json
 from typing import Any
@@ -8,7 +8,7 @@ from pyspark.sql.types import StructType
 
 
 class Read:
-    """`read(subscribe="t")`: options that are no text are given as JSON, and `stream=True` is `readStream`."""
+    """`read(subscribe="t")`: options that are not text are passed as JSON, and `stream=True` is `readStream`."""
 
     def __init__(self, spark: SparkSession, endpoints: str) -> None:
         self._spark = spark
@@ -24,7 +24,7 @@ class Read:
 
 
 def offsets(frame: DataFrame) -> dict[int, list[int]]:
-    """Of each partition, in order."""
+    """Return the offsets of each partition, in order."""
     found: dict[int, list[int]] = {}
     for row in frame.select("partition", "offset").collect():
         found.setdefault(row.partition, []).append(row.offset)

@@ -1,4 +1,4 @@
-"""A Spark standalone cluster: one master and some workers as processes on loopback."""
+"""A Spark standalone cluster: a master and workers as processes on loopback."""
 
 import os
 import signal
@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pyspark
 
-from tests.clients.process import ServerProcess
 from tests.servers.ports import free_ports
-from tests.spark.session import QUICK_JAVA, require_java, settings
+from tests.servers.process import ServerProcess
+from tests.support.spark.session import QUICK_JAVA, require_java, settings
 
 SPARK_HOME = Path(pyspark.__file__).parent
 _DEPLOY = "org.apache.spark.deploy"
@@ -23,7 +23,7 @@ _START_SECONDS = 60.0
 
 @dataclass(frozen=True)
 class Standalone:
-    """A running one. ``directory``: where its logs are, and the work of its executors."""
+    """A running cluster. ``directory``: its logs and the work directories of its executors."""
 
     url: str
     directory: Path
@@ -38,9 +38,9 @@ class Standalone:
         conf: Mapping[str, str] | None = None,
         python: Path | None = None,
     ) -> str:
-        """What ``spark-submit`` of ``program`` prints; ``python``: the interpreter of driver and executors.
+        """Run ``spark-submit`` and return the program's output. ``python``: for driver and executors.
 
-        It runs outside the tree: what it imports is shipped with it or installed there.
+        It runs outside the tree, so imported packages must be shipped or installed.
         """
         scratch = self.directory / "driver"
         scratch.mkdir(exist_ok=True)
@@ -63,14 +63,14 @@ class Standalone:
         return done.stdout
 
     def show_logs(self) -> None:
-        """What executors said, on standard output, where pytest shows it of a test that failed."""
+        """Print the executors' logs on standard output, which pytest shows for failed tests."""
         for log in sorted(self.directory.glob("work-*/*/*/stderr")):
             print(f"--- {log}", *log.read_text(errors="replace").splitlines()[-40:], sep="\n")
 
 
 @contextmanager
 def standalone_cluster(directory: Path, *, workers: int = 2) -> Iterator[Standalone]:
-    """Every worker is registered when this is entered; when it is left, no process of it is, executors included."""
+    """Start a cluster and wait until every worker is registered. At the end no process remains, executors included."""
     require_java()
     port, *web = free_ports(2 + workers)
     url = f"spark://127.0.0.1:{port}"
@@ -80,7 +80,7 @@ def standalone_cluster(directory: Path, *, workers: int = 2) -> Iterator[Standal
         master.wait_for(lambda line: True if "New state: ALIVE" in line else None, timeout=_START_SECONDS)
         running = []
         for number, web_port in enumerate(web[1:]):
-            # Spark speculates on a task on another host alone: by name they are two.
+            # Spark runs speculative tasks only on another host; these names make two.
             host = "127.0.0.1" if number % 2 else "localhost"
             arguments = "--host", host, "--webui-port", str(web_port), "--cores", "1", "--memory", "1g"
             work = str(directory / f"work-{number}")
@@ -106,7 +106,7 @@ def _daemon(log: Path, main: str, *arguments: str) -> Iterator[ServerProcess]:
     try:
         yield process
     finally:
-        # A worker ends its executors when it is asked to end; what it has left behind all the same is ended here.
+        # A worker stops its executors when it ends. Remaining executors are killed here.
         executors = children(process.pid)
         if process.status is None:
             process.stop()
@@ -114,19 +114,19 @@ def _daemon(log: Path, main: str, *arguments: str) -> Iterator[ServerProcess]:
 
 
 def _environment(python: Path) -> dict[str, str]:
-    # Not this process's own Python path: what is not shipped is not there.
+    # Without this process's Python path, so that only shipped packages are found.
     outer = {name: value for name, value in os.environ.items() if not name.startswith(("SPARK_", "PYSPARK_", "PYTHON"))}
     return {**outer, "SPARK_HOME": str(SPARK_HOME), "SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": str(python)}
 
 
 def children(pid: int) -> list[int]:
-    """The processes that any thread of ``pid`` has started and that run."""
+    """Return the running child processes of all threads of ``pid``."""
     lists = Path(f"/proc/{pid}/task").glob("*/children")
     return [int(child) for children in lists for child in children.read_text().split()]
 
 
 def end(pids: Sequence[int], *, timeout: float = 20.0) -> list[int]:
-    """Waits until none of them runs; kills those that do then, and says which."""
+    """Wait until none of them runs. Kill the others and return them."""
     deadline = time.monotonic() + timeout
     while (left := [pid for pid in pids if Path(f"/proc/{pid}").exists()]) and time.monotonic() < deadline:
         time.sleep(0.1)

@@ -1,4 +1,4 @@
-"""The audit of real buckets: a sound one is called sound, and of one that is damaged in many ways all are named."""
+"""The audit of real buckets: a healthy bucket has no findings, and each kind of damage is reported."""
 
 import shutil
 import struct
@@ -20,10 +20,10 @@ from kafscale.segment.format import FOOTER_SIZE, HEADER_SIZE, SegmentFooter
 from kafscale.segment.index import INDEX_HEADER_SIZE, parse_index
 from kafscale.v1.common_pb2 import PartitionRef
 from kafscale_spark.audit.bucket import LocalBucket
-from tests.clients.adapters.confluent import ConfluentClient
-from tests.clients.broker import KafscaleBroker
 from tests.servers.minio import Minio
 from tests.servers.ports import free_ports
+from tests.support.broker import KafscaleBroker
+from tests.support.clients.confluent import ConfluentClient
 
 WAYS = ("flipped", "cut", "bad-batch", "renamed", "gap", "short", "no-index", "torn-index", "wrong-index", "lone-index")
 PAGED = "wrong-page"
@@ -33,7 +33,7 @@ WAIT_SECONDS = 30
 
 
 class Bucket:
-    """A process's data directory, of which tests damage copies."""
+    """The data directory of a process, of which tests damage copies."""
 
     def __init__(self, data: Path, endpoint: str) -> None:
         self.data = data
@@ -52,7 +52,7 @@ class Bucket:
 
 @pytest.fixture(scope="module")
 def bucket(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bucket]:
-    """A topic for each way to damage it, one of them with a page of its catalog, and a live service beside it."""
+    """Topics for each kind of damage, one of them with a catalog page, and a live service."""
     directory = tmp_path_factory.mktemp("audited")
     broker = KafscaleBroker(directory, {})
     try:
@@ -66,7 +66,7 @@ def bucket(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bucket]:
             for topic in WAYS:
                 for number in range(RECORDS):
                     producer.produce(topic, f"{segment} {number}", partition=0)
-            # What is acked is stored, so the next ones go to another segment.
+            # Acked records are stored, so later ones go to another segment.
             assert producer.flush(WAIT_SECONDS) == 0
         for segment in range(SEGMENTS_PER_PAGE):
             producer.produce(PAGED, f"{segment}", partition=0)
@@ -88,14 +88,14 @@ def _audit(
     return status, capsys.readouterr().out
 
 
-def test_a_sound_bucket(
+def test_a_healthy_bucket_has_no_findings(
     spark: SparkSession, bucket: Bucket, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    status, said = _audit(spark, bucket, monkeypatch, capsys, "--endpoints", bucket.endpoint)
-    assert said.endswith("sound\n")
+    status, output = _audit(spark, bucket, monkeypatch, capsys, "--endpoints", bucket.endpoint)
+    assert output.endswith("sound\n")
     assert status == 0
-    assert f"{len(WAYS) * SEGMENTS * RECORDS + SEGMENTS_PER_PAGE} records in" in said
-    assert "left over" not in said
+    assert f"{len(WAYS) * SEGMENTS * RECORDS + SEGMENTS_PER_PAGE} records in" in output
+    assert "left over" not in output
 
 
 def _flipped(segments: list[Path]) -> None:
@@ -109,7 +109,7 @@ def _cut(segments: list[Path]) -> None:
 
 
 def _bad_batch(segments: list[Path]) -> None:
-    """Damage from before the segment was made: its own checksum is right."""
+    """Damage that existed before the segment was built, so the segment's own checksum is correct."""
     data = bytearray(segments[1].read_bytes())
     footer = SegmentFooter.parse(data)
     data[-FOOTER_SIZE - 1] ^= 1
@@ -176,7 +176,7 @@ DAMAGE: dict[str, tuple[Callable[[list[Path]], None], str]] = {
 
 
 @pytest.mark.parametrize("with_endpoints", [True, False])
-def test_damage_of_every_kind_is_named_where_it_is(
+def test_each_kind_of_damage_is_reported_with_its_location(
     spark: SparkSession,
     bucket: Bucket,
     with_endpoints: bool,
@@ -189,18 +189,18 @@ def test_damage_of_every_kind_is_named_where_it_is(
         damage(damaged.segments(topic))
     (damaged.data / "objects" / "default" / "junk.bin").write_bytes(b"x")
     endpoints = ["--endpoints", bucket.endpoint] if with_endpoints else []
-    status, said = _audit(spark, damaged, monkeypatch, capsys, "--output", str(tmp_path / "findings"), *endpoints)
+    status, output = _audit(spark, damaged, monkeypatch, capsys, "--output", str(tmp_path / "findings"), *endpoints)
     found: dict[str, set[str]] = {}
     for row in spark.read.parquet(str(tmp_path / "findings")).collect():
         found.setdefault(row.topic, set()).add(row.kind)
         assert row.damage == (row.kind != "orphan")
     expected = {topic: {kind} for topic, (_, kind) in DAMAGE.items()} | {"": {"orphan"}}
     if not with_endpoints:
-        # The bucket alone does not know where logs end.
+        # The bucket alone does not show where logs end.
         del expected["short"]
     assert found == expected
     assert status == 1
-    assert said.endswith("damaged\n")
+    assert output.endswith("damaged\n")
 
 
 def _with_s3(monkeypatch: pytest.MonkeyPatch, environment: Mapping[str, str]) -> None:
@@ -208,7 +208,7 @@ def _with_s3(monkeypatch: pytest.MonkeyPatch, environment: Mapping[str, str]) ->
         monkeypatch.setenv(name, value)
 
 
-def test_a_damaged_bucket_on_s3(
+def test_damage_on_s3_is_reported(
     spark: SparkSession,
     bucket: Bucket,
     minio: Minio,
@@ -225,12 +225,12 @@ def test_a_damaged_bucket_on_s3(
         client.fput_object(settings["KAFSCALE_S3_BUCKET"], path.relative_to(root).as_posix(), str(path))
     _with_s3(monkeypatch, settings)
     assert audit.main([], spark) == 1
-    said = capsys.readouterr().out
-    assert said.startswith(f"segment damaged: flipped-0 offset {RECORDS}: checksum of the body is")
-    assert f"{SEGMENTS * RECORDS} records in {SEGMENTS} segments of 1 partitions" in said
+    output = capsys.readouterr().out
+    assert output.startswith(f"segment damaged: flipped-0 offset {RECORDS}: checksum of the body is")
+    assert f"{SEGMENTS * RECORDS} records in {SEGMENTS} segments of 1 partitions" in output
 
 
-def test_a_bucket_that_does_not_answer_is_not_called_damaged(
+def test_an_unreachable_bucket_is_not_reported_as_damaged(
     spark: SparkSession, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     [port] = free_ports(1)
@@ -238,9 +238,9 @@ def test_a_bucket_that_does_not_answer_is_not_called_damaged(
     settings |= {"ACCESS_KEY": "key", "SECRET_KEY": "secret"}
     _with_s3(monkeypatch, {f"KAFSCALE_S3_{name}": value for name, value in settings.items()})
     assert audit.main([], spark) == 2
-    said = capsys.readouterr()
-    assert said.out == ""
-    assert said.err.startswith("audit: bucket logs cannot be listed: ")
+    output = capsys.readouterr()
+    assert output.out == ""
+    assert output.err.startswith("audit: bucket logs cannot be listed: ")
 
 
 class _Unreadable(LocalBucket):
@@ -250,7 +250,7 @@ class _Unreadable(LocalBucket):
         return LocalBucket.get(self, key)
 
 
-def test_what_no_task_can_read_is_not_called_damaged(
+def test_an_object_that_no_task_can_read_is_not_reported_as_damaged(
     spark: SparkSession, bucket: Bucket, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(audit, "_bucket", lambda _: _Unreadable(bucket.data))

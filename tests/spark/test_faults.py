@@ -1,4 +1,4 @@
-"""The sink is exactly once whatever is killed: three seeds, and thirty with `make test-long`."""
+"""The sink is exactly once under any kills: three seeds, and thirty with `make test-long`."""
 
 from collections.abc import Iterator
 
@@ -21,7 +21,7 @@ def faults(tmp_path_factory: pytest.TempPathFactory, etcd: Etcd, minio: Minio) -
 
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("seed", [*SEEDS, *(pytest.param(seed, marks=pytest.mark.long) for seed in LONG_SEEDS)])
-def test_the_output_is_the_input_whatever_is_killed(faults: Faults, seed: int) -> None:
+def test_the_output_equals_the_input_under_any_kills(faults: Faults, seed: int) -> None:
     report = faults.run(seed, seconds=0.0, say=print)
     print(line(report))
     if report.complaints:

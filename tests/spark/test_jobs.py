@@ -1,4 +1,4 @@
-"""The jobs archive, replay and rollup, done for real; what they did is read back by a Kafka client, or from Parquet."""
+"""The jobs archive, replay and rollup on real services. Their results are read by a Kafka client or from Parquet."""
 
 import json
 import os
@@ -21,8 +21,8 @@ from pyspark.sql import SparkSession
 from jobs import archive, replay, rollup
 from tests.spark.conftest import Kafscale
 from tests.spark.consume import Found, consume
-from tests.spark.session import ROOT, environment, settings
 from tests.spark.topics import Message, Topics
+from tests.support.spark.session import ROOT, environment, settings
 
 HOUR_MS = 3_600_000
 WAIT_SECONDS = 150
@@ -37,13 +37,13 @@ def topics(kafscale: Kafscale) -> Topics:
 class Jobs:
     """Jobs that run in the tests' Spark, with their directories."""
 
-    def __init__(self, spark: SparkSession, kafscale: Kafscale, directory: Path, said: Any) -> None:
+    def __init__(self, spark: SparkSession, kafscale: Kafscale, directory: Path, output: Any) -> None:
         self.spark = spark
         self.bootstrap = kafscale.bootstrap
         self.output = directory / "archive"
         self._endpoints = ["--endpoints", kafscale.endpoints]
         self._checkpoint = ["--checkpoint", str(directory / "checkpoint")]
-        self._said = said
+        self._output = output
         self.warned = ""
 
     def archive(self, *argv: str) -> str:
@@ -51,7 +51,7 @@ class Jobs:
 
     @contextmanager
     def archiving(self, *argv: str) -> Iterator["subprocess.Popen[bytes]"]:
-        """The same in a process of its own, of a group of its own with its JVM, which is killed in the end."""
+        """Run the archive job in its own process and process group with its JVM, which are killed at the end."""
         directory = self.output.parent
         asked = {"spark.master": "local[2]", **settings(directory)}
         conf = " ".join(f"--conf {shlex.quote(f'{name}={value}')}" for name, value in asked.items())
@@ -81,16 +81,16 @@ class Jobs:
         return sorted(self.output.glob("topic=*/date=*/hour=*/*.parquet"))
 
     def rows(self) -> list[dict[str, Any]]:
-        """As Spark reads the archive, by partition and offset."""
+        """Read the archive with Spark, by partition and offset."""
         rows = self.spark.read.parquet(str(self.output)).orderBy("topic", "partition", "offset").collect()
         return [row.asDict(recursive=True) for row in rows]
 
     def _run(self, job: Any, argv: Sequence[str]) -> str:
         status = job.main([*self._endpoints, *argv], self.spark)
-        said = self._said.readouterr()
-        assert status == 0, said.err
-        self.warned = str(said.err)
-        return str(said.out)
+        output = self._output.readouterr()
+        assert status == 0, output.err
+        self.warned = str(output.err)
+        return str(output.out)
 
 
 @pytest.fixture
@@ -99,7 +99,7 @@ def jobs(spark: SparkSession, kafscale: Kafscale, tmp_path: Path, capfd: pytest.
 
 
 def _messages(count: int, *, first: int = 0) -> list[Message]:
-    """In two partitions, six minutes apart, with keys and headers on some."""
+    """Messages in two partitions, six minutes apart, some with keys and headers."""
     return [
         Message(
             n % 2,
@@ -116,11 +116,11 @@ def _contents(found: Sequence[Found]) -> list[tuple[Any, ...]]:
     return [(one.partition, one.key, one.value, one.timestamp, one.headers) for one in found]
 
 
-def test_topics_are_archived_and_brought_back(jobs: Jobs, topics: Topics) -> None:
+def test_archived_topics_can_be_replayed(jobs: Jobs, topics: Topics) -> None:
     topic, again, hour = topics.make(2), topics.make(2), topics.make(2)
     topics.produce(topic, _messages(40))
-    said = jobs.archive("--topics", topic, "--max-file-records", "7")
-    assert said.startswith("40 records read")
+    output = jobs.archive("--topics", topic, "--max-file-records", "7")
+    assert output.startswith("40 records read")
     topics.produce(topic, _messages(10, first=40))
     assert jobs.archive("--topics", topic, "--max-file-records", "7").startswith("10 records read")
 
@@ -135,7 +135,7 @@ def test_topics_are_archived_and_brought_back(jobs: Jobs, topics: Topics) -> Non
         assert row["timestamp"].replace(tzinfo=UTC) == at
     assert all(pq.read_metadata(path).num_rows <= 7 for path in jobs.files())
 
-    # Twice, as somebody would who does not know whether it was done.
+    # Twice, like an operator who does not know the outcome of the first run.
     for _ in range(2):
         jobs.replay("--topic", again, "--id", again, "--keep-partitions")
     assert _contents(consume(jobs.bootstrap, again, 2)) == _contents(written)
@@ -146,7 +146,7 @@ def test_topics_are_archived_and_brought_back(jobs: Jobs, topics: Topics) -> Non
     assert _contents(consume(jobs.bootstrap, hour, 2)) == _contents(wanted)
 
 
-def test_an_archive_that_is_killed_before_its_commit_has_every_record_once(
+def test_an_archive_killed_before_its_commit_has_every_record_once_after_a_restart(
     jobs: Jobs, topics: Topics, tmp_path: Path
 ) -> None:
     topic = topics.make(2)
@@ -165,19 +165,19 @@ def test_an_archive_that_is_killed_before_its_commit_has_every_record_once(
     assert jobs.archive("--topics", topic).startswith("40 records read")
     found = [(row["partition"], row["offset"], row["value"]) for row in jobs.rows()]
     assert found == [(one.partition, one.offset, one.value) for one in written]
-    # What the killed one wrote lies there still, and does not count.
+    # The files of the killed job remain but do not count.
     assert sum(map(_rows_of, jobs.files())) > len(written)
 
 
 def _rows_of(path: Path) -> int:
-    """Of a file that is whole."""
+    """Return the number of rows of a complete file."""
     try:
         return int(pq.read_metadata(path).num_rows)
     except (OSError, pa.ArrowInvalid):
         return 0
 
 
-def test_json_is_archived_by_its_own_time_and_what_is_none_goes_to_the_dead_letters(jobs: Jobs, topics: Topics) -> None:
+def test_json_is_archived_by_its_own_time_and_invalid_json_goes_to_the_dead_letters(jobs: Jobs, topics: Topics) -> None:
     topic, dead, again = topics.make(), topics.make(), topics.make()
     good = [{"id": n, "at": f"2023-0{n}-01T0{n}:15:00Z"} for n in range(1, 5)]
     values = [*(json.dumps(each).encode() for each in good), b"not json", b'{"id": "seven"}', None, b'{"id": 9}']
@@ -204,7 +204,7 @@ def test_json_is_archived_by_its_own_time_and_what_is_none_goes_to_the_dead_lett
     assert [each["id"] for each in brought] == [1, 2, 3, 4, 9]
 
 
-def test_any_parquet_is_brought_to_a_topic(jobs: Jobs, topics: Topics) -> None:
+def test_any_parquet_can_be_replayed_to_a_topic(jobs: Jobs, topics: Topics) -> None:
     topic = topics.make()
     rows = [("a", 1), ("b", 2)]
     columns = "name", "struct(number) as fields", "timestamp_ntz'2024-05-06 22:30:00' as at"
@@ -218,15 +218,15 @@ def test_any_parquet_is_brought_to_a_topic(jobs: Jobs, topics: Topics) -> None:
     ]
 
 
-def test_a_replay_tells_of_records_that_retention_takes(jobs: Jobs, topics: Topics) -> None:
+def test_a_replay_warns_of_records_that_retention_deletes(jobs: Jobs, topics: Topics) -> None:
     topic = topics.make(configs={"retention.ms": "604800000"})
     rows = [(b"old", datetime(2024, 5, 6, tzinfo=UTC)), (b"new", datetime.now(UTC)), (b"none", None)]
     jobs.spark.createDataFrame(rows, "value binary, timestamp timestamp").coalesce(1).write.parquet(str(jobs.output))
     assert jobs.replay("--topic", topic, "--key-column", "none", "--headers-column", "none").startswith("3 records")
-    assert f"replay: 1 records are older than topic {topic} keeps any (retention.ms=604800000)" in jobs.warned
+    assert f"replay: 1 records are older than the retention of topic {topic} (retention.ms=604800000)" in jobs.warned
 
 
-def test_a_rollup_adds_up_windows_and_counts_what_is_late_or_bad(jobs: Jobs, topics: Topics) -> None:
+def test_a_rollup_aggregates_windows_and_counts_late_and_invalid_records(jobs: Jobs, topics: Topics) -> None:
     topic, results = topics.make(), topics.make()
     arguments = ["--topics", topic, "--output", results, "--schema", "who STRING, amount INT", "--group-by", "data.who"]
     arguments += ["--aggregate", "sum(data.amount) AS total", "--watermark", "1 minute"]
@@ -257,7 +257,7 @@ def test_a_rollup_adds_up_windows_and_counts_what_is_late_or_bad(jobs: Jobs, top
     assert all(set(key) == {"window_start", "window_end", "who"} for key, _ in found)
 
 
-def test_a_rollup_that_updates_writes_what_has_changed(jobs: Jobs, topics: Topics) -> None:
+def test_a_rollup_in_update_mode_writes_changed_windows(jobs: Jobs, topics: Topics) -> None:
     topic, results = topics.make(), topics.make()
     arguments = ["--topics", topic, "--output", results, "--schema", "amount INT", "--mode", "update"]
     arguments += ["--aggregate", "sum(data.amount) AS total"]
@@ -276,11 +276,11 @@ def test_a_rollup_that_updates_writes_what_has_changed(jobs: Jobs, topics: Topic
         (["--topics", "t", "--option", "kafscale.tls.cart=x"], "did you mean 'kafscale.tls.cert'"),
         (
             ["--pattern", "o", "--format", "json", "--schema", "id INT", "--dead-letters", "orders.dead"],
-            "topic orders.dead is written to and would be read as well",
+            "the job would read topic orders.dead, which it writes to",
         ),
     ],
 )
-def test_a_job_that_is_asked_for_what_cannot_be(
+def test_a_job_with_impossible_arguments_fails(
     jobs: Jobs, argv: list[str], words: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
     status = archive.main(["--endpoints", "127.0.0.1:1", "--checkpoint", "c", "--output", "o", *argv], jobs.spark)

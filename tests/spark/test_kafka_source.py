@@ -1,6 +1,6 @@
-"""On Spark 4.0.0: Spark's own Kafka source and sink through the gateways of a cluster, in batches and in streams.
+"""Spark's own Kafka source and sink on Spark 4.0.0, through the gateways of a cluster, in batches and in streams.
 
-And KafScale's own do there what Spark's do.
+KafScale's own source and sink must give the same results.
 """
 
 import base64
@@ -14,18 +14,18 @@ import pytest
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewPartitions
 
-from tests.clients.adapters.confluent import ConfluentClient
-from tests.clients.adapters.interface import Message, ProduceOptions
-from tests.matrix.drivers.piped import DriverError, PipedDriver
 from tests.servers.cluster import Cluster, running_cluster
 from tests.servers.etcd import Etcd
 from tests.servers.minio import Minio
-from tests.spark.build import kafka_source_jars, spark40_python
-from tests.spark.session import environment, settings
+from tests.servers.spark import kafka_source_jars, spark40_python
+from tests.support.clients.confluent import ConfluentClient
+from tests.support.clients.interface import Message, ProduceOptions
+from tests.support.clients.piped import PipedClient, PipedError
+from tests.support.spark.session import environment, settings
 
 PROGRAM = Path(__file__).parent / "programs" / "kafka_source.py"
 BASE_MS = 1_700_000_000_000
-# Records of that time are older than the topics of other tests may keep.
+# The records are older than the topics of other tests may keep.
 KEPT = {"retention.ms": "-1"}
 _NUMBERS = itertools.count()
 
@@ -35,7 +35,7 @@ BOTH = pytest.mark.parametrize("kind", ["kafka", "kafscale"])
 
 @pytest.fixture(scope="module")
 def cluster(etcd: Etcd, minio: Minio, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """Two gateways; each partition is led by one of them."""
+    """A cluster of two gateways, each of which leads some partitions."""
     directory = tmp_path_factory.mktemp("kafka-source")
     with running_cluster(directory, etcd=etcd, minio=minio, gateways=2, storages=2) as cluster:
         yield cluster
@@ -47,14 +47,14 @@ def bootstrap(cluster: Cluster) -> str:
 
 
 @pytest.fixture(scope="module")
-def source(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[PipedDriver]:
+def source(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[PipedClient]:
     """One JVM for all cases."""
     directory = tmp_path_factory.mktemp("spark40")
-    told = {**settings(directory), "spark.jars": ",".join(str(jar) for jar in kafka_source_jars())}
+    conf = {**settings(directory), "spark.jars": ",".join(str(jar) for jar in kafka_source_jars())}
     python = str(spark40_python())
     variables = [f"{name}={value}" for name, value in environment(python).items()]
     endpoints = ",".join(storage.address for storage in cluster.storages)
-    driver = PipedDriver(["env", *variables, python, str(PROGRAM), json.dumps(told), endpoints], cluster.bootstrap)
+    driver = PipedClient(["env", *variables, python, str(PROGRAM), json.dumps(conf), endpoints], cluster.bootstrap)
     yield driver
     driver.close()
 
@@ -68,14 +68,14 @@ def client(bootstrap: str) -> Iterator[ConfluentClient]:
 
 @pytest.fixture
 def topic(client: ConfluentClient) -> str:
-    """A fresh topic with three partitions."""
+    """A new topic with three partitions."""
     name = f"source-{next(_NUMBERS)}"
     client.create_topic(name, partitions=3, configs=KEPT)
     return name
 
 
 @BOTH
-def test_a_batch_holds_every_column(source: PipedDriver, client: ConfluentClient, topic: str, kind: str) -> None:
+def test_a_batch_has_every_column(source: PipedClient, client: ConfluentClient, topic: str, kind: str) -> None:
     expected = _filled(client, topic, range(60))
     assert source.call("version") == "4.0.0"
     read = source.call("read", options={"subscribe": topic, "includeHeaders": "true"}, kind=kind)
@@ -83,15 +83,17 @@ def test_a_batch_holds_every_column(source: PipedDriver, client: ConfluentClient
     assert read["tasks"] == 3
 
 
-def test_rows_without_columns(source: PipedDriver, client: ConfluentClient, topic: str) -> None:
-    """Which 4.0 loses: KafScale's source does not give any, and says how to count."""
+def test_rows_without_columns_are_refused_with_advice_on_counting(
+    source: PipedClient, client: ConfluentClient, topic: str
+) -> None:
+    """Spark 4.0 loses rows without columns, so KafScale's source returns none and explains how to count."""
     _filled(client, topic, range(60))
     assert source.call("count", options={"subscribe": topic, "columns": "partition"}, kind="kafscale") == 60
-    with pytest.raises(DriverError, match="this pyspark loses rows that have no columns: count with the option"):
+    with pytest.raises(PipedError, match="this pyspark loses rows that have no columns; count with the option"):
         source.call("count", options={"subscribe": topic, "columns": ""}, kind="kafscale")
 
 
-def test_more_tasks_than_partitions(source: PipedDriver, client: ConfluentClient, topic: str) -> None:
+def test_a_batch_can_have_more_tasks_than_partitions(source: PipedClient, client: ConfluentClient, topic: str) -> None:
     expected = _filled(client, topic, range(60))
     options = {"subscribe": topic, "includeHeaders": "true", "minPartitions": "12"}
     read = source.call("read", options=options)
@@ -99,7 +101,7 @@ def test_more_tasks_than_partitions(source: PipedDriver, client: ConfluentClient
     assert read["tasks"] >= 12
 
 
-def test_ranges_by_offset_and_by_time(source: PipedDriver, client: ConfluentClient, topic: str) -> None:
+def test_ranges_are_selected_by_offset_and_by_time(source: PipedClient, client: ConfluentClient, topic: str) -> None:
     rows = _filled(client, topic, range(60))
 
     def read(**options: str) -> list[tuple[int, int]]:
@@ -116,7 +118,7 @@ def test_ranges_by_offset_and_by_time(source: PipedDriver, client: ConfluentClie
         (2, 19),
     ]
     assert read(subscribe=topic, startingOffsets=first, endingOffsets=last) == expected
-    # Record n has the time of BASE_MS + 1000 n: of each partition those from 30 to 44.
+    # Record n has the time BASE_MS + 1000 n, so these are records 30 to 44, over all partitions.
     since, until = str(BASE_MS + 30_000), str(BASE_MS + 45_000)
     expected = [(partition, offset) for partition in range(3) for offset in range(10, 15)]
     assert read(subscribe=topic, startingTimestamp=since, endingTimestamp=until) == expected
@@ -127,20 +129,22 @@ def test_ranges_by_offset_and_by_time(source: PipedDriver, client: ConfluentClie
     ]
 
 
-def test_topics_by_a_pattern(source: PipedDriver, client: ConfluentClient, topic: str) -> None:
+def test_topics_are_selected_by_a_pattern(source: PipedClient, client: ConfluentClient, topic: str) -> None:
     other = f"{topic}.other"
     client.create_topic(other, partitions=2, configs=KEPT)
     client.produce(other, [Message(b"there", timestamp=BASE_MS)], ProduceOptions(partition=1))
     client.produce(topic, [Message(b"here", timestamp=BASE_MS)])
-    # Spark takes a topic in whose name the pattern is found anywhere.
+    # Spark selects a topic if the pattern is found anywhere in its name.
     read = source.call("read", options={"subscribePattern": f"^{topic}"})
     found = [(row["topic"], row["partition"], row["value"]) for row in _in_order(read["rows"])]
     assert found == [(topic, 0, _text(b"here")), (other, 1, _text(b"there"))]
 
 
 @BOTH
-def test_a_batch_written(source: PipedDriver, client: ConfluentClient, topic: str, kind: str) -> None:
-    """To the topic and partition that a column names, with keys, headers and nulls as they were."""
+def test_a_batch_is_written_to_the_topic_and_partition_of_its_rows(
+    source: PipedClient, client: ConfluentClient, topic: str, kind: str
+) -> None:
+    """Keys, headers and nulls are unchanged."""
     contents: list[tuple[bytes | None, bytes | None, Any]] = [
         (b"key", b"value", (("one", b"1"), ("two", None))),
         (None, b"\x00\xff", ()),
@@ -159,8 +163,10 @@ def test_a_batch_written(source: PipedDriver, client: ConfluentClient, topic: st
     assert sorted(map(repr, (message.content for message in found))) == sorted(map(repr, contents))
 
 
-def test_a_batch_written_to_one_topic(source: PipedDriver, client: ConfluentClient, topic: str) -> None:
-    """Which an option names; keys say to which partition."""
+def test_a_batch_is_written_to_the_topic_of_the_option(
+    source: PipedClient, client: ConfluentClient, topic: str
+) -> None:
+    """Keys determine the partition."""
     keys = {b"key-%d" % n for n in range(300)}
     rows = [{"key": _text(key), "value": _text(b"value of " + key)} for key in keys]
     source.call("write", rows=rows, columns=["key", "value"], options={"topic": topic})
@@ -175,10 +181,10 @@ def test_a_batch_written_to_one_topic(source: PipedDriver, client: ConfluentClie
 
 
 @BOTH
-def test_a_stream_from_topic_to_topic(
-    source: PipedDriver, bootstrap: str, client: ConfluentClient, topic: str, tmp_path: Path, kind: str
+def test_a_stream_copies_topics_once_across_a_restart(
+    source: PipedClient, bootstrap: str, client: ConfluentClient, topic: str, tmp_path: Path, kind: str
 ) -> None:
-    """Stopped and restarted from its checkpoint, while partitions are added: nothing is lost or doubled."""
+    """It is stopped and restarted from its checkpoint while partitions are added. No record is lost or duplicated."""
     target = f"{topic}-copy"
     client.create_topic(target, configs=KEPT)
     _filled(client, topic, range(90))
@@ -194,7 +200,7 @@ def test_a_stream_from_topic_to_topic(
     _await(source, 90)
     _filled(client, topic, range(90, 150))
     batches = _await(source, 150)
-    # Where a query begins, this Spark tells a Python source only after the first micro-batch.
+    # This Spark reports a query's start to a Python source only after the first micro-batch.
     assert max(batches if kind == "kafka" else batches[1:]) <= 40
     source.call("stop", name="copy")
     _filled(client, topic, range(150, 180))
@@ -207,8 +213,10 @@ def test_a_stream_from_topic_to_topic(
     assert _origins(client, target) == sorted([*((p, offset) for p in range(3) for offset in range(60)), (3, 0)])
 
 
-def test_what_is_there_and_no_more(source: PipedDriver, client: ConfluentClient, topic: str, tmp_path: Path) -> None:
-    """``availableNow`` ends by itself after as many micro-batches as it needs; the next run begins where it ended."""
+def test_available_now_reads_all_current_records_and_stops(
+    source: PipedClient, client: ConfluentClient, topic: str, tmp_path: Path
+) -> None:
+    """A run uses as many micro-batches as it needs. The next run continues at its end."""
     target, pattern = f"copy-of-{topic}", f"^{topic}(-more)?$"
     client.create_topic(target, configs=KEPT)
     stream = {
@@ -234,15 +242,15 @@ def test_what_is_there_and_no_more(source: PipedDriver, client: ConfluentClient,
     assert len(_origins(client, target)) == 127
 
 
-def _await(source: PipedDriver, rows: int) -> list[int]:
-    """Of the query ``copy``: the rows of each micro-batch that had any."""
+def _await(source: PipedClient, rows: int) -> list[int]:
+    """Return the rows of each micro-batch of the query ``copy`` that had any."""
     batches: list[int] = [rows for rows in source.call("caught_up", name="copy") if rows]
     assert sum(batches) == rows
     return batches
 
 
 def _filled(client: ConfluentClient, topic: str, numbers: range) -> list[dict[str, Any]]:
-    """Produces record n, whose time is BASE_MS + 1000 n, to partition n % 3; gives the rows of the new records."""
+    """Produce record n, with the time BASE_MS + 1000 n, to partition n % 3. Return the rows of the new records."""
     rows = []
     for partition in range(3):
         mine = [n for n in numbers if n % 3 == partition]
@@ -277,7 +285,7 @@ def _in_order(rows: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
 
 
 def _origins(client: ConfluentClient, topic: str) -> list[tuple[int, int]]:
-    """Of which partitions and offsets the records of ``topic`` are, by the headers that the stream gave them."""
+    """Return the original partitions and offsets of the records, from the headers that the stream added."""
     found = client.consume(topic, count=client.offsets(topic)[1])
     places = [dict(message.headers)["from"] or b"" for message in found]
     return sorted((int(partition), int(offset)) for _, partition, offset in (place.split(b"/") for place in places))

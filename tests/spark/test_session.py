@@ -13,15 +13,15 @@ from pyspark.sql import SparkSession
 
 from kafscale_spark.slots import SLOTS
 from tests.spark.conftest import Kafscale
-from tests.spark.session import environment, settings
 from tests.spark.topics import Topics
+from tests.support.spark.session import environment, settings
 
 
-def test_it_is_the_version_that_the_package_is_made_for(spark: SparkSession) -> None:
+def test_the_version_is_the_supported_one(spark: SparkSession) -> None:
     assert spark.version == pyspark.__version__ == "4.3.0"
 
 
-def test_its_python_workers_import_the_package_from_the_tree(spark: SparkSession) -> None:
+def test_python_workers_import_the_package_from_the_tree(spark: SparkSession) -> None:
     def where(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         import kafscale
         import kafscale_spark
@@ -35,12 +35,10 @@ def test_its_python_workers_import_the_package_from_the_tree(spark: SparkSession
     assert [Path(row.name) for row in found] == expected
 
 
-def test_where_it_is_installed_spark_finds_the_source_by_itself(
-    kafscale: Kafscale, topics: Topics, tmp_path: Path
-) -> None:
-    """Also for a program that imports the package before it has a session, and where filters are not pushed down.
+def test_spark_discovers_the_source_where_it_is_installed(kafscale: Kafscale, topics: Topics, tmp_path: Path) -> None:
+    """This includes a program that imports the package before it has a session, and a Spark without filter pushdown.
 
-    How many tasks run at a time its planner learns from the environment alone.
+    Its planner gets the number of slots only from the environment.
     """
     topic = topics.make(3)
     for partition in range(3):

@@ -1,4 +1,4 @@
-"""The sink by a real Spark on a real KafScale, read back by a Kafka client."""
+"""The sink with a real Spark and a real KafScale. A Kafka client reads the results."""
 
 import os
 import random
@@ -28,8 +28,8 @@ from kafscale_spark.sink.options import SinkOptions
 from kafscale_spark.sink.writer import BatchWriter
 from tests.spark.conftest import Kafscale
 from tests.spark.consume import Found, consume
-from tests.spark.session import environment, settings
 from tests.spark.topics import Topics
+from tests.support.spark.session import environment, settings
 
 SLOW_SINK = str(Path(__file__).parent / "programs" / "slow_sink.py")
 VALUES = StructType().add("value", "string")
@@ -57,7 +57,7 @@ def _values(found: list[Found]) -> list[str]:
     return sorted((record.value or b"").decode() for record in found)
 
 
-def test_every_column(spark: SparkSession, kafscale: Kafscale, topics: Topics) -> None:
+def test_every_column_is_written(spark: SparkSession, kafscale: Kafscale, topics: Topics) -> None:
     one, other = topics.make(2), topics.make(1)
     rows = [
         (b"k", b"v", one, 1, T0, [("h", b"1"), ("h", None)]),
@@ -79,7 +79,7 @@ def test_every_column(spark: SparkSession, kafscale: Kafscale, topics: Topics) -
     assert consume(kafscale.bootstrap, other, 1) == [Found(0, 0, b"", b"", ms - 400 * 86_400_000, ())]
 
 
-def test_rows_without_timestamps_have_the_time_of_writing(
+def test_rows_without_timestamps_get_the_time_of_writing(
     spark: SparkSession, kafscale: Kafscale, topics: Topics
 ) -> None:
     topic = topics.make()
@@ -89,7 +89,9 @@ def test_rows_without_timestamps_have_the_time_of_writing(
     assert before <= record.timestamp <= int(time.time() * 1000)
 
 
-def test_keys_go_where_a_kafka_client_would_send_them(spark: SparkSession, kafscale: Kafscale, topics: Topics) -> None:
+def test_keys_go_to_the_partition_that_a_kafka_client_chooses(
+    spark: SparkSession, kafscale: Kafscale, topics: Topics
+) -> None:
     ours, theirs = topics.make(7), topics.make(7)
     dice = random.Random(4)
     keys = [dice.randbytes(dice.randrange(0, 40)) for _ in range(500)] + [b"", b"a", "schlüssel".encode()]
@@ -113,7 +115,7 @@ def test_rows_without_keys_are_spread(spark: SparkSession, kafscale: Kafscale, t
     assert min(counts[number] for number in range(3)) > 3000
 
 
-def test_of_a_write_whose_task_fails_nothing_is_seen(spark: SparkSession, kafscale: Kafscale, topics: Topics) -> None:
+def test_a_write_with_a_failed_task_is_invisible(spark: SparkSession, kafscale: Kafscale, topics: Topics) -> None:
     topic = topics.make(2)
     frame = spark.range(0, 20_000, 1, 4).select(
         f.when(f.col("id") == 19_999, f.raise_error(f.lit("the last task fails")))
@@ -136,20 +138,20 @@ def test_of_a_write_whose_task_fails_nothing_is_seen(spark: SparkSession, kafsca
         ([("a",)], "value string", None, "topic option required when no 'topic' attribute is present"),
     ],
 )
-def test_rows_that_cannot_be_written(
+def test_invalid_rows_are_refused(
     spark: SparkSession, kafscale: Kafscale, rows: list[tuple[str]], columns: str, topic: str | None, words: str
 ) -> None:
     with pytest.raises(PySparkException, match=words):
         _write(spark.createDataFrame(rows, columns), kafscale, topic)
 
 
-def test_topics_are_not_overwritten(spark: SparkSession, kafscale: Kafscale) -> None:
+def test_topics_cannot_be_overwritten(spark: SparkSession, kafscale: Kafscale) -> None:
     writer = spark.createDataFrame([("a",)], "value string").write.format("kafscale").mode("overwrite")
     with pytest.raises(PySparkException, match="records are appended to topics"):
         writer.option("kafscale.endpoints", kafscale.endpoints).option("topic", "t").save()
 
 
-def test_a_batch_write_with_sink_and_epoch_is_there_once(
+def test_a_repeated_batch_write_with_sink_and_epoch_is_applied_once(
     spark: SparkSession, kafscale: Kafscale, topics: Topics
 ) -> None:
     topic = topics.make(2)
@@ -175,7 +177,7 @@ def test_a_task_that_ran_twice_counts_once(kafscale: Kafscale, topics: Topics) -
 
 
 class Input:
-    """A directory of Parquet files, of which each micro-batch reads one."""
+    """A directory of Parquet files. Each micro-batch reads one."""
 
     def __init__(self, directory: Path) -> None:
         self.path = directory / "input"
@@ -194,7 +196,7 @@ class Input:
         return reader.parquet(str(self.path)).repartition(2)
 
     def forget_last_commit(self) -> None:
-        """As after a crash between the sink's commit and the note of it in the checkpoint."""
+        """Delete the last commit of the checkpoint, like a crash between the sink's commit and the checkpoint's."""
         last = max(int(path.name) for path in (self.checkpoint / "commits").iterdir() if path.name.isdigit())
         for path in (self.checkpoint / "commits").glob(f"*{last}*"):
             path.unlink()
@@ -219,7 +221,9 @@ def _run(spark: SparkSession, given: Input, kafscale: Kafscale, topic: str, **op
         query.stop()
 
 
-def test_a_stream_and_its_restart(spark: SparkSession, kafscale: Kafscale, topics: Topics, given: Input) -> None:
+def test_a_stream_continues_after_a_restart(
+    spark: SparkSession, kafscale: Kafscale, topics: Topics, given: Input
+) -> None:
     topic = topics.make(2)
     for _ in range(3):
         given.add()
@@ -241,7 +245,7 @@ def test_a_stream_with_a_new_checkpoint_is_another_sink(
     assert _values(consume(kafscale.bootstrap, topic, 1)) == sorted(given.values * 2)
 
 
-def test_a_sink_id_counts_before_the_checkpoint(
+def test_a_sink_id_overrides_the_checkpoint(
     spark: SparkSession, kafscale: Kafscale, topics: Topics, given: Input
 ) -> None:
     topic = topics.make()
@@ -252,7 +256,9 @@ def test_a_sink_id_counts_before_the_checkpoint(
     assert _values(consume(kafscale.bootstrap, topic, 1)) == sorted(given.values)
 
 
-def test_each_batch_with_a_sink_id(spark: SparkSession, kafscale: Kafscale, topics: Topics, given: Input) -> None:
+def test_foreach_batch_with_a_sink_id_writes_each_batch_once(
+    spark: SparkSession, kafscale: Kafscale, topics: Topics, given: Input
+) -> None:
     topic = topics.make()
     for _ in range(2):
         given.add(5)
@@ -273,7 +279,7 @@ def test_each_batch_with_a_sink_id(spark: SparkSession, kafscale: Kafscale, topi
     assert _values(consume(kafscale.bootstrap, topic, 1)) == sorted(given.values)
 
 
-def test_a_driver_that_is_killed_between_stage_and_commit(
+def test_a_driver_killed_between_stage_and_commit_leaves_one_copy(
     spark: SparkSession, kafscale: Kafscale, topics: Topics, given: Input, tmp_path: Path
 ) -> None:
     topic = topics.make(2)
@@ -299,7 +305,7 @@ def test_a_driver_that_is_killed_between_stage_and_commit(
             assert time.monotonic() < deadline
             time.sleep(0.1)
     finally:
-        # Its JVM too.
+        # The process group includes its JVM.
         os.killpg(driver.pid, signal.SIGKILL)
         driver.wait()
     assert consume(kafscale.bootstrap, topic, 2) == []

@@ -1,4 +1,4 @@
-"""Topics as tables: what a batch reads with every option, on a real Spark from a real KafScale."""
+"""Topics as tables: batch reads with every option, with a real Spark and a real KafScale."""
 
 import json
 from datetime import UTC, datetime
@@ -9,9 +9,9 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
-from tests.clients.broker import KafscaleBroker
 from tests.spark.frames import Read, offsets
 from tests.spark.topics import Message, Topics
+from tests.support.broker import KafscaleBroker
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -25,7 +25,7 @@ def numbers(topics: Topics) -> str:
     return topic
 
 
-def test_all_columns_of_all_kinds_of_records(topics: Topics, read: Read) -> None:
+def test_all_columns_of_all_kinds_of_records_are_read(topics: Topics, read: Read) -> None:
     topic = topics.make()
     topics.produce(
         topic,
@@ -52,8 +52,11 @@ def test_all_columns_of_all_kinds_of_records(topics: Topics, read: Read) -> None
     assert [row.headers and [tuple(h) for h in row.headers] for row in rows] == [[("h", b"1"), ("h", None)], None, None]
 
 
-def test_counts(numbers: str, read: Read) -> None:
-    """Spark's count(*) reads every column that there is; no columns, or the same in all rows, need no records."""
+def test_records_are_counted_without_reading_them(numbers: str, read: Read) -> None:
+    """Spark's count(*) reads every column if there are any.
+
+    Without columns, or with constant ones, no records are needed.
+    """
     assert read(subscribe=numbers).count() == 500
     assert read(subscribe=numbers, columns="").count() == 500
     assert read(subscribe=numbers, schema=StructType()).count() == 500
@@ -61,7 +64,7 @@ def test_counts(numbers: str, read: Read) -> None:
     assert sorted(tuple(row) for row in counted.collect()) == [(0, numbers, 300), (1, numbers, 200)]
 
 
-def test_columns_are_those_that_are_asked_for_in_their_order(numbers: str, read: Read) -> None:
+def test_columns_are_returned_as_requested_and_in_that_order(numbers: str, read: Read) -> None:
     wanted: dict[str, Any] = {"subscribe": numbers, "startingOffsets": {numbers: {"0": 298, "1": 200, "2": 0}}}
     assert read(**wanted, columns="offset,value").collect() == [(298, b"298"), (299, b"299")]
     assert read(**wanted, schema="value BINARY, offset BIGINT").collect() == [(b"298", 298), (b"299", 299)]
@@ -96,7 +99,7 @@ def test_columns_are_those_that_are_asked_for_in_their_order(numbers: str, read:
     ],
     ids=["offsets", "timestamps", "timestamps each", "assign"],
 )
-def test_ranges(numbers: str, read: Read, options: dict[str, Any], expected: dict[int, range]) -> None:
+def test_ranges_are_selected(numbers: str, read: Read, options: dict[str, Any], expected: dict[int, range]) -> None:
     given = json.loads(json.dumps(options).replace('"T"', json.dumps(numbers)))
     which: dict[str, Any] = {} if "assign" in given else {"subscribe": numbers}
     frame = read(**which, **given)
@@ -105,7 +108,7 @@ def test_ranges(numbers: str, read: Read, options: dict[str, Any], expected: dic
         assert frame.rdd.getNumPartitions() >= 4
 
 
-def test_topics_by_a_pattern(topics: Topics, read: Read) -> None:
+def test_topics_are_selected_by_a_pattern(topics: Topics, read: Read) -> None:
     made = [topics.make(name=f"pattern-{n}.x") for n in (1, 2)]
     topics.make(name="pattern-3.x.not")
     for topic in made:
@@ -120,40 +123,40 @@ def test_filters_are_pushed_down(numbers: str, read: Read) -> None:
     assert offsets(frame) == {0: [120, 121, 122]}
     plan = frame._jdf.queryExecution().executedPlan().toString()
     assert "timestamp" in plan
-    # What is exact is not looked at again.
+    # Spark does not evaluate exact filters again.
     assert "Filter" in plan
     assert "offset#" not in plan[plan.index("Filter") : plan.index("\n", plan.index("Filter"))]
     assert offsets(read(subscribe=numbers, pushDownFilters="false").where("offset = 299")) == {0: [299]}
 
 
-def test_what_retention_has_taken(topics: Topics, read: Read) -> None:
+def test_records_deleted_by_retention_are_data_loss(topics: Topics, read: Read) -> None:
     topic = topics.make()
     topics.fill(topic, 0, 100)
     topics.delete_before(topic, 0, 60)
     assert offsets(read(subscribe=topic)) == {0: list(range(60, 100))}
     asked: dict[str, Any] = {"subscribe": topic, "startingOffsets": {topic: {"0": 10}}}
-    with pytest.raises(Exception, match=r"asks for offset 10, the log has 60 to 100.*failOnDataLoss=false"):
+    with pytest.raises(Exception, match=r"requests offset 10, but the log has 60 to 100.*failOnDataLoss=false"):
         read(**asked).collect()
     assert offsets(read(**asked, failOnDataLoss="false")) == {0: list(range(60, 100))}
 
 
-def test_topics_without_records(topics: Topics, read: Read) -> None:
+def test_topics_without_records_are_empty_tables(topics: Topics, read: Read) -> None:
     topic = topics.make(2)
     assert read(subscribe=topic).collect() == []
     assert read(subscribe=topic, columns="").count() == 0
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "message"),
     [
-        ({"subscribe": "no-such-topic"}, "there is no no-such-topic"),
+        ({"subscribe": "no-such-topic"}, "no such topic or partition: no-such-topic"),
         ({"subscribe": "t", "startingOffset": "earliest"}, "did you mean 'startingOffsets'"),
-        ({"subscribe": "t", "schema": "values BINARY"}, "'values' is no column"),
-        ({"subscribe": "t", "schema": "value STRING"}, "column value is binary"),
+        ({"subscribe": "t", "schema": "values BINARY"}, "'values' is not a column"),
+        ({"subscribe": "t", "schema": "value STRING"}, "column value must be a nullable binary"),
     ],
 )
-def test_errors_reach_the_user(read: Read, options: dict[str, Any], said: str) -> None:
-    with pytest.raises(Exception, match=said):
+def test_errors_reach_the_user(read: Read, options: dict[str, Any], message: str) -> None:
+    with pytest.raises(Exception, match=message):
         read(**options).collect()
 
 
@@ -170,8 +173,8 @@ def test_a_damaged_segment_fails_the_query_and_is_named(spark: SparkSession, tmp
         segment.write_bytes(content)
         broker.kill_and_restart()
         read = Read(spark, broker.rpc)
-        said = rf"topic {topic}, partition 0, offset 0.*DAMAGED.*{segment.name}"
-        with pytest.raises(Exception, match=said):
+        message = rf"topic {topic}, partition 0, offset 0.*DAMAGED.*{segment.name}"
+        with pytest.raises(Exception, match=message):
             read(subscribe=topic, failOnDataLoss="false").collect()
     finally:
         broker.process.kill()

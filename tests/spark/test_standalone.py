@@ -1,4 +1,4 @@
-"""On a standalone cluster of a master and two workers, the package shipped in both ways that the documents name."""
+"""A standalone cluster of a master and two workers, with the package shipped in both documented ways."""
 
 import json
 from collections.abc import Iterator, Sequence
@@ -12,11 +12,11 @@ import pytest
 from kafscale_spark.package import write_package
 from tests.spark.conftest import Kafscale
 from tests.spark.consume import consume
-from tests.spark.shipping import ROOT, built_wheel, python_with
 from tests.spark.standalone import Standalone, standalone_cluster
 from tests.spark.topics import Topics
+from tests.support.spark.shipping import ROOT, built_wheel, python_with
 
-# A submit starts some ten processes of Python, each of which reads pyspark from a zip.
+# A submit starts some ten Python processes, each of which loads pyspark from a zip.
 pytestmark = pytest.mark.timeout(600)
 
 PROGRAMS = Path(__file__).parent / "programs"
@@ -47,19 +47,21 @@ def topic(kafscale: Kafscale) -> str:
     return topic
 
 
-def test_as_py_files(standalone: Standalone, kafscale: Kafscale, topic: str, tmp_path: Path) -> None:
-    """For batches and for streams, whose planners Spark itself gives no such files.
+def test_the_package_is_shipped_as_py_files(
+    standalone: Standalone, kafscale: Kafscale, topic: str, tmp_path: Path
+) -> None:
+    """Batches and streams work, although Spark does not pass such files to the planners of streams.
 
-    They are told by the driver that two tasks run at a time.
+    The driver passes them the number of slots, two.
     """
     package, python = tmp_path / "kafscale.zip", python_with(tmp_path / "env")
     write_package(package)
     arguments = kafscale.endpoints, topic, str(tmp_path / "read")
     options = ["--py-files", str(package), "--conf", "spark.cores.max=2"]
     found = standalone.submit(READ_TOPIC, *arguments, options=options, python=python)
-    said = json.loads(found)
-    assert said.pop("tasks") == 2
-    for rows in map(_whole, said.values()):
+    output = json.loads(found)
+    assert output.pop("tasks") == 2
+    for rows in map(_whole, output.values()):
         assert {Path(row["python"]) for row in rows} == {python}
         # Each executor has a copy in its own directory.
         assert len({row["directory"] for row in rows}) == len(standalone.workers)
@@ -68,19 +70,23 @@ def test_as_py_files(standalone: Standalone, kafscale: Kafscale, topic: str, tmp
             assert row["kafscale_spark"] == f"{row['directory']}/kafscale.zip/kafscale_spark/__init__.py"
 
 
-def test_a_job_with_an_installed_wheel(standalone: Standalone, kafscale: Kafscale, topic: str, tmp_path: Path) -> None:
+def test_a_job_runs_from_an_installed_wheel(
+    standalone: Standalone, kafscale: Kafscale, topic: str, tmp_path: Path
+) -> None:
     python = python_with(tmp_path / "env", wheel=built_wheel(tmp_path))
     output = tmp_path / "archive"
     arguments = ["--endpoints", kafscale.endpoints, "--topics", topic, "--output", str(output)]
-    said = standalone.submit(ARCHIVE, *arguments, "--checkpoint", str(tmp_path / "checkpoint"), python=python)
-    assert said.startswith("1,500 records read")
+    printed = standalone.submit(ARCHIVE, *arguments, "--checkpoint", str(tmp_path / "checkpoint"), python=python)
+    assert printed.startswith("1,500 records read")
     files = (output / f"topic={topic}").glob("date=*/hour=*/*.parquet")
     rows = [row for file in files for row in pq.ParquetFile(file).read().to_pylist()]
     _whole([{**row, "value": row["value"].decode()} for row in rows])
 
 
-def test_what_a_task_staged_twice_is_written_once(standalone: Standalone, kafscale: Kafscale, tmp_path: Path) -> None:
-    """Spark speculates on a task that has staged all its rows; the other attempt stages them too."""
+def test_rows_staged_twice_by_speculative_tasks_are_written_once(
+    standalone: Standalone, kafscale: Kafscale, tmp_path: Path
+) -> None:
+    """Spark starts a second attempt of a task that has staged all its rows, and that attempt stages them too."""
     topic = Topics(kafscale.bootstrap).make(2)
     package, given, staged = tmp_path / "kafscale.zip", tmp_path / "given", tmp_path / "staged"
     write_package(package)
@@ -95,7 +101,7 @@ def test_what_a_task_staged_twice_is_written_once(standalone: Standalone, kafsca
 
 
 def _whole(rows: Sequence[dict[str, Any]]) -> Sequence[dict[str, Any]]:
-    """The same, which are all of the topic, once."""
+    """Check that the rows are those of the whole topic, once each, and return them."""
     found = sorted((row["partition"], row["offset"], row["value"]) for row in rows)
     assert found == [(partition, offset, str(offset)) for partition in range(3) for offset in range(500)]
     return rows

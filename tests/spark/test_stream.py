@@ -1,4 +1,4 @@
-"""Topics as streams on a real Spark: limits, checkpoints, growth, retention, and what the listener says."""
+"""Topics as streams with a real Spark: limits, checkpoints, growth, retention, and the listener's report."""
 
 import time
 from collections.abc import Callable
@@ -22,7 +22,10 @@ Drain = Callable[[DataFrame], Batches]
 
 @pytest.fixture
 def drain(tmp_path: Path) -> Drain:
-    """What a query gives with Trigger.AvailableNow, by micro-batches; it goes on from where the last one ended."""
+    """Run a query with Trigger.AvailableNow and return its rows by micro-batch.
+
+    It continues at the end of the last run.
+    """
 
     def run(frame: DataFrame) -> Batches:
         seen: Batches = []
@@ -47,7 +50,7 @@ def drain(tmp_path: Path) -> Drain:
 
 
 def _all(batches: Batches) -> dict[int, list[int]]:
-    """Everything, which must have come once and in order."""
+    """Return all values, which must have arrived once and in order."""
     found: dict[int, list[int]] = {}
     for batch in batches:
         for number, each in batch.items():
@@ -55,7 +58,7 @@ def _all(batches: Batches) -> dict[int, list[int]]:
     return found
 
 
-def test_limits_a_restart_and_partitions_that_are_new(
+def test_a_stream_respects_limits_a_restart_and_new_partitions(
     topics: Topics, read: Read, drain: Drain, spark: SparkSession, tmp_path: Path
 ) -> None:
     topic = topics.make(2)
@@ -72,7 +75,7 @@ def test_limits_a_restart_and_partitions_that_are_new(
     spark.streams.addListener(listener)
     try:
         first = drain(read(**how))
-        # Spark tells listeners when it comes to it.
+        # Spark calls listeners asynchronously.
         until = time.monotonic() + _WAIT_SECONDS
         while name not in listener.progress or listener.progress[name].batch < 1:
             assert time.monotonic() < until
@@ -89,7 +92,7 @@ def test_limits_a_restart_and_partitions_that_are_new(
     assert drain(read(**how)) == []
 
 
-def test_retention_overtakes_a_query(topics: Topics, read: Read, drain: Drain) -> None:
+def test_retention_may_overtake_a_query(topics: Topics, read: Read, drain: Drain) -> None:
     topic = topics.make()
     topics.fill(topic, 0, 50)
     how: dict[str, Any] = {
@@ -106,7 +109,7 @@ def test_retention_overtakes_a_query(topics: Topics, read: Read, drain: Drain) -
     assert drain(read(**how, failOnDataLoss="false")) == [{0: list(range(80, 100))}]
 
 
-def test_a_topic_made_anew_stops_a_query(topics: Topics, read: Read, drain: Drain) -> None:
+def test_a_recreated_topic_stops_a_query(topics: Topics, read: Read, drain: Drain) -> None:
     topic = topics.make()
     topics.fill(topic, 0, 10)
     how: dict[str, Any] = {"subscribe": topic, "startingOffsets": "earliest", "stream": True}
@@ -114,11 +117,11 @@ def test_a_topic_made_anew_stops_a_query(topics: Topics, read: Read, drain: Drai
     topics.delete(topic)
     topics.make(name=topic)
     topics.fill(topic, 0, 20)
-    with pytest.raises(Exception, match="topics were deleted and made anew"):
+    with pytest.raises(Exception, match="topics were deleted and recreated"):
         drain(read(**how))
     assert drain(read(**how, failOnDataLoss="false")) == [{0: list(range(20))}]
 
 
-def test_streams_refuse_ends(read: Read, drain: Drain) -> None:
+def test_streams_refuse_ending_offsets(read: Read, drain: Drain) -> None:
     with pytest.raises(Exception, match="endingOffsets: a stream has no end"):
         drain(read(subscribe="t", endingOffsets="latest", stream=True))

@@ -1,4 +1,4 @@
-"""Source and sink with a KafScale that takes only TLS, and only clients whose certificate it trusts."""
+"""Source and sink with a KafScale that requires TLS and trusted client certificates."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -9,9 +9,9 @@ import trustme
 from pyspark.sql import DataFrame, SparkSession
 
 import kafscale_spark
-from tests.clients.broker import KafscaleBroker
 from tests.spark.consume import consume
 from tests.spark.topics import Topics
+from tests.support.broker import KafscaleBroker
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -60,7 +60,9 @@ def _read(spark: SparkSession, endpoints: str, **options: str) -> DataFrame:
     return spark.read.format("kafscale").options(**{"kafscale.endpoints": endpoints}, **options).load()
 
 
-def test_written_and_read_by_mutual_tls(spark: SparkSession, broker: KafscaleBroker, files: Files) -> None:
+def test_records_are_written_and_read_over_mutual_tls(
+    spark: SparkSession, broker: KafscaleBroker, files: Files
+) -> None:
     topic = Topics(broker.bootstrap).make(2)
     kafscale_spark.register(spark)
     writer = spark.range(100).selectExpr("cast(id as string) as value").write.format("kafscale").mode("append")
@@ -71,10 +73,10 @@ def test_written_and_read_by_mutual_tls(spark: SparkSession, broker: KafscaleBro
     assert sorted(bytes(row.value) for row in read.collect()) == values
 
 
-def test_an_instance_of_another_authority_is_refused(
+def test_an_instance_with_an_unknown_authority_is_refused(
     spark: SparkSession, broker: KafscaleBroker, files: Files, tmp_path: Path
 ) -> None:
-    """At once: an hour of attempts would come to the same."""
+    """The error is immediate, because retries cannot help."""
     options = {**files.options, "kafscale.tls.ca": Files.made(tmp_path / "theirs").ca, "kafscale.retryTimeout": "1h"}
     with pytest.raises(Exception, match=r"TLS with kafscale\.tls\.\* is not possible.*CERTIFICATE_VERIFY_FAILED"):
         _read(spark, broker.rpc, subscribe="t", **options).collect()

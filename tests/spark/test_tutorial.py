@@ -1,4 +1,4 @@
-"""The tutorial of docs/spark/tutorial.md, block by block as it stands there, and the demo."""
+"""The code blocks of docs/spark/tutorial.md, unchanged, and the demo."""
 
 import re
 import subprocess
@@ -13,10 +13,10 @@ from confluent_kafka.admin._config import ConfigResource
 from pyspark.sql import SparkSession
 
 import demo
-from tests.clients.broker import KafscaleBroker
 from tests.servers.ports import free_ports
 from tests.spark.conftest import Kafscale
-from tests.spark.session import ROOT, environment
+from tests.support.broker import KafscaleBroker
+from tests.support.spark.session import ROOT, environment
 
 TUTORIAL = ROOT / "docs" / "spark" / "tutorial.md"
 BROKER = "127.0.0.1:9092"
@@ -27,7 +27,7 @@ DEMO_SECONDS = 280
 
 @pytest.fixture
 def started(tmp_path: Path) -> Iterator[KafscaleBroker]:
-    """A KafScale of the tutorial's own, as it comes, but that old records go within a second."""
+    """A KafScale with default settings, except that retention runs every second."""
     broker = KafscaleBroker(tmp_path, {"KAFSCALE_RETENTION_CHECK_MS": "1000"})
     try:
         yield broker
@@ -38,7 +38,7 @@ def started(tmp_path: Path) -> Iterator[KafscaleBroker]:
 def test_the_tutorials_blocks_run(
     spark: SparkSession, started: KafscaleBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # The package registers when it is imported first, with the session that there is.
+    # The package registers with the current session when it is imported for the first time.
     monkeypatch.delitem(sys.modules, "kafscale_spark")
     chapter = TUTORIAL.read_text().partition("\n## Tutorial\n")[2].partition("\n## ")[0]
     [topics] = re.findall(r"^    (for topic in .*)$", chapter, re.MULTILINE)
@@ -47,19 +47,19 @@ def test_the_tutorials_blocks_run(
     blocks = re.findall(r"^```python\n(.*?)^```$", chapter, re.MULTILINE | re.DOTALL)
     assert len(blocks) > 5
     assert any(ENDPOINTS in block for block in blocks)
-    # Its session is the one that there is.
+    # Blocks run with the current session.
     names_so_far: dict[str, Any] = {"__name__": "tutorial"}
     for block in blocks:
         exec(compile(block.replace(ENDPOINTS, started.rpc), str(TUTORIAL), "exec"), names_so_far)
     assert names_so_far["spark"].sparkContext is spark.sparkContext
 
 
-def test_what_the_demo_writes_is_kept(kafscale: Kafscale) -> None:
-    """Its records are of 2013, which by the default settings are too old."""
+def test_the_records_of_the_demo_are_kept(kafscale: Kafscale) -> None:
+    """They are from 2013, which the default retention would delete."""
     assert demo.make_topics(kafscale.bootstrap, lambda: True) == ""
     admin = AdminClient({"bootstrap.servers": kafscale.bootstrap})
-    [told] = admin.describe_configs([ConfigResource(ConfigResource.Type.TOPIC, "flights")]).values()
-    assert told.result(WAIT_SECONDS)["retention.ms"].value == "-1"
+    [described] = admin.describe_configs([ConfigResource(ConfigResource.Type.TOPIC, "flights")]).values()
+    assert described.result(WAIT_SECONDS)["retention.ms"].value == "-1"
 
 
 def test_the_demo_draws_a_week(tmp_path: Path) -> None:
@@ -86,7 +86,7 @@ def test_the_demo_draws_a_week(tmp_path: Path) -> None:
     )
     assert done.returncode == 0, done.stderr[-3000:]
     assert "6,099 flights in topic flights" in done.stdout
-    # Seven days of New York are eight of UTC.
+    # Seven days in New York touch eight days in UTC.
     assert "24 windows in topic flights-by-day" in done.stdout
     assert "0 late, 0 bad" in done.stdout
     assert picture.read_bytes().startswith(b"\x89PNG")

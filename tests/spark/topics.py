@@ -1,4 +1,4 @@
-"""Topics for the Spark tests, made and filled by a Kafka client as anybody would."""
+"""Topics for the Spark tests, created and filled by a Kafka client."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -23,14 +23,14 @@ class Message:
 
 
 class Topics:
-    """What tests do to topics through a gateway."""
+    """Operations of tests on topics, through a gateway."""
 
     def __init__(self, bootstrap: str) -> None:
         self._bootstrap = bootstrap
         self._admin = AdminClient({"bootstrap.servers": bootstrap})
 
     def make(self, partitions: int = 1, *, name: str = "", configs: Mapping[str, str] | None = None) -> str:
-        """A new topic; its name. Its records have old timestamps, and are kept all the same."""
+        """Create a topic and return its name. Its records have old timestamps but are not deleted."""
         topic = name or f"t-{uuid4().hex[:8]}"
         made = self._admin.create_topics(
             [NewTopic(topic, partitions, 1, config={"retention.ms": "-1"} | dict(configs or {}))]
@@ -39,7 +39,7 @@ class Topics:
         return topic
 
     def produce(self, topic: str, messages: Iterable[Message]) -> None:
-        """All of them are acknowledged when this returns; small batches, so that there are several."""
+        """Produce messages in small batches and return when all are acknowledged."""
         failed = []
         producer = Producer({"bootstrap.servers": self._bootstrap, "batch.num.messages": 50, "linger.ms": 5})
         for message in messages:
@@ -57,7 +57,7 @@ class Topics:
         assert failed == []
 
     def fill(self, topic: str, number: int, count: int, *, first: int = 0, size: int = 0) -> None:
-        """Values are their own numbers, timestamps a second apart."""
+        """Produce records whose values are their own numbers and whose timestamps are a second apart."""
         self.produce(
             topic,
             (
@@ -67,7 +67,7 @@ class Topics:
         )
 
     def delete_before(self, topic: str, number: int, offset: int) -> None:
-        """Let the log begin at ``offset``."""
+        """Move the log start to ``offset``."""
         [done] = self._admin.delete_records([TopicPartition(topic, number, offset)]).values()
         done.result(_WAIT_SECONDS)
 

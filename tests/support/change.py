@@ -1,4 +1,4 @@
-"""A change of the product's code, in this process, for as long as it is applied."""
+"""A temporary change of the product's code in this process."""
 
 import ast
 import importlib
@@ -18,9 +18,9 @@ _Definition = ast.FunctionDef | ast.AsyncFunctionDef
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """``old``, which is there once in a function, becomes ``new``.
+    """Replaces ``old``, which must occur once in a function, with ``new``.
 
-    ``function``: its qualified name in ``module``. What is defined inside of it belongs to it.
+    ``function`` is the qualified name in ``module``. Nested functions are part of it.
     """
 
     module: str
@@ -30,16 +30,16 @@ class Change:
 
     @contextmanager
     def applied(self) -> Iterator[None]:
-        """Raises ValueError where ``old`` is not there once."""
+        """Apply the change inside the block. Raise ValueError unless ``old`` occurs exactly once."""
         module = importlib.import_module(self.module)
         function = _function(module, self.function)
         changed = _compiled(module, self._changed(module), self.function)
-        # The code, not the name: whoever has imported the function gets the change too.
-        kept, function.__code__ = function.__code__, changed
+        # Replace the code object, so that importers of the function get the change too.
+        original, function.__code__ = function.__code__, changed
         try:
             yield
         finally:
-            function.__code__ = kept
+            function.__code__ = original
 
     def _changed(self, module: ModuleType) -> str:
         source = _source(module)
@@ -47,7 +47,7 @@ class Change:
         lines = source.splitlines(keepends=True)
         body = "".join(lines[first:last])
         if (times := body.count(self.old)) != 1:
-            raise ValueError(f"{self.module}.{self.function} has {times} times {self.old!r}")
+            raise ValueError(f"{self.module}.{self.function} contains {self.old!r} {times} times, not once")
         return "".join((*lines[:first], body.replace(self.old, self.new), *lines[last:]))
 
 
@@ -57,7 +57,7 @@ def _source(module: ModuleType) -> str:
 
 
 def _lines(source: str, name: str) -> tuple[int, int]:
-    """Those of the function, its decorators left out: the first, and the one after the last, from 0 on."""
+    """Return the line range of a function without its decorators: first and last + 1, counted from 0."""
     node: ast.Module | ast.ClassDef | _Definition = ast.parse(source)
     for part in name.split("."):
         [node] = [each for each in node.body if isinstance(each, _Definition | ast.ClassDef) and each.name == part]
@@ -71,7 +71,7 @@ def _function(module: ModuleType, name: str) -> FunctionType:
     for part in name.split("."):
         found = inspect.getattr_static(found, part)
         found = _undecorated(found)
-    assert isinstance(found, FunctionType), f"{module.__name__}.{name} is no function"
+    assert isinstance(found, FunctionType), f"{module.__name__}.{name} is not a function"
     return found
 
 
@@ -82,7 +82,7 @@ def _undecorated(found: Any) -> Any:
         return found.func
     if isinstance(found, click.Command):
         found = found.callback
-    # Of class methods, static methods, and what functools.wraps was used for.
+    # Unwrap class methods, static methods, and functions wrapped with functools.wraps.
     return inspect.unwrap(found)
 
 

@@ -1,4 +1,4 @@
-"""What a run of tests left out, for its summary."""
+"""The skipped tests of a run, for its summary."""
 
 from collections import Counter
 from pathlib import Path
@@ -9,21 +9,21 @@ _TESTS = Path(__file__).parents[1]
 
 
 def show(reporter: pytest.TerminalReporter, *, files: bool) -> None:
-    """Print how many tests were skipped, by reason, and with ``files`` the folders that were not run at all."""
+    """Print the number of skipped tests by reason and, with ``files``, the directories and files that were not run."""
     reasons = Counter(reason_of(report) for report in reporter.stats.get("skipped", ()))
     lines = [f"{number} skipped: {reason}" for reason, number in sorted(reasons.items())]
     if files:
         lines += _not_run(reporter)
     if lines:
-        reporter.section("left out")
+        reporter.section("skipped")
         for line in lines:
             reporter.write_line(line)
 
 
 def reason_of(report: pytest.TestReport) -> str:
-    """Why a test was skipped."""
+    """Return the reason for which a test was skipped."""
     assert isinstance(report.longrepr, tuple)
-    # Before the first colon stands the class of the exception.
+    # The text before the first colon is the class of the exception.
     return report.longrepr[2].partition(": ")[2]
 
 
@@ -40,6 +40,6 @@ def _not_run(reporter: pytest.TerminalReporter) -> list[str]:
         folders.setdefault("/".join(name.split("/")[:2]), []).append(name)
     missed = []
     for folder, names in folders.items():
-        left = [name for name in names if name not in run]
-        missed += [folder] if len(left) == len(names) else left
+        missing = [name for name in names if name not in run]
+        missed += [folder] if len(missing) == len(names) else missing
     return [f"not run: {', '.join(missed)}"] if missed else []

@@ -1,1 +1,1 @@
-"""The Admin service: what operators ask of a cluster, by the means that Kafka's APIs have too."""
+"""The Admin service, by which operators inspect and change a cluster."""

@@ -1,4 +1,4 @@
-"""What a leader assigned to a consumer, as consumers write it for each other."""
+"""Decodes the assignments that a group leader writes for consumers."""
 
 from kio.schema.consumer_protocol_assignment.v0.data import ConsumerProtocolAssignment
 from kio.serial import entity_reader
@@ -8,12 +8,12 @@ _read = entity_reader(ConsumerProtocolAssignment)
 
 
 def assigned_partitions(assignment: bytes) -> dict[str, list[int]]:
-    """Partitions by topic, in order. Empty where it is nothing of a consumer's, which a group may hold as well."""
+    """Return the sorted partitions by topic. Empty if ``assignment`` was not written by a consumer."""
     if len(assignment) <= _VERSION_BYTES:
         return {}
     try:
         read, _ = _read(assignment, _VERSION_BYTES)
-    except Exception:  # noqa: BLE001 - what members tell each other may be anything
+    except Exception:  # noqa: BLE001 - members may send each other arbitrary bytes
         return {}
     assigned: dict[str, list[int]] = {}
     for topic in sorted(read.assigned_partitions, key=lambda each: each.topic):

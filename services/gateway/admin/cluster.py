@@ -1,4 +1,4 @@
-"""The processes of a cluster: which there are, how they do, and what each has."""
+"""Reports the processes of a cluster, their health, and what each of them owns."""
 
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -9,22 +9,22 @@ import trio
 from kafscale.errors import KafscaleError
 from kafscale.metadata.members import LiveMember, Members
 from kafscale.paths import GROUP_SHARDS
+from kafscale.process.health import Health
 from kafscale.rpc.peer_health import PeerHealth
-from kafscale.service.health import Health
 from kafscale.v1 import admin_pb2 as pb
 from services.gateway.api import Environment
-from services.gateway.service import GatewayParts
+from services.gateway.service import GatewayDependencies
 
 _HEALTH_SECONDS = 3.0
-"""What a process may take to say how it is."""
+"""The timeout of a health request to a process."""
 
 ConnectHealth = Callable[[LiveMember], AbstractAsyncContextManager[PeerHealth]]
 
 
 class ClusterReport:
-    """``indexers``: the members of that service, which must be running. ``health``: this process's own."""
+    """``indexers`` are the members of that service and must be running. ``health`` is that of this process."""
 
-    def __init__(self, parts: GatewayParts, indexers: Members, health: Health, connect: ConnectHealth) -> None:
+    def __init__(self, parts: GatewayDependencies, indexers: Members, health: Health, connect: ConnectHealth) -> None:
         self._parts = parts
         self.members: Mapping[str, Members] = {
             "coordinator": parts.coordinators,
@@ -36,20 +36,20 @@ class ClusterReport:
         self._connect = connect
 
     async def status(self, environment: Environment) -> pb.ClusterStatusReply:
-        """All that is registered, each asked at the same time how it is."""
+        """Report all registered processes. They are asked for their health at the same time."""
         reply = pb.ClusterStatusReply(cluster_id=environment.cluster_id, namespace=environment.namespace)
         owned = await self._count(environment, reply)
         async with trio.open_nursery() as nursery:
             for service, members in self.members.items():
                 for live in members.view.present:
-                    shown = reply.members.add()
-                    describe(shown, service, live)
-                    shown.owned = owned[live.run_id]
-                    nursery.start_soon(self.ask, live, shown)
+                    entry = reply.members.add()
+                    describe(entry, service, live)
+                    entry.owned = owned[live.run_id]
+                    nursery.start_soon(self.ask, live, entry)
         return reply
 
     async def _count(self, environment: Environment, reply: pb.ClusterStatusReply) -> Counter[str]:
-        """What each run has; totals go into ``reply``."""
+        """Count what each run owns, and set the totals in ``reply``."""
         parts = self._parts
         owned: Counter[str] = Counter()
         storages = {live.run_id for live in parts.storages.view.present}
@@ -67,41 +67,41 @@ class ClusterReport:
                 else:
                     reply.partitions_without_owner += 1
                 owned[leaders.get(brokers.leader(topic.id, partition), "")] += 1
-            # There may be very many: others go on meanwhile.
+            # There may be many topics; let other tasks run.
             await trio.lowlevel.checkpoint()
         for shard in range(GROUP_SHARDS):
-            given = parts.coordinators.view.shard_owner(shard)
-            if given is not None:
-                owned[given.run_id] += 1
+            owner = parts.coordinators.view.shard_owner(shard)
+            if owner is not None:
+                owned[owner.run_id] += 1
         return owned
 
-    async def ask(self, live: LiveMember, shown: pb.ClusterMember) -> None:
-        """Show the member's health, as it is now."""
+    async def ask(self, live: LiveMember, entry: pb.ClusterMember) -> None:
+        """Ask the member for its health and set it in ``entry``."""
         if live.address in ("", self._parts.address):
             report = self._health.report()
-            shown.health = pb.ClusterMember.READY if report.ready else pb.ClusterMember.NOT_READY
+            entry.health = pb.ClusterMember.READY if report.ready else pb.ClusterMember.NOT_READY
             findings = (
                 f"{name} {check['state']}: {check['reason']}"
                 for name, check in report.checks.items()
                 if "reason" in check
             )
-            shown.detail = "; ".join(findings)
+            entry.detail = "; ".join(findings)
             return
         try:
             async with self._connect(live) as peer:
                 ready = await peer.serving(timeout=_HEALTH_SECONDS)
         except KafscaleError as error:
-            shown.health, shown.detail = pb.ClusterMember.UNREACHABLE, str(error)
+            entry.health, entry.detail = pb.ClusterMember.UNREACHABLE, str(error)
             return
-        shown.health = pb.ClusterMember.READY if ready else pb.ClusterMember.NOT_READY
+        entry.health = pb.ClusterMember.READY if ready else pb.ClusterMember.NOT_READY
 
 
-def describe(shown: pb.ClusterMember, service: str, live: LiveMember) -> None:
-    """All but the health and what it owns."""
+def describe(entry: pb.ClusterMember, service: str, live: LiveMember) -> None:
+    """Set the fields of ``entry``, except the health and what the member owns."""
     member = live.member
-    shown.service, shown.run_id, shown.address = service, live.run_id, live.address
-    shown.version, shown.started_ms = member.version, member.started_ms
-    shown.leaving, shown.draining = member.leaving, member.draining
+    entry.service, entry.run_id, entry.address = service, live.run_id, live.address
+    entry.version, entry.started_ms = member.version, member.started_ms
+    entry.leaving, entry.draining = member.leaving, member.draining
     if service == "gateway":
-        shown.node_id = member.node_id
-        shown.listeners.extend(f"{each.name}://{each.host}:{each.port}" for each in member.listeners)
+        entry.node_id = member.node_id
+        entry.listeners.extend(f"{each.name}://{each.host}:{each.port}" for each in member.listeners)

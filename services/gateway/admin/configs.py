@@ -1,4 +1,4 @@
-"""Configs of topics: describe, alter. Both raise RefusedPart."""
+"""Describes and alters configs of topics. Both functions raise RefusedPart."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -10,9 +10,9 @@ from kafscale.topics.definitions import DEFINITIONS
 from kafscale.v1 import admin_pb2 as pb
 from services.gateway.admin.topics import API, cleanup_policy
 from services.gateway.api import Environment
-from services.gateway.configs import ConfigSource, topic_configs
-from services.gateway.kafka_errors import RefusedPart
-from services.gateway.resources import Change, ResourceType, change_all, topic_of
+from services.gateway.owners.errors import RefusedPart
+from services.gateway.topics.configs import ConfigSource, topic_configs
+from services.gateway.topics.resources import Change, ResourceType, change_all, topic_of
 
 _SOURCES = {ConfigSource.TOPIC: "topic", ConfigSource.STATIC_BROKER: "broker", ConfigSource.DEFAULT: "default"}
 
@@ -24,7 +24,7 @@ class _Named:
 
 @dataclass(frozen=True, slots=True)
 class _Resource:
-    """A topic as `change_all` takes it."""
+    """A topic in the form that `change_all` expects."""
 
     resource_name: str
     configs: tuple[_Named, ...]
@@ -45,20 +45,20 @@ def describe_configs(environment: Environment, request: pb.DescribeConfigsReques
 
 
 async def alter_configs(environment: Environment, request: pb.AlterConfigsRequest) -> pb.AlterConfigsReply:
-    """A name that is set and unset, or unset twice, is refused, and one that no topic has."""
-    wanted, unwanted = dict(request.set), list(request.unset)
-    unknown = [name for name in unwanted if name not in DEFINITIONS]
+    """Set and unset configs. Refuses unknown names, and names that are both set and unset or are unset twice."""
+    updated, removed = dict(request.set), list(request.unset)
+    unknown = [name for name in removed if name not in DEFINITIONS]
     if unknown:
         raise RefusedPart(ErrorCode.invalid_config, f"Unknown topic config name: {unknown[0]}")
 
     def change(configs: Mapping[str, str]) -> Mapping[str, str | None]:
-        return {name: value for name, value in {**configs, **wanted}.items() if name not in unwanted}
+        return {name: value for name, value in {**configs, **updated}.items() if name not in removed}
 
     def change_of(_: _Resource) -> Change:
         return change
 
     topic = topic_of(environment, request.topic)
-    resource = _Resource(request.topic, tuple(_Named(name) for name in (*wanted, *unwanted)))
+    resource = _Resource(request.topic, tuple(_Named(name) for name in (*updated, *removed)))
     (answer,) = await change_all(environment, API, [resource], change_of, dry=request.validate_only)
     if answer.error_code:
         raise RefusedPart(answer.error_code, answer.error_message or answer.error_code.name)

@@ -1,6 +1,6 @@
-"""Consumer groups: list, describe with their lag, delete.
+"""Lists consumer groups, describes them with their lag, and deletes them.
 
-All raise RefusedPart, and Unavailable and Refused of the metadata store.
+All functions raise RefusedPart, and the metadata store's Unavailable and Refused.
 """
 
 from collections.abc import Sequence
@@ -13,26 +13,27 @@ from services.gateway.admin.assignment import assigned_partitions
 from services.gateway.admin.logs import UNKNOWN, ends_of, key_of
 from services.gateway.admin.topics import API
 from services.gateway.api import Environment
-from services.gateway.coordinators import IN_PROCESS
-from services.gateway.group_errors import NO_COORDINATOR, group_code
-from services.gateway.group_questions import delete_groups, describe_groups, fetch_offsets, topics_gone
-from services.gateway.kafka_errors import RefusedPart
+from services.gateway.coordinators.errors import NO_COORDINATOR, group_code
+from services.gateway.coordinators.links import IN_PROCESS
+from services.gateway.coordinators.requests import delete_groups, describe_groups, fetch_offsets
+from services.gateway.owners.errors import RefusedPart
+from services.gateway.topics.deleted import deleted_topics
 
 _CONSUMER = "consumer"
-_NO_COORDINATOR_TEXT = "No coordinator has answered for the group; asking again may help."
+_NO_COORDINATOR_TEXT = "No coordinator answered for the group. Try again."
 
 
 async def list_groups(environment: Environment, request: pb.ListConsumerGroupsRequest) -> pb.ListConsumerGroupsReply:
     asked = coordinator_pb.ListGroupsRequest(states=request.states)
     found = await environment.coordinators.list_groups(asked)
     if found is None:
-        raise RefusedPart(NO_COORDINATOR, "Not every part of the groups is answered for; asking again may help.")
+        raise RefusedPart(NO_COORDINATOR, "Some group shards have no coordinator that answers. Try again.")
     groups = [_status(environment, each) for each in sorted(found, key=lambda each: each.group)]
     return pb.ListConsumerGroupsReply(groups=groups)
 
 
 async def described(environment: Environment, group: str) -> coordinator_pb.DescribedGroup:
-    """What its coordinator says of it. GROUP_ID_NOT_FOUND is refused like any error."""
+    """Return the group as its coordinator describes it. Raises RefusedPart for all errors, even GROUP_ID_NOT_FOUND."""
     (question,) = await describe_groups(environment.coordinators, [group])
     if question.result is None:
         raise RefusedPart(NO_COORDINATOR, _NO_COORDINATOR_TEXT)
@@ -41,13 +42,13 @@ async def described(environment: Environment, group: str) -> coordinator_pb.Desc
 
 
 async def committed(environment: Environment, group: str) -> Sequence[coordinator_pb.FetchedOffset]:
-    """Its offsets, without those of topics that are no more."""
+    """Return the group's committed offsets, without those of deleted topics."""
     query = coordinator_pb.GroupOffsetsQuery(group=group, all=True)
     (question,) = await fetch_offsets(environment.coordinators, [query])
     if question.result is None:
         raise RefusedPart(NO_COORDINATOR, _NO_COORDINATOR_TEXT)
     _check(question.result.error, group)
-    gone = await topics_gone(environment, API, [question.result])
+    gone = await deleted_topics(environment, API, [question.result])
     return [offset for offset in question.result.offsets if offset.topic_id not in gone and offset.offset >= 0]
 
 
@@ -59,7 +60,7 @@ async def describe_group(
     reply = pb.DescribeConsumerGroupReply(group=_status(environment, group), protocol=group.protocol)
     readers: dict[tuple[str, int], str] = {}
     for member in sorted(group.members, key=lambda each: (each.client_id, each.member_id)):
-        shown = reply.members.add(
+        entry = reply.members.add(
             member_id=member.member_id,
             instance_id=member.instance_id,
             client_id=member.client_id,
@@ -67,7 +68,7 @@ async def describe_group(
         )
         assigned = assigned_partitions(member.assignment) if group.protocol_type == _CONSUMER else {}
         for topic, partitions in assigned.items():
-            shown.assigned.add(topic=topic, partitions=partitions)
+            entry.assigned.add(topic=topic, partitions=partitions)
             readers.update(((topic, partition), member.member_id) for partition in partitions)
     await _add_offsets(environment, reply, offsets, readers)
     return reply
@@ -85,13 +86,13 @@ async def _add_offsets(
         known = environment.topics.by_name(topic)
         if known is not None and 0 <= partition < len(known.partitions):
             refs[topic, partition] = known.partitions[partition]
-    # What members are assigned is their own: it may be of partitions that nobody has.
+    # Members choose their assignments, so these may contain partitions that do not exist.
     places = sorted(by_place.keys() | refs.keys())
     ends = await ends_of(environment, refs.values())
     for place in places:
         offset, ref = by_place.get(place), refs.get(place)
         end = UNKNOWN if ref is None else ends[key_of(ref)].high_watermark
-        shown = reply.offsets.add(
+        entry = reply.offsets.add(
             topic=place[0],
             partition=place[1],
             committed=UNKNOWN if offset is None else offset.offset,
@@ -101,7 +102,7 @@ async def _add_offsets(
             metadata="" if offset is None else offset.metadata,
         )
         if offset is not None and end != UNKNOWN:
-            shown.lag = max(end - offset.offset, 0)
+            entry.lag = max(end - offset.offset, 0)
 
 
 async def delete_group(environment: Environment, request: pb.DeleteConsumerGroupRequest) -> pb.DeleteConsumerGroupReply:
@@ -130,4 +131,4 @@ def _check(error: "coordinator_pb.GroupError.Code", group: str) -> None:
         raise RefusedPart(code, f"The group {group} does not exist.")
     if code is ErrorCode.non_empty_group:
         raise RefusedPart(code, f"The group {group} has members; stop them first.")
-    raise RefusedPart(code, f"The group's coordinator answers {code.name}.")
+    raise RefusedPart(code, f"The group's coordinator responded with {code.name}.")

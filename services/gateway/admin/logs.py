@@ -1,4 +1,4 @@
-"""What owners tell of partitions' logs, for several of the Admin service's answers."""
+"""Queries owners for the start and end of partitions' logs."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -7,18 +7,18 @@ from kafscale.v1 import common_pb2
 from kafscale.v1.common_pb2 import PartitionRef
 from kafscale.v1.storage_pb2 import PartitionOffset, PartitionQuery
 from services.gateway.api import Environment
-from services.gateway.commit_view import Key
-from services.gateway.owners import Question, Result, ask_owners
-from services.gateway.storage_link import StorageLink
+from services.gateway.owners.commit_view import Key
+from services.gateway.owners.link import StorageLink
+from services.gateway.owners.questions import Question, Result, ask_owners
 
 LATEST, EARLIEST = -1, -2
 UNKNOWN = -1
-NOBODY = "no storage instance has answered for it"
+NOBODY = "no storage instance answered for the partition"
 
 
 @dataclass(frozen=True, slots=True)
 class Ends:
-    """Where a log begins and ends, and the record at a time that was asked for; ``error``: why that is not known."""
+    """The start and end of a log, and the offset found for a timestamp. ``error`` says why they are unknown."""
 
     log_start: int = UNKNOWN
     high_watermark: int = UNKNOWN
@@ -33,10 +33,12 @@ def key_of(ref: PartitionRef) -> Key:
 async def ends_of(
     environment: Environment, partitions: Iterable[PartitionRef], *, timestamp_ms: int | None = None
 ) -> dict[Key, Ends]:
-    """By topic id and number, of each partition. ``timestamp_ms``: the first record of this time or later is found."""
-    wanted = (EARLIEST, LATEST) if timestamp_ms is None else (EARLIEST, LATEST, timestamp_ms)
+    """Return the ends of each partition by its key. With ``timestamp_ms``, find the first record at or after it."""
+    timestamps = (EARLIEST, LATEST) if timestamp_ms is None else (EARLIEST, LATEST, timestamp_ms)
     questions: list[Question[PartitionQuery, PartitionOffset]] = [
-        Question(key_of(ref), [PartitionQuery(partition=ref, timestamp=each, leader_epoch=UNKNOWN) for each in wanted])
+        Question(
+            key_of(ref), [PartitionQuery(partition=ref, timestamp=each, leader_epoch=UNKNOWN) for each in timestamps]
+        )
         for ref in partitions
     ]
     await ask_owners(environment.router, questions, StorageLink.list_offsets)

@@ -1,6 +1,6 @@
-"""Setting how far a group has read, while it has no members.
+"""Resets the committed offsets of a group without members.
 
-Raises RefusedPart, and Unavailable and Refused of the metadata store.
+Raises RefusedPart, and the metadata store's Unavailable and Refused.
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,8 +15,8 @@ from services.gateway.admin.groups import committed, described
 from services.gateway.admin.logs import UNKNOWN, Ends, ends_of, key_of
 from services.gateway.admin.partitions import known_topic, partition_of
 from services.gateway.api import Environment
-from services.gateway.group_errors import NO_COORDINATOR, group_code
-from services.gateway.kafka_errors import RefusedPart
+from services.gateway.coordinators.errors import NO_COORDINATOR, group_code
+from services.gateway.owners.errors import RefusedPart
 
 _WITHOUT_MEMBERSHIP = -1
 _E = coordinator_pb.GroupError
@@ -30,11 +30,11 @@ class _Move:
 
 
 async def reset_offsets(environment: Environment, request: pb.ResetOffsetsRequest) -> pb.ResetOffsetsReply:
-    """All partitions or none: where one cannot tell its ends nothing is changed."""
+    """Set the offsets of all requested partitions, or of none if the ends of one partition are unknown."""
     if not request.group:
-        raise RefusedPart(ErrorCode.invalid_group_id, "A group needs a name.")
+        raise RefusedPart(ErrorCode.invalid_group_id, "The group name must not be empty.")
     if request.WhichOneof("to") is None:
-        raise RefusedPart(ErrorCode.invalid_request, "Nothing says where the group is to read on.")
+        raise RefusedPart(ErrorCode.invalid_request, "The request does not say to which offsets to reset the group.")
     exists = await _check_empty(environment, request.group)
     offsets = await committed(environment, request.group) if exists else ()
     moves = await _planned(environment, request, {(each.topic, each.partition): each.offset for each in offsets})
@@ -47,7 +47,10 @@ async def reset_offsets(environment: Environment, request: pb.ResetOffsetsReques
 
 
 async def _check_empty(environment: Environment, group: str) -> bool:
-    """Whether the group exists; it may have no members. The coordinator looks again when the offsets are committed."""
+    """Return whether the group exists. Raises RefusedPart if it has members.
+
+    The coordinator checks again when the offsets are committed.
+    """
     try:
         found = await described(environment, group)
     except RefusedPart as refused:
@@ -68,35 +71,36 @@ def _has_members(group: str, state: str) -> RefusedPart:
 async def _planned(
     environment: Environment, request: pb.ResetOffsetsRequest, before: Mapping[tuple[str, int], int]
 ) -> Sequence[_Move]:
-    refs = _wanted(environment, request, before)
+    refs = _requested(environment, request, before)
     if request.WhichOneof("to") == "timestamp_ms":
         if request.timestamp_ms < 0:
-            raise RefusedPart(ErrorCode.invalid_request, "A time is in milliseconds since 1970, from 0 on.")
+            message = "The timestamp must not be negative; it is in milliseconds since 1970."
+            raise RefusedPart(ErrorCode.invalid_request, message)
         ends = await ends_of(environment, refs, timestamp_ms=request.timestamp_ms)
     else:
         ends = await ends_of(environment, refs)
     moves = []
     for ref in refs:
-        told, at = ends[key_of(ref)], before.get((ref.topic, ref.partition), UNKNOWN)
-        if told.error:
+        found, at = ends[key_of(ref)], before.get((ref.topic, ref.partition), UNKNOWN)
+        if found.error:
             raise RefusedPart(
-                ErrorCode.leader_not_available, f"{ref.topic}-{ref.partition}: {told.error}; nothing was changed."
+                ErrorCode.leader_not_available, f"{ref.topic}-{ref.partition}: {found.error}; nothing was changed."
             )
-        after = min(max(_target(request, told, at, ref), told.log_start), told.high_watermark)
+        after = min(max(_target(request, found, at, ref), found.log_start), found.high_watermark)
         moves.append(_Move(ref, at, after))
     return moves
 
 
-def _wanted(
+def _requested(
     environment: Environment, request: pb.ResetOffsetsRequest, before: Mapping[tuple[str, int], int]
 ) -> list[PartitionRef]:
-    """In order, each once."""
+    """Return the requested partitions, or those with offsets if no topic is named, sorted and without duplicates."""
     places = {place for place in before if not request.topics}
     for asked in request.topics:
         known = known_topic(environment, asked.topic)
         places.update((asked.topic, partition) for partition in asked.partitions or range(len(known.partitions)))
     if not places:
-        message = f"The group {request.group} has no offsets; name the topics that it is to begin with."
+        message = f"The group {request.group} has no committed offsets. Name the topics to set offsets for."
         raise RefusedPart(ErrorCode.group_id_not_found, message)
     return [partition_of(known_topic(environment, topic), partition) for topic, partition in sorted(places)]
 
@@ -113,7 +117,7 @@ def _target(request: pb.ResetOffsetsRequest, ends: Ends, at: int, ref: Partition
             return ends.high_watermark if ends.found == UNKNOWN else ends.found
         case _:
             if at == UNKNOWN:
-                message = f"{ref.topic}-{ref.partition} has no offset of {request.group} to shift."
+                message = f"The group {request.group} has no committed offset for {ref.topic}-{ref.partition} to shift."
                 raise RefusedPart(ErrorCode.invalid_request, message)
             return at + request.shift_by
 
@@ -132,10 +136,10 @@ async def _commit(environment: Environment, group: str, moves: Sequence[_Move]) 
         group, lambda link, timeout: link.client.offset_commit(commit, timeout=timeout)
     )
     if reply is None:
-        raise RefusedPart(NO_COORDINATOR, "No coordinator has answered: whether the offsets are set is not known.")
+        raise RefusedPart(NO_COORDINATOR, "No coordinator answered. The offsets may have been set.")
     if reply.error == _E.UNKNOWN_MEMBER_ID:
-        # A member has joined since the group was looked at.
+        # A member has joined since the group was checked.
         raise _has_members(group, "")
     refused = next((error for error in (reply.error, *reply.errors) if error != _E.NONE), None)
     if refused is not None:
-        raise RefusedPart(group_code(refused), f"The group's coordinator answers {group_code(refused).name}.")
+        raise RefusedPart(group_code(refused), f"The group's coordinator responded with {group_code(refused).name}.")

@@ -1,4 +1,4 @@
-"""Partitions: where they are and what they hold; storing what they have buffered. Both raise RefusedPart."""
+"""Lists partitions and their segments, rebuilds indexes, and flushes write buffers. Functions raise RefusedPart."""
 
 from collections.abc import Sequence
 
@@ -11,18 +11,18 @@ from kafscale.v1.common_pb2 import PartitionRef
 from kafscale.v1.storage_pb2 import LogSize, PartitionFlushed, SegmentsReply, SegmentsRequest, SizeQuery
 from services.gateway.admin.logs import NOBODY, UNKNOWN, ends_of, key_of, refusal_text
 from services.gateway.api import Environment
-from services.gateway.commit_view import Key
-from services.gateway.kafka_errors import RefusedPart
-from services.gateway.owners import Question, ask_owners
-from services.gateway.resources import topic_of
-from services.gateway.storage_link import StorageLink
-from services.gateway.topics import KnownTopic
+from services.gateway.owners.commit_view import Key
+from services.gateway.owners.errors import RefusedPart
+from services.gateway.owners.link import StorageLink
+from services.gateway.owners.questions import Question, ask_owners
+from services.gateway.topic_cache import KnownTopic
+from services.gateway.topics.resources import topic_of
 
 _MOST_OF_THE_TIMEOUT = 0.8
 
 
 def known_topic(environment: Environment, name: str) -> KnownTopic:
-    """Raises RefusedPart."""
+    """Return the topic. Raises RefusedPart if it does not exist."""
     topic_of(environment, name)
     known = environment.topics.by_name(name)
     if known is None:
@@ -31,10 +31,10 @@ def known_topic(environment: Environment, name: str) -> KnownTopic:
 
 
 def _partitions(environment: Environment, names: Sequence[str]) -> list[PartitionRef]:
-    """Of the topics named, or of all live ones, in order."""
+    """The partitions of the named topics, or of all live topics if none is named, in order."""
     view = environment.catalog.view
-    wanted = sorted(set(names)) or view.live_names
-    return [ref for name in wanted for ref in known_topic(environment, name).partitions]
+    topics = sorted(set(names)) or view.live_names
+    return [ref for name in topics for ref in known_topic(environment, name).partitions]
 
 
 async def list_partitions(environment: Environment, request: pb.ListPartitionsRequest) -> pb.ListPartitionsReply:
@@ -49,28 +49,28 @@ async def list_partitions(environment: Environment, request: pb.ListPartitionsRe
         ends = await ends_of(environment, refs)
     reply = pb.ListPartitionsReply()
     for ref in refs:
-        shown = reply.partitions.add(topic=ref.topic, partition=ref.partition, bytes=UNKNOWN, segments=UNKNOWN)
-        told, size = ends[key_of(ref)], sizes.get(key_of(ref))
-        shown.log_start, shown.high_watermark, shown.error = told.log_start, told.high_watermark, told.error
+        entry = reply.partitions.add(topic=ref.topic, partition=ref.partition, bytes=UNKNOWN, segments=UNKNOWN)
+        end, size = ends[key_of(ref)], sizes.get(key_of(ref))
+        entry.log_start, entry.high_watermark, entry.error = end.log_start, end.high_watermark, end.error
         if size is not None and size.status == common_pb2.OK:
-            # An instance of an older release does not tell how many there are.
-            shown.bytes, shown.segments = size.bytes, UNKNOWN if size.bytes and not size.segments else size.segments
-        elif not shown.error:
-            shown.error = NOBODY if size is None else refusal_text(size, size.detail)
-        _show_owner(environment, ref, shown)
+            # An instance of an older release does not report the number of segments.
+            entry.bytes, entry.segments = size.bytes, UNKNOWN if size.bytes and not size.segments else size.segments
+        elif not entry.error:
+            entry.error = NOBODY if size is None else refusal_text(size, size.detail)
+        _set_owner(environment, ref, entry)
     return reply
 
 
-def _show_owner(environment: Environment, ref: PartitionRef, shown: pb.PartitionStatus) -> None:
+def _set_owner(environment: Environment, ref: PartitionRef, entry: pb.PartitionStatus) -> None:
     owned = environment.ownership.get(*key_of(ref))
-    shown.epoch = UNKNOWN if owned is None else owned.epoch
+    entry.epoch = UNKNOWN if owned is None else owned.epoch
     live = None if owned is None else environment.router.storages.by_run_id.get(owned.owner)
     if live is not None:
-        shown.owner, shown.owner_run = live.address, live.run_id
+        entry.owner, entry.owner_run = live.address, live.run_id
 
 
 async def _sizes(environment: Environment, refs: Sequence[PartitionRef]) -> dict[Key, LogSize]:
-    """What is known in time; a long log may have to be listed."""
+    """The sizes that are reported in time. An owner may have to list a long log first."""
     questions: list[Question[SizeQuery, LogSize]] = [Question(key_of(ref), [SizeQuery(partition=ref)]) for ref in refs]
     most_ms = round(environment.settings.storage_timeout_ms * _MOST_OF_THE_TIMEOUT)
     with trio.move_on_after(most_ms / 1000):
@@ -105,7 +105,7 @@ async def _ask_segments(environment: Environment, ref: PartitionRef, query: Segm
             ErrorCode.corrupt_message if damaged else ErrorCode.leader_not_available,
             f"{ref.topic}-{ref.partition}: {refusal_text(found, found.detail)}",
         )
-    reply = pb.ListSegmentsReply(next_offset=found.next, high_watermark=found.committed_end)
+    reply = pb.ListSegmentsReply(next_offset=found.next, high_watermark=found.high_watermark)
     for each in found.segments:
         reply.segments.add(
             base_offset=each.base_offset,
@@ -120,7 +120,7 @@ async def _ask_segments(environment: Environment, ref: PartitionRef, query: Segm
 
 
 def partition_of(topic: KnownTopic, partition: int) -> PartitionRef:
-    """Raises RefusedPart where it has no such one."""
+    """Return the partition. Raises RefusedPart if the topic has no partition with this number."""
     if not 0 <= partition < len(topic.partitions):
         message = f"The topic {topic.info.name} has no partition {partition}."
         raise RefusedPart(ErrorCode.unknown_topic_or_partition, message)
@@ -131,10 +131,10 @@ async def flush_topics(environment: Environment, request: pb.FlushTopicsRequest)
     refs = _partitions(environment, request.topics)
     if request.HasField("partition"):
         if len(request.topics) != 1:
-            raise RefusedPart(ErrorCode.invalid_request, "A partition needs the one topic that it is of.")
+            raise RefusedPart(ErrorCode.invalid_request, "A partition number requires exactly one topic.")
         refs = [partition_of(known_topic(environment, request.topics[0]), request.partition)]
     questions: list[Question[PartitionRef, PartitionFlushed]] = [Question(key_of(ref), [ref]) for ref in refs]
-    # A store may be slow with one instance's records: the others' answers do not make it late.
+    # A flush may be slow on one instance, so the answers of the others must not shorten its timeout.
     grace_ms = environment.settings.storage_timeout_ms
     await ask_owners(environment.router, questions, StorageLink.flush, grace_ms=grace_ms)
     reply = pb.FlushTopicsReply()
@@ -145,5 +145,5 @@ async def flush_topics(environment: Environment, request: pb.FlushTopicsRequest)
         elif question.results[0].status != common_pb2.OK:
             done.error = refusal_text(question.results[0], question.results[0].detail)
         else:
-            done.high_watermark = question.results[0].committed_end
+            done.high_watermark = question.results[0].high_watermark
     return reply

@@ -1,4 +1,4 @@
-"""``kafscale.v1.Admin`` as an object: the list of what operators can ask."""
+"""Implements the gRPC service ``kafscale.v1.Admin``."""
 
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
@@ -15,7 +15,7 @@ from services.gateway.admin.cluster import ClusterReport
 from services.gateway.admin.drain import Drains
 from services.gateway.admin.watch import Watches
 from services.gateway.api import Environment
-from services.gateway.kafka_errors import RefusedPart
+from services.gateway.owners.errors import RefusedPart
 from services.gateway.service import Gateway
 
 _STATUS = grpc.StatusCode
@@ -32,11 +32,11 @@ _CODES = {
     ErrorCode.corrupt_message: _STATUS.DATA_LOSS,
     ErrorCode.request_timed_out: _STATUS.DEADLINE_EXCEEDED,
 }
-"""How operators are told what is refused; the rest may succeed when it is repeated."""
+"""The gRPC status for each Kafka error. Other errors become UNAVAILABLE, because a retry may succeed."""
 
 
 class AdminService:
-    """Answers once ``gateway`` has started. Methods raise StatusError and Unavailable."""
+    """The service of one gateway. Methods raise StatusError, and Unavailable until ``gateway`` has started."""
 
     def __init__(self, gateway: Gateway, cluster: ClusterReport) -> None:
         self._gateway = gateway
@@ -45,20 +45,20 @@ class AdminService:
         self._watches = Watches(gateway.parts, cluster)
 
     @contextmanager
-    def _asked(self) -> Iterator[Environment]:
+    def _handling(self) -> Iterator[Environment]:
         environment = self._gateway.environment
         if environment is None:
             raise Unavailable("the gateway is starting")
         try:
             yield environment
         except Refused as refused:
-            # FAILED_PRECONDITION is for what the operator can mend.
+            # FAILED_PRECONDITION is reserved for problems that the operator can fix.
             raise StatusError(_STATUS.INTERNAL, str(refused)) from refused
         except RefusedPart as refused:
             raise StatusError(_CODES.get(refused.code, _STATUS.UNAVAILABLE), str(refused)) from refused
 
     async def _while_serving(self, answer: Callable[[], Awaitable[None]]) -> None:
-        """A stream of replies, which ends when the gateway stops. Raises StatusError then."""
+        """Run ``answer``, which sends a stream of replies. Raises StatusError if the gateway stops meanwhile."""
         failure: Exception | None = None
 
         async def run() -> None:
@@ -78,84 +78,84 @@ class AdminService:
         if failure is not None:
             raise failure
         if stopped:
-            raise StatusError(_STATUS.UNAVAILABLE, "the gateway is stopping; ask another one")
+            raise StatusError(_STATUS.UNAVAILABLE, "the gateway is stopping; use another one")
 
     async def cluster_status(self, _: pb.ClusterStatusRequest) -> pb.ClusterStatusReply:
-        with self._asked() as environment:
+        with self._handling() as environment:
             return await self._cluster.status(environment)
 
     async def list_topics(self, _: pb.ListTopicsRequest) -> pb.ListTopicsReply:
-        with self._asked() as environment:
+        with self._handling() as environment:
             return topics.list_topics(environment)
 
     async def create_topic(self, request: pb.CreateTopicRequest) -> pb.CreateTopicReply:
-        with self._asked() as environment:
+        with self._handling() as environment:
             return await topics.create_topic(environment, request)
 
     async def describe_topic(self, request: pb.DescribeTopicRequest) -> pb.DescribeTopicReply:
-        with self._asked() as environment:
+        with self._handling() as environment:
             return topics.describe_topic(environment, request)
 
     async def grow_topic(self, request: pb.GrowTopicRequest) -> pb.GrowTopicReply:
-        with self._asked() as environment:
+        with self._handling() as environment:
             return await topics.grow_topic(environment, request)
 
     async def delete_topic(self, request: pb.DeleteTopicRequest) -> pb.DeleteTopicReply:
-        with self._asked() as environment:
+        with self._handling() as environment:
             return await topics.delete_topic(environment, request)
 
     async def list_partitions(self, request: pb.ListPartitionsRequest) -> pb.ListPartitionsReply:
-        with self._asked() as environment:
+        with self._handling() as environment:
             return await partitions.list_partitions(environment, request)
 
     async def list_segments(self, request: pb.ListSegmentsRequest) -> pb.ListSegmentsReply:
-        with self._asked() as environment:
+        with self._handling() as environment:
             return await partitions.list_segments(environment, request)
 
     async def rebuild_indexes(self, request: pb.RebuildIndexesRequest) -> pb.ListSegmentsReply:
-        with self._asked() as environment:
+        with self._handling() as environment:
             return await partitions.rebuild_indexes(environment, request)
 
     async def flush_topics(self, request: pb.FlushTopicsRequest) -> pb.FlushTopicsReply:
-        with self._asked() as environment:
+        with self._handling() as environment:
             return await partitions.flush_topics(environment, request)
 
     async def describe_configs(self, request: pb.DescribeConfigsRequest) -> pb.DescribeConfigsReply:
-        with self._asked() as environment:
+        with self._handling() as environment:
             return configs.describe_configs(environment, request)
 
     async def alter_configs(self, request: pb.AlterConfigsRequest) -> pb.AlterConfigsReply:
-        with self._asked() as environment:
+        with self._handling() as environment:
             return await configs.alter_configs(environment, request)
 
     async def list_consumer_groups(self, request: pb.ListConsumerGroupsRequest) -> pb.ListConsumerGroupsReply:
-        with self._asked() as environment:
+        with self._handling() as environment:
             return await groups.list_groups(environment, request)
 
     async def describe_consumer_group(self, request: pb.DescribeConsumerGroupRequest) -> pb.DescribeConsumerGroupReply:
-        with self._asked() as environment:
+        with self._handling() as environment:
             return await groups.describe_group(environment, request)
 
     async def reset_offsets(self, request: pb.ResetOffsetsRequest) -> pb.ResetOffsetsReply:
-        with self._asked() as environment:
+        with self._handling() as environment:
             return await offsets.reset_offsets(environment, request)
 
     async def delete_consumer_group(self, request: pb.DeleteConsumerGroupRequest) -> pb.DeleteConsumerGroupReply:
-        with self._asked() as environment:
+        with self._handling() as environment:
             return await groups.delete_group(environment, request)
 
     async def drain_instance(
         self, request: pb.DrainInstanceRequest, send: Callable[[pb.DrainProgress], Awaitable[None]]
     ) -> None:
-        with self._asked() as environment:
+        with self._handling() as environment:
             await self._while_serving(lambda: self._drains.drain(environment, request, send))
 
     async def cancel_drain(self, request: pb.CancelDrainRequest) -> pb.CancelDrainReply:
-        with self._asked():
+        with self._handling():
             return await self._drains.cancel(request)
 
     async def watch_cluster(
         self, _: pb.WatchClusterRequest, send: Callable[[pb.ClusterChange], Awaitable[None]]
     ) -> None:
-        with self._asked():
+        with self._handling():
             await self._while_serving(lambda: self._watches.watch(send))

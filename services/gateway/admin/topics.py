@@ -1,4 +1,4 @@
-"""Topics: list, create, describe, grow, delete. All raise RefusedPart."""
+"""Lists, creates, describes, grows and deletes topics. All functions raise RefusedPart."""
 
 import base64
 from collections.abc import Mapping
@@ -8,24 +8,24 @@ import trio
 from kafscale.metadata.topic_values import TopicInfo
 from kafscale.topics.definitions import CLEANUP_POLICY
 from kafscale.v1 import admin_pb2 as pb
-from services.gateway import topic_changes
 from services.gateway.api import Environment
-from services.gateway.resources import topic_of
+from services.gateway.topics import changes as topic_changes
+from services.gateway.topics.resources import topic_of
 
 API = "Admin"
-"""What asks the metadata store, in the log."""
+"""The name under which the log reports requests that the metadata store refused."""
 
 _CHANGE_SECONDS = 30.0
-"""What a change may take; whoever asks may give it less by the call's deadline."""
+"""The timeout of a change. The caller can shorten it by the deadline of the call."""
 
 
 def change_deadline() -> float:
-    """In Trio's time."""
+    """Return the deadline of a change that begins now, in Trio's time."""
     return trio.current_time() + _CHANGE_SECONDS
 
 
 def list_topics(environment: Environment) -> pb.ListTopicsReply:
-    """Those that are being deleted, too."""
+    """List all topics, including those that are being deleted."""
     topics = environment.catalog.view.by_name
     return pb.ListTopicsReply(topics=[_status(environment, topics[name]) for name in sorted(topics)])
 
@@ -36,10 +36,10 @@ def describe_topic(environment: Environment, request: pb.DescribeTopicRequest) -
 
 async def create_topic(environment: Environment, request: pb.CreateTopicRequest) -> pb.CreateTopicReply:
     topic_changes.check_name(environment, request.name)
-    asked = request.partitions or topic_changes.DEFAULT_PARTITIONS
+    requested = request.partitions or topic_changes.DEFAULT_PARTITIONS
     planned = topic_changes.NewTopic(
         request.name,
-        topic_changes.partitions_of_new(environment, asked),
+        topic_changes.partitions_of_new(environment, requested),
         topic_changes.configs_of_new(dict(request.configs)),
     )
     if request.validate_only:
@@ -51,8 +51,8 @@ async def create_topic(environment: Environment, request: pb.CreateTopicRequest)
                 cleanup_policy=cleanup_policy(environment, planned.configs),
             )
         )
-    made = await topic_changes.create_topic(environment, API, planned, change_deadline())
-    return pb.CreateTopicReply(topic=_status(environment, made))
+    created = await topic_changes.create_topic(environment, API, planned, change_deadline())
+    return pb.CreateTopicReply(topic=_status(environment, created))
 
 
 async def grow_topic(environment: Environment, request: pb.GrowTopicRequest) -> pb.GrowTopicReply:
@@ -71,7 +71,7 @@ async def delete_topic(environment: Environment, request: pb.DeleteTopicRequest)
 
 
 def cleanup_policy(environment: Environment, configs: Mapping[str, str]) -> str:
-    """The policy that counts for a topic with ``configs``."""
+    """The cleanup policy that applies to a topic with ``configs``."""
     return configs.get(CLEANUP_POLICY, environment.settings.cleanup_policy)
 
 

@@ -1,7 +1,7 @@
-"""Watching: every change of members, of their health and of partitions' owners, for whoever asks.
+"""Streams changes of members, their health and partition owners to watchers.
 
-Each watcher has a bounded queue. Members and owners come by the watches that the gateway has anyway; health is asked
-for, once for all watchers, by the one of them whose turn it is.
+Each watcher has a bounded queue. Changes of members and owners come from the gateway's own watches. Health is polled by
+one watcher's task on behalf of all watchers.
 """
 
 from collections.abc import Awaitable, Callable
@@ -14,27 +14,27 @@ from kafscale.rpc.errors import StatusError
 from kafscale.v1 import admin_pb2 as pb
 from services.gateway.admin.cluster import ClusterReport, describe
 from services.gateway.admin.logs import UNKNOWN
-from services.gateway.commit_view import Key
-from services.gateway.service import GatewayParts
+from services.gateway.owners.commit_view import Key
+from services.gateway.service import GatewayDependencies
 
 _STATUS = grpc.StatusCode
 _AT_A_TIME = 16
-"""Members who are asked for their health."""
+"""The maximum number of concurrent health requests."""
 _Kind = pb.MemberChange
 
 Send = Callable[[pb.ClusterChange], Awaitable[None]]
-Tell = Callable[[pb.ClusterChange], None]
+Notify = Callable[[pb.ClusterChange], None]
 _Health = tuple["pb.ClusterMember.Health", str]
 
 
 class _Watcher:
-    """``scope`` is around what gives changes to the caller: it is cancelled when one does not fit any more."""
+    """A queue of at most ``limit`` changes. ``scope`` surrounds the sending; an overflow cancels it."""
 
-    def __init__(self, most: int) -> None:
-        self._put, self.changes = trio.open_memory_channel[pb.ClusterChange](most)
+    def __init__(self, limit: int) -> None:
+        self._put, self.changes = trio.open_memory_channel[pb.ClusterChange](limit)
         self.scope = trio.CancelScope()
 
-    def tell(self, change: pb.ClusterChange) -> None:
+    def notify(self, change: pb.ClusterChange) -> None:
         try:
             self._put.send_nowait(change)
         except trio.WouldBlock:
@@ -42,75 +42,77 @@ class _Watcher:
 
 
 class Watches:
-    """Of one gateway."""
+    """The watchers of one gateway."""
 
-    def __init__(self, parts: GatewayParts, report: ClusterReport) -> None:
+    def __init__(self, parts: GatewayDependencies, report: ClusterReport) -> None:
         self._parts = parts
         self._report = report
         self._watchers: set[_Watcher] = set()
-        self._asking = trio.Lock()
+        self._polling = trio.Lock()
 
     async def watch(self, send: Send) -> None:
-        """Until cancelled. Raises StatusError."""
+        """Send changes until cancelled. Raises StatusError if there are too many watchers or this one is too slow."""
         settings = self._parts.settings
         if len(self._watchers) >= settings.admin_watchers:
-            text = f"{settings.admin_watchers} watch already (KAFSCALE_ADMIN_WATCHERS)."
+            text = f"Too many watchers: the limit is {settings.admin_watchers} (KAFSCALE_ADMIN_WATCHERS)."
             raise StatusError(_STATUS.RESOURCE_EXHAUSTED, text)
         watcher = _Watcher(settings.admin_watch_changes)
         self._watchers.add(watcher)
 
         def owner_changed(key: Key, topic: str) -> None:
-            watcher.tell(self._owner(key, topic))
+            watcher.notify(self._owner(key, topic))
 
-        silence = self._parts.ownership.listen(owner_changed)
+        stop_listening = self._parts.ownership.listen(owner_changed)
         try:
             async with trio.open_nursery() as nursery:
                 for service, members in self._report.members.items():
-                    nursery.start_soon(self._follow, service, members, members.view, watcher.tell)
-                nursery.start_soon(self._look_after_health)
+                    nursery.start_soon(self._follow, service, members, members.view, watcher.notify)
+                nursery.start_soon(self._poll_health)
                 with watcher.scope:
                     await self._send_present(send)
                     async for change in watcher.changes:
                         await send(change)
                 nursery.cancel_scope.cancel()
         finally:
-            silence()
+            stop_listening()
             self._watchers.remove(watcher)
-        most = settings.admin_watch_changes
-        text = f"Changes were taken too slowly: {most} waited (KAFSCALE_ADMIN_WATCH_CHANGES), the next ones are missed."
+        text = (
+            f"The watcher is too slow: its queue of {settings.admin_watch_changes} changes is full "
+            "(KAFSCALE_ADMIN_WATCH_CHANGES)."
+        )
         raise StatusError(_STATUS.RESOURCE_EXHAUSTED, text)
 
     async def _send_present(self, send: Send) -> None:
         for service, live, health in await self._health():
             await send(self._member(_Kind.PRESENT, service, live, health))
 
-    async def _follow(self, service: str, members: Members, view: MembersView, tell: Tell) -> None:
+    async def _follow(self, service: str, members: Members, view: MembersView, notify: Notify) -> None:
         while True:
             before, view = view, await members.wait_change(view)
             for run_id in sorted(before.by_run_id.keys() | view.by_run_id.keys()):
                 old, new = before.by_run_id.get(run_id), view.by_run_id.get(run_id)
                 if old is None and new is not None:
-                    tell(self._member(_Kind.JOINED, service, new))
+                    notify(self._member(_Kind.JOINED, service, new))
                 elif old is not None and new is None:
-                    tell(self._member(_Kind.LEFT, service, old))
+                    notify(self._member(_Kind.LEFT, service, old))
                 elif old is not None and new is not None and old.member != new.member:
-                    tell(self._member(_Kind.CHANGED, service, new))
+                    notify(self._member(_Kind.CHANGED, service, new))
 
-    async def _look_after_health(self) -> None:
-        """One watcher's task does it for all, and the next one's when that has gone."""
-        async with self._asking:
+    async def _poll_health(self) -> None:
+        """Poll health for all watchers. One watcher's task does this, and another one's after that has ended."""
+        async with self._polling:
             known: dict[str, _Health] = {}
             while True:
                 found = await self._health()
                 for service, live, health in found:
                     if known.get(live.run_id, health) != health:
                         for watcher in self._watchers:
-                            watcher.tell(self._member(_Kind.HEALTH, service, live, health))
+                            watcher.notify(self._member(_Kind.HEALTH, service, live, health))
                 known = {live.run_id: health for _, live, health in found}
                 await trio.sleep(self._parts.settings.admin_watch_health_ms / 1000)
 
     async def _health(self) -> list[tuple[str, LiveMember, _Health]]:
-        """Of all members that are there, by service."""
+        """Ask all live members for their health."""
         found = [
             (service, live, pb.ClusterMember())
             for service, members in self._report.members.items()
@@ -118,23 +120,23 @@ class Watches:
         ]
         places = trio.CapacityLimiter(_AT_A_TIME)
 
-        async def ask(live: LiveMember, shown: pb.ClusterMember) -> None:
+        async def ask(live: LiveMember, entry: pb.ClusterMember) -> None:
             async with places:
-                await self._report.ask(live, shown)
+                await self._report.ask(live, entry)
 
         async with trio.open_nursery() as nursery:
-            for _, live, shown in found:
-                nursery.start_soon(ask, live, shown)
-        return [(service, live, (shown.health, shown.detail)) for service, live, shown in found]
+            for _, live, entry in found:
+                nursery.start_soon(ask, live, entry)
+        return [(service, live, (entry.health, entry.detail)) for service, live, entry in found]
 
     def _member(
         self, kind: "pb.MemberChange.Kind", service: str, live: LiveMember, health: _Health | None = None
     ) -> pb.ClusterChange:
-        shown = pb.ClusterMember()
-        describe(shown, service, live)
+        entry = pb.ClusterMember()
+        describe(entry, service, live)
         if health is not None:
-            shown.health, shown.detail = health
-        return pb.ClusterChange(time_ms=self._parts.now_ms(), member=pb.MemberChange(kind=kind, member=shown))
+            entry.health, entry.detail = health
+        return pb.ClusterChange(time_ms=self._parts.now_ms(), member=pb.MemberChange(kind=kind, member=entry))
 
     def _owner(self, key: Key, topic: str) -> pb.ClusterChange:
         change = pb.OwnerChange(topic=topic, partition=key[1], epoch=UNKNOWN)

@@ -1,1 +1,1 @@
-"""One module for each Kafka API; ``services.gateway.registry`` lists them."""
+"""The Kafka APIs, one in each module. ``services.gateway.clients.registry`` lists them."""

@@ -1,10 +1,11 @@
 """AlterClientQuotas (49), versions 0 to 1: sets and removes quotas of users, client ids and addresses.
 
-- 0: quotas by entity; validate_only. 1: flexible.
+- 0: quotas by entity, and validate_only.
+- 1: flexible.
 
-There are no quotas here. Whoever would set one is refused with UNSUPPORTED_VERSION and a message that says so, with
-validate_only as well. To remove quotas succeeds and changes nothing, as in Kafka where none was set. Entities that
-Kafka does not know are refused as by Kafka; addresses are not looked up.
+There are no quotas. An attempt to set one is refused with UNSUPPORTED_VERSION and a message, even with validate_only.
+Removing a quota succeeds and changes nothing, as in Kafka if none was set. Entity types that Kafka does not know are
+refused as in Kafka. Addresses are not resolved.
 """
 
 from collections.abc import Sequence
@@ -15,7 +16,7 @@ from kio.schema.errors import ErrorCode
 
 from kafscale.kafka import codec
 from services.gateway.api import Api, Call, Work
-from services.gateway.kafka_errors import RefusedPart
+from services.gateway.owners.errors import RefusedPart
 
 KEY = 49
 
@@ -64,7 +65,7 @@ def _check(entry: Any) -> None:
         message = "Invalid quota entity combination, IP entity shouldnot be combined with User or ClientId"
         raise RefusedPart(ErrorCode.invalid_request, message)
     if any(not operation.remove for operation in entry.ops):
-        message = "There are no quotas here: clients are not limited, so that no quota can be set."
+        message = "Client quotas are not supported."
         raise RefusedPart(ErrorCode.unsupported_version, message)
 
 

@@ -1,9 +1,11 @@
-"""AlterConfigs (33), versions 0 to 2: gives a topic the configs of the request, and takes from it all others.
+"""AlterConfigs (33), versions 0 to 2: replaces all configs of topics.
 
-- 0: validate_only. 1: same on the wire. 2: flexible.
+- 0: configs, and validate_only.
+- 2: flexible.
+- 1: no changes.
 
-The answer comes when the configs are stored; gateways and storage apply them as soon as they see them. No config of a
-broker can be changed while it runs.
+The response is sent when the configs are stored; gateways and storage apply them as soon as they see them. Broker
+configs cannot be changed while a broker runs.
 """
 
 from collections.abc import Mapping
@@ -14,8 +16,8 @@ from kio.schema.errors import ErrorCode
 
 from kafscale.kafka import codec
 from services.gateway.api import Api, Call, Work
-from services.gateway.kafka_errors import RefusedPart
-from services.gateway.resources import Change, ChangedResource, change_all
+from services.gateway.owners.errors import RefusedPart
+from services.gateway.topics.resources import Change, ChangedResource, change_all
 
 KEY = 33
 
@@ -49,7 +51,7 @@ def _replacement(resource: Any) -> Change:
 
 def fail(call: Call, error: ErrorCode) -> None:
     request = codec.decode_request(KEY, call.version, call.request.body)
-    answers = [ChangedResource(asked.resource_type, asked.resource_name, error) for asked in request.resources]
+    answers = [ChangedResource(resource.resource_type, resource.resource_name, error) for resource in request.resources]
     call.answer(_Reply(answers))
 
 

@@ -1,11 +1,12 @@
 """AlterPartitionReassignments (45), versions 0 to 1: moves partitions to other brokers, or cancels such moves.
 
-- 0: replicas for each partition, null to cancel; flexible. 1: whether the number of replicas may change.
+- 0: replicas for each partition, or null to cancel. Flexible.
+- 1: adds whether the number of replicas may change.
 
-Which broker is shown as a partition's one replica follows from the brokers that are live and cannot be chosen. To ask
-for the replica that a partition has changes nothing and succeeds. Other live brokers, or several, are refused with
-INVALID_REPLICA_ASSIGNMENT and a message; brokers that do not exist, none, or one twice are refused as in Kafka. Nothing
-is ever being reassigned, so there is nothing to cancel: NO_REASSIGNMENT_IN_PROGRESS.
+The broker that is reported as a partition's only replica is determined by the live brokers and cannot be chosen. A
+request for that replica succeeds and changes nothing. Other live brokers, or several, are refused with
+INVALID_REPLICA_ASSIGNMENT and a message. Brokers that do not exist, an empty list, and duplicates are refused as in
+Kafka. There are never reassignments to cancel, so a cancellation is answered with NO_REASSIGNMENT_IN_PROGRESS.
 """
 
 from dataclasses import dataclass
@@ -15,8 +16,8 @@ from kio.schema.errors import ErrorCode
 
 from kafscale.kafka import codec
 from services.gateway.api import Api, Call, Work
-from services.gateway.assignments import check_replicas
-from services.gateway.kafka_errors import RefusedPart
+from services.gateway.owners.errors import RefusedPart
+from services.gateway.topics.assignments import check_replicas
 
 KEY = 45
 
@@ -53,30 +54,31 @@ def handle(call: Call) -> Work | None:
     return None
 
 
-def _result(call: Call, name: str, asked: Any) -> _Partition:
+def _result(call: Call, name: str, requested: Any) -> _Partition:
     try:
-        _check(call, name, asked)
+        _check(call, name, requested)
     except RefusedPart as refused:
-        return _Partition(asked.partition_index, refused.code, str(refused) or None)
-    return _Partition(asked.partition_index)
+        return _Partition(requested.partition_index, refused.code, str(refused) or None)
+    return _Partition(requested.partition_index)
 
 
-def _check(call: Call, name: str, asked: Any) -> None:
-    """Raises RefusedPart unless the partition already is as it is asked to be."""
+def _check(call: Call, name: str, requested: Any) -> None:
+    """Raise RefusedPart unless the partition already has the requested replica."""
     topic = call.environment.catalog.view.live(name)
     if topic is None:
         raise RefusedPart(ErrorCode.unknown_topic_or_partition, f"Unable to find a topic named {name}.")
-    if not 0 <= asked.partition_index < topic.partitions:
-        message = f"Unable to find partition {name}:{asked.partition_index}."
+    if not 0 <= requested.partition_index < topic.partitions:
+        message = f"Unable to find partition {name}:{requested.partition_index}."
         raise RefusedPart(ErrorCode.unknown_topic_or_partition, message)
-    if asked.replicas is None:
+    if requested.replicas is None:
         raise RefusedPart(ErrorCode.no_reassignment_in_progress, "")
     brokers = call.environment.brokers.at(call.client.listener)
-    check_replicas([asked.replicas], brokers)
-    own = brokers.leader(topic.id, asked.partition_index)
-    if tuple(asked.replicas) != (own,):
-        message = f"Partitions have one replica, whose broker cannot be chosen; that of {name}-{asked.partition_index}"
-        raise RefusedPart(ErrorCode.invalid_replica_assignment, f"{message} is {own}.")
+    check_replicas([requested.replicas], brokers)
+    own = brokers.leader(topic.id, requested.partition_index)
+    if tuple(requested.replicas) != (own,):
+        partition = f"{name}-{requested.partition_index}"
+        message = f"Replicas cannot be reassigned; the only replica of {partition} is on broker {own}."
+        raise RefusedPart(ErrorCode.invalid_replica_assignment, message)
 
 
 def fail(call: Call, error: ErrorCode) -> None:

@@ -1,10 +1,10 @@
-"""AlterUserScramCredentials (51), versions 0 to 0: gives users SCRAM credentials, or takes them away.
+"""AlterUserScramCredentials (51), versions 0 to 0: sets and deletes SCRAM credentials of users.
 
-- 0: deletions, and credentials to set; flexible.
+- 0: deletions, and credentials to set. Flexible.
 
-There are no users here, since clients are not authenticated: credentials are refused with UNSUPPORTED_SASL_MECHANISM
-and a message that says so. What is to be deleted is not there: RESOURCE_NOT_FOUND, as in Kafka for a user that does not
-exist. Each user has one result; that of a deletion goes before that of a credential to set.
+Clients are not authenticated, so credentials are refused with UNSUPPORTED_SASL_MECHANISM and a message. Deletions are
+answered with RESOURCE_NOT_FOUND, as in Kafka for a user that does not exist. Each user has one result; a deletion takes
+precedence over credentials to set.
 """
 
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ _MECHANISMS = (1, 2)  # SCRAM-SHA-256, SCRAM-SHA-512
 _NOT_THERE = (ErrorCode.resource_not_found, "Attempt to delete a user credential that does not exist")
 _NO_USERS = (
     ErrorCode.unsupported_sasl_mechanism,
-    "There are no users here: clients are not authenticated, so that no SCRAM credentials can be set.",
+    "SCRAM credentials are not supported because clients are not authenticated.",
 )
 
 
@@ -50,7 +50,7 @@ def handle(call: Call) -> Work | None:
 
 
 def _refused(user: str, mechanism: int, code: ErrorCode, message: str) -> _Result:
-    """With this error, unless the name or the mechanism is one that Kafka refuses too."""
+    """Return a result with this error, or with Kafka's error for an invalid name or mechanism."""
     if not user:
         return _Result(user, ErrorCode.unacceptable_credential, "Username must not be empty")
     if mechanism not in _MECHANISMS:

@@ -1,16 +1,16 @@
-"""ApiVersions (18), versions 0 to 4: which APIs and versions this gateway speaks.
+"""ApiVersions (18), versions 0 to 4: the APIs and versions that this gateway supports.
 
-- 0: error code and ranges.
-- 1: adds the throttle time. 2: same on the wire.
-- 3: flexible; the client sends its name and version; the reply has features.
-- 4: same on the wire.
+- 0: error code and version ranges.
+- 1: adds the throttle time.
+- 3: flexible. The client sends its name and version. Adds features.
+- 2, 4: no changes.
 
-The one feature is `metadata.version`, finalized at the level of Kafka 4.1, whose topic configs and admin APIs are the
-model here. It cannot be raised or lowered. The other features of Kafka stand for what is not there: `group.version` for
-the consumer group protocol of Kafka 4, `transaction.version` for transactions.
+The only feature is `metadata.version`. It is finalized at the level of Kafka 4.1, whose topic configs and admin APIs
+KafScale follows, and cannot be changed. Kafka's other features are missing because KafScale does not support what they
+control: `group.version` the consumer group protocol of Kafka 4, and `transaction.version` transactions.
 
-Clients send the highest version that they know. One that is not known here gets a version 0 reply with
-UNSUPPORTED_VERSION and all ranges, so that it can try again. The reply's header is never flexible.
+Clients send the highest version that they know. If the gateway does not support it, it responds in version 0 with
+UNSUPPORTED_VERSION and all ranges, so that the client can retry. The response header is never flexible.
 """
 
 import re
@@ -63,7 +63,7 @@ class _Reply:
 
 
 def api(others: Iterable[Api]) -> Api:
-    """This API, telling of ``others`` and of itself."""
+    """Return this API. Its responses list ``others`` and itself."""
     versions = range(5)
     ranges = tuple(
         _Range(key, supported.start, supported[-1])

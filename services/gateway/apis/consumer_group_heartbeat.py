@@ -1,11 +1,11 @@
-"""ConsumerGroupHeartbeat (68), versions 0 to 1: membership by the consumer group protocol of Kafka 4 (KIP-848).
+"""ConsumerGroupHeartbeat (68), versions 0 to 1: membership in Kafka 4's consumer group protocol (KIP-848).
 
-- 0: what changed of a member since its last heartbeat; flexible. 1: a regular expression for topics; the client chooses
-  its member id.
+- 0: what has changed since the member's last heartbeat. Flexible.
+- 1: adds a regular expression for topics. The client chooses its member id.
 
-Groups run by the classic protocol only. The answer is UNSUPPORTED_VERSION, as in a Kafka with that protocol switched
-off. The API is advertised for the sake of that answer: consumers with `group.protocol=consumer` then end with an error
-that says so, while librdkafka waits without a word for a broker that advertises it.
+Groups use the classic protocol only. The response is UNSUPPORTED_VERSION, as from a Kafka broker with the new protocol
+disabled. The API is advertised so that clients get this response: consumers with `group.protocol=consumer` then fail
+with an error that names the cause. Otherwise librdkafka would silently wait for a broker that advertises the API.
 """
 
 from dataclasses import dataclass
@@ -30,7 +30,7 @@ class _Reply:
 
 def handle(call: Call) -> Work | None:
     codec.decode_request(KEY, call.version, call.request.body)
-    message = "Consumer groups run by the classic protocol only: set group.protocol=classic."
+    message = "Consumer groups use the classic protocol only. Set group.protocol=classic."
     call.answer(_Reply(ErrorCode.unsupported_version, message))
     return None
 

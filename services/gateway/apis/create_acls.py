@@ -1,8 +1,10 @@
 """CreateAcls (30), versions 1 to 3: adds access control lists.
 
-- 1: ACLs with a pattern type. 2: flexible. 3: same on the wire.
+- 1: ACLs with a pattern type.
+- 2: flexible.
+- 3: no changes.
 
-Clients are not authorized. Each ACL is refused with SECURITY_DISABLED, as in a Kafka without an authorizer.
+There is no authorization. Each ACL is refused with SECURITY_DISABLED, as by a Kafka broker without an authorizer.
 """
 
 from dataclasses import dataclass

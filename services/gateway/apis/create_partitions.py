@@ -1,10 +1,12 @@
-"""CreatePartitions (37), versions 0 to 3: gives topics more partitions, never fewer.
+"""CreatePartitions (37), versions 0 to 3: increases the number of partitions of topics.
 
-- 0: the new number of partitions, assignments; validate_only. 1: same on the wire. 2: flexible. 3: as 2.
+- 0: the new number of partitions, assignments, and validate_only.
+- 2: flexible.
+- 1, 3: no changes.
 
-The answer comes when the number is stored; other gateways and storage learn it by watching. There are no replicas to
-place: assignments to brokers that do not exist are refused as in Kafka, others have no effect. Keys go to other
-partitions from then on, as in Kafka.
+The response is sent when the new number is stored; other gateways and storage learn it from the metadata store. There
+are no replicas to place: as in Kafka, assignments to brokers that do not exist are refused, and other assignments have
+no effect. As in Kafka, keys map to other partitions afterwards.
 """
 
 from collections import Counter
@@ -17,9 +19,9 @@ from kio.schema.errors import ErrorCode
 from kafscale.kafka import codec
 from kafscale.metadata.topic_values import TopicInfo
 from services.gateway.api import Api, Call, Environment, Work
-from services.gateway.assignments import check_replicas
-from services.gateway.kafka_errors import RefusedPart
-from services.gateway.topic_changes import check_growth, grow_topic
+from services.gateway.owners.errors import RefusedPart
+from services.gateway.topics.assignments import check_replicas
+from services.gateway.topics.changes import check_growth, grow_topic
 
 KEY = 37
 
@@ -57,19 +59,19 @@ def handle(call: Call) -> Work | None:
     return _grow_all(call, list(answers.values()), [] if request.validate_only else plans, deadline)
 
 
-def _checked(call: Call, asked: Any) -> TopicInfo:
-    """The topic, whose change nothing stands against as far as is known here. Raises RefusedPart."""
-    topic = check_growth(call.environment, asked.name, asked.count)
-    if asked.assignments is not None:
-        more = asked.count - topic.partitions
-        if len(asked.assignments) != more:
+def _checked(call: Call, requested: Any) -> TopicInfo:
+    """Validate the change and return the topic. Raises RefusedPart."""
+    topic = check_growth(call.environment, requested.name, requested.count)
+    if requested.assignments is not None:
+        more = requested.count - topic.partitions
+        if len(requested.assignments) != more:
             raise RefusedPart(
                 ErrorCode.invalid_replica_assignment,
-                f"Attempted to add {more} additional partition(s), but {len(asked.assignments)} assignment(s) were "
+                f"Attempted to add {more} additional partition(s), but {len(requested.assignments)} assignment(s) were "
                 "specified.",
             )
         brokers = call.environment.brokers.at(call.client.listener)
-        check_replicas([assignment.broker_ids for assignment in asked.assignments], brokers)
+        check_replicas([assignment.broker_ids for assignment in requested.assignments], brokers)
     return topic
 
 

@@ -1,15 +1,19 @@
-"""CreateTopics (19), versions 0 to 7.
+"""CreateTopics (19), versions 0 to 7: creates topics.
 
-- 0: names, partitions, replication factor or assignments, configs. 1: validate_only; messages in the reply.
-- 2: throttle time. 3: as 2. 4: -1 for partitions and replication means the defaults (taken in any version here).
-- 5: flexible; the reply shows partitions, replication factor and configs. 6: as 5. 7: topic ids in the reply.
+- 0: names, numbers of partitions, replication factors or assignments, and configs.
+- 1: adds validate_only, and error messages.
+- 2: adds the throttle time.
+- 4: -1 for the number of partitions and the replication factor means the default. KafScale accepts it in all versions.
+- 5: flexible. Adds partitions, replication factor and configs to the response.
+- 7: adds topic ids to the response.
+- 3, 6: no changes.
 
-Configs are shown in the reply as they were set, `compact , delete` say, and by DescribeConfigs as they are understood,
-`compact,delete`, as in Kafka.
+As in Kafka, the response contains configs as they were sent, such as `compact , delete`, while DescribeConfigs returns
+them normalized, such as `compact,delete`.
 
-There are no replicas to place: any replication factor of at least 1 is taken and shown as 1. Assignments to brokers
-that do not exist are refused as in Kafka; others count as a number of partitions. A name whose topic is still being
-deleted is waited for within the timeout.
+There are no replicas to place, so any replication factor of at least 1 is accepted and reported as 1. As in Kafka,
+assignments to brokers that do not exist are refused. Other assignments only determine the number of partitions. If a
+topic of the same name is still being deleted, the request waits for that within its timeout.
 """
 
 from collections import Counter
@@ -21,11 +25,10 @@ from kio.schema.errors import ErrorCode
 
 from kafscale.kafka import codec, legacy
 from services.gateway.api import Api, Call, Environment, Work
-from services.gateway.assignments import check_replicas
 from services.gateway.brokers import BrokerList
-from services.gateway.configs import ShownConfig, topic_configs
-from services.gateway.kafka_errors import RefusedPart
-from services.gateway.topic_changes import (
+from services.gateway.owners.errors import RefusedPart
+from services.gateway.topics.assignments import check_replicas
+from services.gateway.topics.changes import (
     DEFAULT_PARTITIONS,
     NewTopic,
     check_name,
@@ -33,6 +36,7 @@ from services.gateway.topic_changes import (
     create_topic,
     partitions_of_new,
 )
+from services.gateway.topics.configs import ShownConfig, topic_configs
 
 KEY = 19
 
@@ -88,21 +92,21 @@ def handle(call: Call) -> Work | None:
             answer.refuse(refused)
             continue
         answer.num_partitions, answer.replication_factor = planned.partitions, 1
-        answer.configs = tuple(topic_configs(call.environment.settings, _asked(topic)))
+        answer.configs = tuple(topic_configs(call.environment.settings, _configs(topic)))
         plans.append((planned, answer))
     deadline = trio.current_time() + max(request.timeout.total_seconds(), 0)
     return _create_all(call, list(answers.values()), [] if request.validate_only else plans, deadline)
 
 
 def _plan(call: Call, topic: Any) -> NewTopic:
-    """Check one topic as far as that is possible without changing anything. Raises RefusedPart."""
+    """Validate one topic without changing anything. Raises RefusedPart."""
     check_name(call.environment, topic.name)
     partitions = _partitions(call, topic)
-    return NewTopic(topic.name, partitions, configs_of_new(_asked(topic)))
+    return NewTopic(topic.name, partitions, configs_of_new(_configs(topic)))
 
 
-def _asked(topic: Any) -> dict[str, Any]:
-    """Configs as the request has them."""
+def _configs(topic: Any) -> dict[str, Any]:
+    """The topic's configs in the request."""
     return {config.name: config.value for config in topic.configs}
 
 
@@ -112,7 +116,7 @@ def _partitions(call: Call, topic: Any) -> int:
         if topic.num_partitions != DEFAULT_PARTITIONS or topic.replication_factor != _DEFAULT_REPLICATION:
             raise RefusedPart(
                 ErrorCode.invalid_request,
-                "Partitions and replication factor must be -1 beside a manual assignment.",
+                "Partitions and replication factor must be -1 if replicas are assigned manually.",
             )
         brokers = environment.brokers.at(call.client.listener)
         return partitions_of_new(environment, _assigned_partitions(topic.assignments, brokers))
@@ -126,14 +130,14 @@ def _assigned_partitions(assignments: Any, brokers: BrokerList) -> int:
     indexes = sorted(assignment.partition_index for assignment in assignments)
     if indexes != list(range(len(indexes))):
         raise RefusedPart(
-            ErrorCode.invalid_replica_assignment, "Assigned partitions must be consecutive numbers from 0, each once."
+            ErrorCode.invalid_replica_assignment, "Assigned partitions must be consecutive integers that begin at 0."
         )
     check_replicas([assignment.broker_ids for assignment in assignments], brokers)
     return len(indexes)
 
 
 async def _create_all(call: Call, answers: list[_Topic], plans: list[tuple[NewTopic, _Topic]], deadline: float) -> None:
-    # At the same time: one that waits for its name must not use up the others' timeout.
+    # Concurrently, because a topic that waits for its name must not use up the timeout of the others.
     async with trio.open_nursery() as nursery:
         for planned, answer in plans:
             nursery.start_soon(_create, call.environment, planned, answer, deadline)

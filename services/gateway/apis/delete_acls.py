@@ -1,8 +1,10 @@
-"""DeleteAcls (31), versions 1 to 3: removes the access control lists that match filters.
+"""DeleteAcls (31), versions 1 to 3: deletes the access control lists that match filters.
 
-- 1: filters with a pattern type. 2: flexible. 3: same on the wire.
+- 1: filters with a pattern type.
+- 2: flexible.
+- 3: no changes.
 
-Clients are not authorized. Each filter is refused with SECURITY_DISABLED, as in a Kafka without an authorizer.
+There is no authorization. Each filter is refused with SECURITY_DISABLED, as by a Kafka broker without an authorizer.
 """
 
 from dataclasses import dataclass

@@ -1,6 +1,8 @@
-"""DeleteGroups (42), versions 0 to 2: forgets groups without members, with all their offsets.
+"""DeleteGroups (42), versions 0 to 2: deletes groups without members, including their offsets.
 
-- 0: names. 1: same on the wire. 2: flexible.
+- 0: names.
+- 2: flexible.
+- 1: no changes.
 """
 
 from dataclasses import dataclass
@@ -9,8 +11,8 @@ from kio.schema.errors import ErrorCode
 
 from kafscale.kafka import codec
 from services.gateway.api import Api, Call, Work
-from services.gateway.group_errors import NO_COORDINATOR, group_code
-from services.gateway.group_questions import delete_groups
+from services.gateway.coordinators.errors import NO_COORDINATOR, group_code
+from services.gateway.coordinators.requests import delete_groups
 
 KEY = 42
 
@@ -29,14 +31,14 @@ class _Reply:
 
 def handle(call: Call) -> Work | None:
     request = codec.decode_request(KEY, call.version, call.request.body)
-    # One that is named twice is deleted, and told of, once.
+    # A group that is named twice is deleted and reported once.
     return _delete(call, list(dict.fromkeys(request.groups_names)))
 
 
 async def _delete(call: Call, names: list[str]) -> None:
     questions = await delete_groups(call.environment.coordinators, names)
     results = [
-        _Result(each.group, NO_COORDINATOR if each.result is None else group_code(each.result.error))
+        _Result(each.key, NO_COORDINATOR if each.result is None else group_code(each.result.error))
         for each in questions
     ]
     _answer(call, results)

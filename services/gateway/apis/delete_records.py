@@ -1,14 +1,16 @@
-"""DeleteRecords (21), versions 0 to 2: lets a partition's log begin later.
+"""DeleteRecords (21), versions 0 to 2: raises the log start offset of partitions.
 
-- 0: offsets, -1 for everything that is committed; the reply has the log start. 1: same on the wire. 2: flexible.
+- 0: offsets, or -1 for all committed records. The response contains the log start offset.
+- 2: flexible.
+- 1: no changes.
 
-The answer comes when the new log start is durable; the objects below it are deleted after that. In Kafka the request's
-timeout bounds the wait for other replicas. There are none here, so a timeout of 0 is answered with what was done too;
-a storage instance that does not answer ends the wait after KAFSCALE_STORAGE_TIMEOUT_MS, or the request's timeout where
-that is longer.
+The response is sent when the new log start offset is durable. The objects below it are deleted after that. In Kafka,
+the request's timeout limits the wait for other replicas. Here there are none, so a request with timeout 0 still gets a
+result. If a storage instance does not answer, the wait ends after KAFSCALE_STORAGE_TIMEOUT_MS, or after the request's
+timeout if that is longer.
 
-Where a topic's `cleanup.policy`, its own or the cluster's default, does not have `delete`, nothing is removed and the
-answer is POLICY_VIOLATION, as in Kafka.
+If a topic's `cleanup.policy`, or the cluster's default, does not include `delete`, nothing is deleted and the error is
+POLICY_VIOLATION, as in Kafka.
 """
 
 from collections import Counter
@@ -21,9 +23,9 @@ from kafscale.kafka import codec
 from kafscale.v1 import common_pb2
 from kafscale.v1.storage_pb2 import PartitionTruncated, PartitionTruncation
 from services.gateway.api import Api, Call, Work
-from services.gateway.kafka_errors import NEVER_KEPT, code_of
-from services.gateway.owners import Question, ask_owners
-from services.gateway.storage_link import StorageLink
+from services.gateway.owners.errors import NEVER_KEPT, code_of
+from services.gateway.owners.link import StorageLink
+from services.gateway.owners.questions import Question, ask_owners
 
 KEY = 21
 

@@ -1,9 +1,14 @@
-"""DeleteTopics (20), versions 0 to 6.
+"""DeleteTopics (20), versions 0 to 6: deletes topics.
 
-- 0: names. 1: throttle time. 2, 3: same on the wire. 4: flexible. 5: messages in the reply. 6: by name or by id.
+- 0: names.
+- 1: adds the throttle time.
+- 4: flexible.
+- 5: adds error messages.
+- 6: identifies topics by name or by id.
+- 2, 3: no changes.
 
-The answer comes when the topic is hidden from clients. Its objects are removed after that, and the name is free when
-they are gone.
+The response is sent when the topic is hidden from clients. Its objects are deleted after that, and the name can be used
+again when they are gone.
 """
 
 from collections import Counter
@@ -16,8 +21,8 @@ from kio.schema.errors import ErrorCode
 from kafscale.kafka import codec, legacy
 from kafscale.metadata.topic_values import TopicInfo
 from services.gateway.api import Api, Call, Environment, Work
-from services.gateway.kafka_errors import RefusedPart
-from services.gateway.topic_changes import delete_topic
+from services.gateway.owners.errors import RefusedPart
+from services.gateway.topics.changes import delete_topic
 
 KEY = 20
 
@@ -50,24 +55,24 @@ def _answer(call: Call, responses: list[_Topic]) -> None:
         call.answer(_Reply(responses))
 
 
-def _asked(call: Call) -> tuple[list[_Topic], float]:
-    """What is to be deleted, and the request's timeout in seconds."""
+def _requested(call: Call) -> tuple[list[_Topic], float]:
+    """The topics to delete, and the request's timeout in seconds."""
     request = _decode(call)
     if call.version < 6:
-        asked = [_Topic(name) for name in request.topic_names]
+        requested = [_Topic(name) for name in request.topic_names]
     else:
-        asked = [
+        requested = [
             _Topic(topic.name, topic.topic_id.bytes if topic.topic_id is not None else codec.NO_TOPIC_ID)
             for topic in request.topics
         ]
-    return asked, max(request.timeout.total_seconds(), 0)
+    return requested, max(request.timeout.total_seconds(), 0)
 
 
 def handle(call: Call) -> Work | None:
-    asked, seconds = _asked(call)
+    requested, seconds = _requested(call)
     view = call.environment.catalog.view
     live: list[tuple[TopicInfo, _Topic]] = []
-    for topic in asked:
+    for topic in requested:
         by_id = topic.topic_id != codec.NO_TOPIC_ID
         if by_id == (topic.name is not None):
             topic.error_code = ErrorCode.invalid_request
@@ -79,11 +84,11 @@ def handle(call: Call) -> Work | None:
         else:
             topic.name, topic.topic_id = found.name, found.id
             live.append((found, topic))
-    times = Counter(topic.topic_id for topic in asked if not topic.error_code)
-    for topic in asked:
+    times = Counter(topic.topic_id for topic in requested if not topic.error_code)
+    for topic in requested:
         if not topic.error_code and times[topic.topic_id] > 1:
             topic.error_code, topic.error_message = ErrorCode.invalid_request, "Duplicate topic."
-    return _delete_all(call, asked, live, trio.current_time() + seconds)
+    return _delete_all(call, requested, live, trio.current_time() + seconds)
 
 
 async def _delete_all(call: Call, topics: list[_Topic], live: list[tuple[TopicInfo, _Topic]], deadline: float) -> None:
@@ -102,8 +107,8 @@ async def _delete(environment: Environment, info: TopicInfo, topic: _Topic, dead
 
 
 def fail(call: Call, error: ErrorCode) -> None:
-    asked, _ = _asked(call)
-    _answer(call, [_Topic(topic.name, topic.topic_id, error) for topic in asked])
+    requested, _ = _requested(call)
+    _answer(call, [_Topic(topic.name, topic.topic_id, error) for topic in requested])
 
 
 API = Api(KEY, "DeleteTopics", range(7), handle, fail)

@@ -1,8 +1,10 @@
-"""DescribeAcls (29), versions 1 to 3: which access control lists there are.
+"""DescribeAcls (29), versions 1 to 3: lists access control lists.
 
-- 1: a filter with a pattern type. 2: flexible. 3: same on the wire.
+- 1: a filter with a pattern type.
+- 2: flexible.
+- 3: no changes.
 
-Clients are not authorized. The answer is SECURITY_DISABLED, as in a Kafka without an authorizer.
+There is no authorization. The response is SECURITY_DISABLED, as from a Kafka broker without an authorizer.
 """
 
 from dataclasses import dataclass

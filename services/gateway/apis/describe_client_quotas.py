@@ -1,8 +1,9 @@
 """DescribeClientQuotas (48), versions 0 to 1: the quotas of users, client ids and addresses.
 
-- 0: filters by type of entity. 1: flexible.
+- 0: filters by entity type.
+- 1: flexible.
 
-There are no quotas, so no entity has any. Filters are checked as in Kafka.
+There are no quotas, so the list is empty. Filters are checked as in Kafka.
 """
 
 from collections.abc import Sequence
@@ -13,7 +14,7 @@ from kio.schema.errors import ErrorCode
 
 from kafscale.kafka import codec
 from services.gateway.api import Api, Call, Work
-from services.gateway.kafka_errors import RefusedPart
+from services.gateway.owners.errors import RefusedPart
 
 KEY = 48
 

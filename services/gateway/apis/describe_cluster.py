@@ -1,9 +1,11 @@
 """DescribeCluster (60), versions 0 to 2: the cluster's id and its brokers.
 
-- 0: brokers, controller, authorized operations where asked for; flexible. 1: endpoint types. 2: fenced brokers.
+- 0: brokers, controller and, on request, authorized operations. Flexible.
+- 1: adds endpoint types.
+- 2: adds fenced brokers.
 
-The brokers are those that Metadata tells. There are no controllers to describe apart from them, and a broker that is
-not live is not known: none is ever fenced.
+The brokers are those in Metadata responses. There are no separate controllers to describe. Brokers that are not live
+are unknown, so no broker is reported as fenced.
 """
 
 from dataclasses import dataclass
@@ -13,7 +15,7 @@ from kio.schema.errors import ErrorCode
 from kafscale.kafka import codec
 from services.gateway.api import Api, Call, Order, Work
 from services.gateway.brokers import Broker
-from services.gateway.shown import ALL_ON_CLUSTER, NOT_ASKED_FOR
+from services.gateway.topics.views import ALL_ON_CLUSTER, NOT_REQUESTED
 
 KEY = 60
 
@@ -41,7 +43,7 @@ class _Reply:
     endpoint_type: int
     controller_id: int = -1
     brokers: tuple[_Broker, ...] = ()
-    cluster_authorized_operations: int = NOT_ASKED_FOR
+    cluster_authorized_operations: int = NOT_REQUESTED
     throttle_time: int = 0
 
 
@@ -58,7 +60,7 @@ def handle(call: Call) -> Work | None:
             kind,
             found.controller,
             tuple(_Broker.of(broker) for broker in found.brokers),
-            ALL_ON_CLUSTER if request.include_cluster_authorized_operations else NOT_ASKED_FOR,
+            ALL_ON_CLUSTER if request.include_cluster_authorized_operations else NOT_REQUESTED,
         )
     elif kind == _CONTROLLERS:
         message = "The request was sent to an endpoint of type BROKER, but we wanted an endpoint of type CONTROLLER"

@@ -1,12 +1,14 @@
-"""DescribeConfigs (32), versions 1 to 4: the configs of topics, and of the gateway that is asked.
+"""DescribeConfigs (32), versions 1 to 4: the configs of topics and of this gateway.
 
-- 1: each config's source, its synonyms where asked for. 2: same on the wire. 3: types, documentation where asked for.
+- 1: the source of each config and, on request, its synonyms.
+- 3: adds types and, on request, documentation.
 - 4: flexible.
+- 2: no changes.
 
-A broker is described by itself only: clients send this to the gateway of that id. All of a broker's configs are
-read-only; what lies behind a topic's default is a synonym of the topic's config, under Kafka's name, and its
-documentation names the variable that sets it. The cluster-wide broker (no name) has no configs; nor have broker
-loggers, groups and client metrics subscriptions, of which an empty list is shown.
+A broker describes only itself, so clients send the request to the gateway with that id. All broker configs are
+read-only. The broker config that provides a topic config's default is a synonym of the topic config, under Kafka's
+name, and the documentation names the variable that sets it. The cluster-wide broker (an empty name), broker loggers,
+groups and client metrics subscriptions have no configs; the response contains an empty list for them.
 """
 
 from collections.abc import Iterable
@@ -17,9 +19,9 @@ from kio.schema.errors import ErrorCode
 
 from kafscale.kafka import codec
 from services.gateway.api import Api, Call, Environment, Order, Work
-from services.gateway.configs import ConfigSource, ShownConfig, Synonym, broker_configs, topic_configs
-from services.gateway.kafka_errors import RefusedPart
-from services.gateway.resources import ResourceType, check_broker, topic_of, unsupported
+from services.gateway.owners.errors import RefusedPart
+from services.gateway.topics.configs import ConfigSource, ShownConfig, Synonym, broker_configs, topic_configs
+from services.gateway.topics.resources import ResourceType, check_broker, topic_of, unsupported
 
 KEY = 32
 
@@ -63,10 +65,10 @@ def handle(call: Call) -> Work | None:
         except RefusedPart as refused:
             result.error_code, result.error_message = refused.code, str(refused)
             continue
-        # None at all means all, as null does.
+        # An empty list requests all configs, as null does.
         names = set(resource.configuration_keys or ())
-        asked = (config for config in configs if not names or config.name in names)
-        result.configs = tuple(_shown(asked, synonyms=request.include_synonyms, documented=documented))
+        selected = (config for config in configs if not names or config.name in names)
+        result.configs = tuple(_reported(selected, synonyms=request.include_synonyms, documented=documented))
     call.answer(_Reply(results))
     return None
 
@@ -87,7 +89,7 @@ def _configs(environment: Environment, resource: Any) -> list[ShownConfig]:
     return broker_configs(environment, own) if resource.resource_type == ResourceType.BROKER else []
 
 
-def _shown(configs: Iterable[ShownConfig], *, synonyms: bool, documented: bool) -> Iterable[_Config]:
+def _reported(configs: Iterable[ShownConfig], *, synonyms: bool, documented: bool) -> Iterable[_Config]:
     for config in configs:
         yield _Config(
             config.name,
@@ -102,7 +104,7 @@ def _shown(configs: Iterable[ShownConfig], *, synonyms: bool, documented: bool) 
 
 def fail(call: Call, error: ErrorCode) -> None:
     request = codec.decode_request(KEY, call.version, call.request.body)
-    results = [_Result(asked.resource_type, asked.resource_name, (), error) for asked in request.resources]
+    results = [_Result(resource.resource_type, resource.resource_name, (), error) for resource in request.resources]
     call.answer(_Reply(results))
 
 

@@ -1,7 +1,12 @@
 """DescribeGroups (15), versions 0 to 6: states, members and assignments of groups.
 
-- 0: groups by name. 1: throttle time. 2: same on the wire. 3: authorized operations. 4: group.instance.id of members.
-- 5: flexible. 6: GROUP_ID_NOT_FOUND, with a message, for a group that does not exist; before, it is one that is Dead.
+- 0: groups by name.
+- 1: adds the throttle time.
+- 3: adds authorized operations.
+- 4: adds the group.instance.id of members.
+- 5: flexible.
+- 6: a group that does not exist is reported with GROUP_ID_NOT_FOUND and a message. Earlier versions report it as Dead.
+- 2: no changes.
 """
 
 from collections.abc import Sequence
@@ -12,15 +17,15 @@ from kio.schema.errors import ErrorCode
 from kafscale.kafka import codec
 from kafscale.v1 import coordinator_pb2 as pb
 from services.gateway.api import Api, Call, Order, Work
-from services.gateway.coordinators import Question
-from services.gateway.group_errors import NO_COORDINATOR, group_code
-from services.gateway.group_questions import describe_groups
+from services.gateway.coordinators.errors import NO_COORDINATOR, group_code
+from services.gateway.coordinators.links import Question
+from services.gateway.coordinators.requests import describe_groups
 
 KEY = 15
 
 _NOT_FOUND_FROM = 6
-_NOT_ASKED_FOR = -(1 << 31)
-# Bits by Kafka's AclOperation codes: what anybody may do who may do everything.
+_NOT_REQUESTED = -(1 << 31)
+# All operations on a group, as a bit field of Kafka's AclOperation codes.
 _ALL_ON_GROUP = sum(1 << operation for operation in (3, 6, 8))
 
 
@@ -42,7 +47,7 @@ class _Group:
     protocol_type: str = ""
     protocol_data: str = ""
     members: Sequence[_Member] = ()
-    authorized_operations: int = _NOT_ASKED_FOR
+    authorized_operations: int = _NOT_REQUESTED
     error_message: str | None = None
 
 
@@ -54,7 +59,7 @@ class _Reply:
 
 def handle(call: Call) -> Work | None:
     request = codec.decode_request(KEY, call.version, call.request.body)
-    operations = _ALL_ON_GROUP if getattr(request, "include_authorized_operations", False) else _NOT_ASKED_FOR
+    operations = _ALL_ON_GROUP if getattr(request, "include_authorized_operations", False) else _NOT_REQUESTED
     return _describe(call, request.groups, operations)
 
 
@@ -66,13 +71,13 @@ async def _describe(call: Call, names: Sequence[str], operations: int) -> None:
 def _shown(call: Call, question: Question[str, pb.DescribedGroup], operations: int) -> _Group:
     found = question.result
     if found is None:
-        return _Group(NO_COORDINATOR, question.group)
+        return _Group(NO_COORDINATOR, question.key)
     error, message = group_code(found.error), None
     if found.error == pb.GroupError.GROUP_ID_NOT_FOUND:
         if call.version < _NOT_FOUND_FROM:
             error = ErrorCode.none
         else:
-            message = f"Group {question.group} not found."
+            message = f"Group {question.key} not found."
     members = [
         _Member(
             each.member_id,
@@ -86,12 +91,12 @@ def _shown(call: Call, question: Question[str, pb.DescribedGroup], operations: i
     ]
     return _Group(
         error,
-        question.group,
+        question.key,
         found.state,
         found.protocol_type,
         found.protocol,
         members,
-        _NOT_ASKED_FOR if error else operations,
+        _NOT_REQUESTED if error else operations,
         message,
     )
 

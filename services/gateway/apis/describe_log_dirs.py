@@ -1,13 +1,16 @@
-"""DescribeLogDirs (35), versions 1 to 5: how much partitions take in the object store.
+"""DescribeLogDirs (35), versions 1 to 5: the size of partitions in the object store.
 
-- 1: topics and partitions, null for all; sizes. 2: flexible. 3: an error for the whole reply. 4: the volume's size,
-  which is not known. 5: whether the directory takes no more partitions, which is never so.
+- 1: topics and partitions, or null for all. The response contains sizes.
+- 2: flexible.
+- 3: adds an error for the whole response.
+- 4: adds the size of the volume, which is unknown.
+- 5: adds whether the directory accepts no more partitions, which is never the case.
 
-The one directory bears the namespace's name. A gateway tells of the partitions whose leader it is, so that the brokers'
-answers add up. The size is that of all segment objects that hold anything from the log start on, as their owner has
-listed them, without indexes, and without what is not stored yet. Owners are asked at the same time, and tell of what
-they know in time; the other sizes are -1, for a partition has no error of its own in Kafka's reply, and one of the
-directory would hide the rest. Partitions that do not exist are left out.
+The only directory has the name of the namespace. A gateway reports the partitions that it leads, so the responses of
+all brokers add up. A partition's size is the size of all segment objects with records at or above the log start offset,
+as listed by the owner. Indexes and records that are not stored yet are not included. All owners are asked at the same
+time and report the sizes that they know in time. Other sizes are -1: Kafka's response has no error for a single
+partition, and an error for the directory would hide the other sizes. Partitions that do not exist are omitted.
 """
 
 from dataclasses import dataclass
@@ -20,15 +23,15 @@ from kafscale.kafka import codec
 from kafscale.v1 import common_pb2
 from kafscale.v1.storage_pb2 import LogSize, SizeQuery
 from services.gateway.api import Api, Call, Order, Work
-from services.gateway.owners import Question, ask_owners
-from services.gateway.storage_link import StorageLink
-from services.gateway.topics import KnownTopic
+from services.gateway.owners.link import StorageLink
+from services.gateway.owners.questions import Question, ask_owners
+from services.gateway.topic_cache import KnownTopic
 
 KEY = 35
 
 _UNKNOWN = -1
 _MOST_OF_THE_TIMEOUT = 0.8
-"""Java's admin client waits no longer than the default of the whole timeout."""
+"""The Java admin client waits only as long as the default of the whole timeout."""
 
 
 @dataclass(slots=True)
@@ -81,21 +84,21 @@ def handle(call: Call) -> Work | None:
 
 
 def _asked(call: Call, request: Any) -> list[tuple[KnownTopic, set[int]]]:
-    """The topics that there are, each once, and the partitions asked for."""
-    wanted: dict[str, set[int]] = {}
+    """The requested topics that exist, without duplicates, and the requested partitions of each."""
+    requested: dict[str, set[int]] = {}
     if request.topics is None:
         live = (topic for topic in call.environment.catalog.view.by_name.values() if topic.live)
-        wanted = {topic.name: set(range(topic.partitions)) for topic in live}
+        requested = {topic.name: set(range(topic.partitions)) for topic in live}
     for topic in request.topics or ():
-        wanted.setdefault(topic.topic, set()).update(topic.partitions)
-    found = ((call.environment.topics.by_name(name), indexes) for name, indexes in sorted(wanted.items()))
+        requested.setdefault(topic.topic, set()).update(topic.partitions)
+    found = ((call.environment.topics.by_name(name), indexes) for name, indexes in sorted(requested.items()))
     return [(known, indexes) for known, indexes in found if known is not None]
 
 
 async def _ask(call: Call, topics: list[_Topic], questions: list[_Asked]) -> None:
     asked = [question for question, _ in questions]
     most_ms = round(call.environment.settings.storage_timeout_ms * _MOST_OF_THE_TIMEOUT)
-    # A long listing is worth waiting for: an owner's grace is for clients that stand still meanwhile.
+    # Listing a long log takes time, and no client is blocked meanwhile, so the usual grace period does not apply.
     with trio.move_on_after(most_ms / 1000):
         await ask_owners(call.environment.router, asked, StorageLink.log_sizes, grace_ms=most_ms)
     for question, answer in questions:

@@ -1,9 +1,9 @@
-"""DescribeProducers (61), versions 0 to 0: the producers of partitions, and where their open transactions begin.
+"""DescribeProducers (61), versions 0 to 0: the active producers of partitions.
 
-- 0: partitions by topic; flexible.
+- 0: partitions by topic. Flexible.
 
-The owner of a partition lists the idempotent producers that it knows, by what was appended. There are no transactions:
-the coordinator's epoch and the offset where a transaction begins are -1, as Kafka shows producers without any. The last
+A partition's owner reports the idempotent producers that it knows from appended batches. There are no transactions, so
+the coordinator epoch and the start offset of the transaction are -1, as in Kafka for producers without one. The last
 timestamp is the time of the last append, not that of its records.
 """
 
@@ -17,10 +17,10 @@ from kafscale.paths import is_topic_name
 from kafscale.v1 import common_pb2
 from kafscale.v1.storage_pb2 import KnownProducer, PartitionProducers, ProducersQuery
 from services.gateway.api import Api, Call, Work
-from services.gateway.kafka_errors import NEVER_KEPT, code_of
-from services.gateway.owners import Question, ask_owners
-from services.gateway.storage_link import StorageLink
-from services.gateway.topics import KnownTopic
+from services.gateway.owners.errors import NEVER_KEPT, code_of
+from services.gateway.owners.link import StorageLink
+from services.gateway.owners.questions import Question, ask_owners
+from services.gateway.topic_cache import KnownTopic
 
 KEY = 61
 

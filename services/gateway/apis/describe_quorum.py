@@ -1,10 +1,11 @@
 """DescribeQuorum (55), versions 0 to 2: the voters and observers of the KRaft quorum.
 
-- 0: the leader and the replicas of the metadata log; flexible. 1: when replicas fetched last. 2: directories, and the
-  addresses of controllers; error messages.
+- 0: the leader and the replicas of the metadata log. Flexible.
+- 1: adds the time of each replica's last fetch.
+- 2: adds directories, the addresses of controllers, and error messages.
 
-There is no KRaft quorum: cluster metadata is kept in etcd, or in SQLite. The answer is UNSUPPORTED_VERSION, which admin
-clients raise as they do for a Kafka without KRaft, with a message from version 2 on.
+There is no KRaft quorum, because cluster metadata is kept in etcd or SQLite. The response is UNSUPPORTED_VERSION, with
+a message from version 2 on. Admin clients report this error as they do for a Kafka cluster without KRaft.
 """
 
 from dataclasses import dataclass
@@ -27,7 +28,7 @@ class _Reply:
 
 def handle(call: Call) -> Work | None:
     codec.decode_request(KEY, call.version, call.request.body)
-    message = "There is no KRaft quorum: cluster metadata is kept in etcd or SQLite."
+    message = "There is no KRaft quorum because cluster metadata is kept in etcd or SQLite."
     call.answer(_Reply(ErrorCode.unsupported_version, message))
     return None
 

@@ -1,9 +1,9 @@
-"""DescribeTopicPartitions (75), versions 0 to 0: topics in order of their names, so many partitions at a time.
+"""DescribeTopicPartitions (75), versions 0 to 0: topics ordered by name, in pages of partitions.
 
-- 0: names (none: all topics), a limit, the cursor where an earlier answer ended; flexible.
+- 0: names (none requests all topics), a limit, and the cursor from an earlier response. Flexible.
 
-An answer has at most 2000 partitions, or fewer where the client says so, and the cursor for the next one. Topics are
-never made by this.
+A response contains at most 2000 partitions, or fewer if the client says so, and the cursor for the next request.
+Topics are never created by this request.
 """
 
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ from kafscale.kafka import codec
 from kafscale.metadata.topic_values import TopicsView
 from kafscale.paths import is_topic_name
 from services.gateway.api import Api, Call, Order, Work
-from services.gateway.shown import ALL_ON_TOPIC, ShownPartition, shown_partition
+from services.gateway.topics.views import ALL_ON_TOPIC, ShownPartition, shown_partition
 
 KEY = 75
 
@@ -62,21 +62,21 @@ def handle(call: Call) -> Work | None:
 
 def _described(call: Call, view: TopicsView, names: list[str], request: Any) -> _Reply:
     brokers = call.environment.brokers.at(call.client.listener)
-    left = max(1, min(request.response_partition_limit, _MOST_PARTITIONS))
+    remaining = max(1, min(request.response_partition_limit, _MOST_PARTITIONS))
     cursor, reply = request.cursor, _Reply([])
     for name in names:
         start = cursor.partition_index if cursor is not None and name == cursor.topic_name else 0
-        if left == 0:
+        if remaining == 0:
             reply.next_cursor = _Cursor(name, start)
             break
         topic = view.live(name)
         if topic is None:
             reply.topics.append(_Topic(_error(name), name))
             continue
-        end = min(topic.partitions, start + left)
+        end = min(topic.partitions, start + remaining)
         shown = tuple(shown_partition(call.environment, brokers, topic, index) for index in range(start, end))
         reply.topics.append(_Topic(ErrorCode.none, name, topic.id, shown))
-        left -= len(shown)
+        remaining -= len(shown)
         if end < topic.partitions:
             reply.next_cursor = _Cursor(name, end)
             break

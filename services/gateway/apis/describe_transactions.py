@@ -1,9 +1,9 @@
-"""DescribeTransactions (65), versions 0 to 0: the transactions of producers, by their transactional ids.
+"""DescribeTransactions (65), versions 0 to 0: the transactions of producers, by transactional id.
 
-- 0: transactional ids; flexible.
+- 0: transactional ids. Flexible.
 
-There are no transactions: TRANSACTIONAL_ID_NOT_FOUND for each id, as a coordinator of Kafka answers for one that it
-does not know. Most tools ask FindCoordinator first, and show its refusal.
+There are no transactions, so each id is answered with TRANSACTIONAL_ID_NOT_FOUND, as by a Kafka coordinator that does
+not know it. Most tools send FindCoordinator first and show its error.
 """
 
 from dataclasses import dataclass

@@ -1,9 +1,9 @@
-"""DescribeUserScramCredentials (50), versions 0 to 0: which SCRAM credentials users have.
+"""DescribeUserScramCredentials (50), versions 0 to 0: the SCRAM credentials of users.
 
-- 0: users, null or none for all; flexible.
+- 0: users; null or an empty list requests all. Flexible.
 
-Clients are not authenticated, so no user has credentials: RESOURCE_NOT_FOUND for each that is named, and
-DUPLICATE_RESOURCE for one that is named twice, as in Kafka.
+Clients are not authenticated, so no user has credentials. As in Kafka, each requested user is answered with
+RESOURCE_NOT_FOUND, and a user that is requested twice with DUPLICATE_RESOURCE.
 """
 
 from collections import Counter

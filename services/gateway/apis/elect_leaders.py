@@ -1,9 +1,11 @@
-"""ElectLeaders (43), versions 0 to 2: asks for the preferred leaders of partitions, or for unclean elections.
+"""ElectLeaders (43), versions 0 to 2: elects the preferred leaders of partitions, or unclean leaders.
 
-- 0: partitions, null for all. 1: the type of election; an error for the whole reply. 2: flexible.
+- 0: partitions, or null for all.
+- 1: adds the type of election, and an error for the whole response.
+- 2: flexible.
 
-A partition has one replica, which is its leader, so no election is ever needed: ELECTION_NOT_NEEDED for each partition
-that is named, and no partitions where all are asked for, as in Kafka.
+A partition's only replica is its leader, so an election is never needed. As in Kafka, each requested partition is
+answered with ELECTION_NOT_NEEDED. The response to a request for all partitions lists topics without partitions.
 """
 
 from dataclasses import dataclass
@@ -48,8 +50,10 @@ def handle(call: Call) -> Work | None:
         topics = [_Topic(name, []) for name in call.environment.catalog.view.live_names]
     else:
         topics = [
-            _Topic(asked.topic, [_result(call.environment, asked.topic, index) for index in asked.partitions])
-            for asked in request.topic_partitions
+            _Topic(
+                requested.topic, [_result(call.environment, requested.topic, index) for index in requested.partitions]
+            )
+            for requested in request.topic_partitions
         ]
     call.answer(_Reply(topics))
     return None
@@ -67,8 +71,8 @@ def _result(environment: Environment, name: str, index: int) -> _Partition:
 def _refuse(call: Call, error: ErrorCode, message: str | None = None) -> None:
     request = codec.decode_request(KEY, call.version, call.request.body)
     topics = [
-        _Topic(asked.topic, [_Partition(index, error, message) for index in asked.partitions])
-        for asked in request.topic_partitions or ()
+        _Topic(requested.topic, [_Partition(index, error, message) for index in requested.partitions])
+        for requested in request.topic_partitions or ()
     ]
     call.answer(_Reply(topics, error))
 

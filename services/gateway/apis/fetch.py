@@ -1,18 +1,26 @@
-"""Fetch (1), versions 4 to 18: committed records out of the log.
+"""Fetch (1), versions 4 to 18: reads committed records.
 
-- 4: the isolation level (there are no transactions: both levels read the same). 5: log start offsets. 6: as 5.
-- 7: fetch sessions, kept by each gateway for itself. 8: same on the wire. 9: the leader epoch.
-- 10: same on the wire; zstd batches are returned in the versions before too, as by Kafka 4. 11: rack and preferred
-  replica (none). 12: flexible. 13: topics are named by id. 14: as 13. 15: the replica id moves into a tag.
-- 16: leader hints (optional, not sent). 17, 18: tags for brokers.
+- 4: the isolation level. There are no transactions, so both levels return the same records.
+- 5: adds log start offsets.
+- 7: adds fetch sessions, which each gateway keeps for itself.
+- 9: adds the leader epoch.
+- 10: allows zstd. As in Kafka 4, zstd batches are also returned in earlier versions.
+- 11: adds the client's rack and a preferred replica, which is never set.
+- 12: flexible.
+- 13: identifies topics by id.
+- 15: the replica id becomes a tagged field.
+- 16: adds leader hints, which are optional and not sent.
+- 17, 18: add tagged fields for brokers.
+- 6, 8, 14: no changes.
 
-A request that finds less than it asks for is parked after storage has answered it once, and is woken by commits and by
-changes of owner; it reads on where it stopped, in those partitions only that may have more. Limits hold over all
-partitions; one whole batch is always given.
+A request that finds less than it asks for is parked after storage has answered it once. Commits and changes of owner
+wake it. It then continues where it stopped and reads only the partitions that may have more. Size limits apply to all
+partitions together, but at least one complete batch is returned.
 
-A storage instance that says nothing holds up what others gave only for the owners' grace (`owners_grace`). Its
-partitions are then answered NOT_LEADER_OR_FOLLOWER, with no high watermark: the client keeps its position and asks
-again. An empty answer with the last known high watermark would tell a reader at that offset that it is caught up.
+A storage instance that does not answer delays the records of other instances by at most KAFSCALE_OWNER_GRACE_MS. Its
+partitions are then answered with NOT_LEADER_OR_FOLLOWER and no high watermark, so the client keeps its position and
+retries. An empty result with the last known high watermark would make a reader at that offset believe that it has
+caught up.
 """
 
 from collections.abc import Callable
@@ -36,13 +44,13 @@ from kafscale.records.batch import walk
 from kafscale.v1 import common_pb2
 from kafscale.v1.storage_pb2 import PartitionFetch, PartitionFetched
 from services.gateway.api import Api, Call, Order, Work
-from services.gateway.commit_view import Key, Waiter
 from services.gateway.fetch_sessions import Visit
-from services.gateway.kafka_errors import NEVER_KEPT, checked_epoch, code_of
-from services.gateway.owners import owners_grace
-from services.gateway.routing import Router
-from services.gateway.storage_link import StorageLink
-from services.gateway.topics import KnownTopic
+from services.gateway.owners.commit_view import Key, Waiter
+from services.gateway.owners.errors import NEVER_KEPT, checked_epoch, code_of
+from services.gateway.owners.link import StorageLink
+from services.gateway.owners.questions import owners_grace
+from services.gateway.owners.routing import Router
+from services.gateway.topic_cache import KnownTopic
 
 _READ_COMMITTED = 1
 _LONGEST_WAIT_MS = 300_000
@@ -50,10 +58,10 @@ _LONGEST_WAIT_MS = 300_000
 
 @dataclass(slots=True)
 class _Position:
-    """Where one partition's answer has got to.
+    """The progress of one partition's result.
 
-    ``link``, ``epoch``, ``committed_end`` and ``stream_id``: as of its last read; ``known_epoch``: the epoch that the
-    ownership map told when that was asked for.
+    ``link``, ``epoch``, ``high_watermark`` and ``stream_id`` are those of the last read. ``known_epoch`` is the epoch
+    in the ownership map when that read began.
     """
 
     key: Key
@@ -66,35 +74,38 @@ class _Position:
     records: list[bytes] = field(default_factory=list)
     epoch: int = -1
     known_epoch: int = -1
-    committed_end: int = -1
+    high_watermark: int = -1
     stream_id: str = ""
 
     def may_have_more(self, router: Router) -> bool:
         if self.budget <= 0 or self.link is None:
             return False
-        if self.link.is_ahead(self.key, self.stream_id, self.epoch, self.committed_end):
+        if self.link.is_ahead(self.key, self.stream_id, self.epoch, self.high_watermark):
             return True
-        # An instance that gives a partition back and gets it again tells the stream no more of it, until asked.
+        # An instance that releases a partition and acquires it again reports no commits of it until the next read.
         if router.epoch(self.key) > max(self.epoch, self.known_epoch):
             return True
         return router.link(self.key) is not self.link
 
     @property
     def cut_short(self) -> bool:
-        """Whether only a limit kept committed records out of the answer."""
-        return self.offset < self.committed_end
+        """Whether committed records are missing from the result only because of a limit."""
+        return self.offset < self.high_watermark
 
     def take(self, fetched: PartitionFetched, stream_id: str, *, room: int, first: bool, by_id: bool) -> int:
-        """Add what a read gave, the ``first`` records of the answer even beyond ``room``; the bytes that were added."""
+        """Add the result of a read and return the number of record bytes added.
+
+        ``room`` is the number of bytes left in the response. The ``first`` records of a response may exceed it.
+        """
         self.stream_id = stream_id
         if fetched.status != common_pb2.OK:
             if not self.records:
-                # As in Kafka: an error tells no high watermark, least of all that of an earlier round.
+                # As in Kafka, an error comes without a high watermark. That of an earlier round is dropped.
                 self.result.high_watermark, self.result.log_start_offset = -1, fetched.log_start
             self.fail(code_of(fetched.status, by_id=by_id))
             return 0
-        self.epoch, self.committed_end = fetched.epoch, fetched.committed_end
-        self.result.high_watermark, self.result.log_start_offset = fetched.committed_end, fetched.log_start
+        self.epoch, self.high_watermark = fetched.epoch, fetched.high_watermark
+        self.result.high_watermark, self.result.log_start_offset = fetched.high_watermark, fetched.log_start
         records = fetched.records
         if not records:
             return 0
@@ -106,25 +117,25 @@ class _Position:
         return len(records)
 
     def fail(self, error: ErrorCode) -> None:
-        """What came before the error is still given, without it: the client asks for the rest anew."""
+        """End the read. Records of earlier rounds are returned without the error, and the client retries the rest."""
         if not self.records:
             self.result.error_code = error
         self.budget = 0
 
     def fail_unanswered(self) -> None:
-        """Nobody has said how far the log is now: what an earlier round was told is not passed on."""
+        """End the read because storage did not answer. The high watermark of an earlier round is dropped."""
         if not self.records:
             self.result.high_watermark = -1
         self.fail(NEVER_KEPT)
 
     def read_on(self) -> None:
-        """Go behind the records that came last; only a fetch that may wait needs to know."""
+        """Advance the offset past the last records. Needed only before the fetch waits for more."""
         if self.records:
             self.offset = max(header.next_offset for _, header in walk(self.records[-1]))
 
 
 class _Fetch:
-    """One request: the answers of its partitions, read in one or more rounds."""
+    """One request, whose partitions are read in one or more rounds."""
 
     def __init__(self, call: Call, request: FetchRequest, visit: Visit) -> None:
         self.call = call
@@ -132,7 +143,7 @@ class _Fetch:
         self.router = call.environment.router
         self.by_id = call.version >= NAMES_BY_ID_FROM
         self.room = max(1, min(request.max_bytes, call.environment.settings.max_fetch_bytes))
-        self.wanted = min(request.min_bytes, self.room)
+        self.min_bytes = min(request.min_bytes, self.room)
         self.deadline = trio.current_time() + min(max(request.max_wait_ms, 0), _LONGEST_WAIT_MS) / 1000
         self.aborted = 0 if request.isolation_level == _READ_COMMITTED else None
         self.topics: list[FetchTopicResults] = []
@@ -166,8 +177,8 @@ class _Fetch:
 
     @property
     def settled(self) -> bool:
-        """Whether to answer now: an error, enough bytes, nothing to wait for, or no time left."""
-        if self.failed or self.got >= self.wanted or self.call.environment.stopping or not self.positions:
+        """Whether to respond now: after an error, with enough bytes, at the deadline, or with nothing to wait for."""
+        if self.failed or self.got >= self.min_bytes or self.call.environment.stopping or not self.positions:
             return True
         if trio.current_time() >= self.deadline:
             return True
@@ -176,9 +187,9 @@ class _Fetch:
         return self.got > 0 and any(position.cut_short for position in self.positions)
 
     async def read(self, positions: list[_Position]) -> None:
-        """One round: a call to each storage instance concerned, all at the same time; who has moved is asked for again.
+        """Make one concurrent call to each storage instance, and a second one for partitions that have moved.
 
-        ``failed`` tells of an error, with records from earlier rounds or without.
+        Sets ``failed`` after an error, whether or not an earlier round returned records.
         """
         moved = await self._read_all(positions, believe=True)
         if moved:
@@ -207,13 +218,13 @@ class _Fetch:
         return moved
 
     def _shares(self, groups: list[list[_Position]]) -> list[int]:
-        """What each instance may give of the room that is left: by what is asked of it, where that is too much."""
-        left = max(self.room - self.got, 0)
-        if len(groups) == 1 or not left:
-            return [left] * len(groups)
-        asked = [sum(position.budget for position in group) for group in groups]
-        total = sum(asked)
-        return [max(1, min(each, left * each // total)) for each in asked]
+        """The maximum bytes for each instance: a share of the remaining bytes in proportion to what is requested."""
+        remaining = max(self.room - self.got, 0)
+        if len(groups) == 1 or not remaining:
+            return [remaining] * len(groups)
+        requested = [sum(position.budget for position in group) for group in groups]
+        total = sum(requested)
+        return [max(1, min(each, remaining * each // total)) for each in requested]
 
     async def _read_from(
         self,
@@ -223,7 +234,10 @@ class _Fetch:
         moved: list[_Position] | None,
         answered: Callable[[], None],
     ) -> None:
-        """``moved``: gets those that another instance is said to own; None: what is said is answered."""
+        """Read ``positions`` from one instance. Partitions that another instance owns are added to ``moved``.
+
+        If ``moved`` is None, NOT_OWNER becomes the partition's error.
+        """
         fetches = [
             PartitionFetch(
                 partition=position.partition,
@@ -234,13 +248,13 @@ class _Fetch:
             for position in positions
         ]
         memory = self.call.environment.reply_memory
-        asked = max(1, min(share, memory.room)) if share else 0
-        memory.used += asked
+        max_bytes = max(1, min(share, memory.room)) if share else 0
+        memory.used += max_bytes
         taken = 0
         stream_id = link.stream_id
         unanswered = True
         try:
-            results = await link.fetch(fetches, asked)
+            results = await link.fetch(fetches, max_bytes)
             unanswered = False
             self.answered = True
             answered()
@@ -258,17 +272,17 @@ class _Fetch:
                 taken += size
                 self.failed = self.failed or fetched.status != common_pb2.OK
         except KafscaleError:
-            # Refused too: an address that another kind of service has now. The link's stream has it in the log.
+            # Refused too, if another kind of service now has the address. The link's commit stream logs it.
             pass
         finally:
-            memory.used += taken - asked
+            memory.used += taken - max_bytes
             if unanswered:
                 for position in positions:
                     position.fail_unanswered()
                 self.failed = True
 
     async def wait_for_more(self) -> list[_Position]:
-        """The partitions that have more by now, or moved; none when the time is over."""
+        """Wait for partitions that have more records or have moved, and return them. Empty at the deadline."""
         waiter = Waiter()
         by_link: dict[StorageLink, list[Key]] = {}
         for position in self.positions:
@@ -294,13 +308,13 @@ class _Fetch:
         for position in self.positions:
             position.result.records = position.records
         codes = (result.error_code for topic in self.topics for result in topic.results)
-        self.call.environment.figures.answered(API_KEY, codes)
+        self.call.environment.counters.answered(API_KEY, codes)
         match self.visit.answer(self.topics):
             case ErrorCode() as error:
-                self.call.environment.figures.answered(API_KEY, [error])
+                self.call.environment.counters.answered(API_KEY, [error])
                 self.call.reply(*encode_response([], self.call.version, error_code=error))
-            case session_id, told:
-                pieces = encode_response(told, self.call.version, session_id=session_id, aborted=self.aborted)
+            case session_id, topics:
+                pieces = encode_response(topics, self.call.version, session_id=session_id, aborted=self.aborted)
                 self.call.reply(*pieces)
 
 
@@ -308,7 +322,7 @@ def handle(call: Call) -> Work | None:
     request = decode_request(call.request.body, call.version)
     visit = call.environment.fetch_sessions.visit(request, call.version)
     if isinstance(visit, ErrorCode):
-        call.environment.figures.answered(API_KEY, [visit])
+        call.environment.counters.answered(API_KEY, [visit])
         call.reply(*encode_response([], call.version, error_code=visit))
         return None
     return _serve(_Fetch(call, request, visit))
@@ -323,7 +337,7 @@ async def _serve(fetch: _Fetch) -> None:
                 await fetch.read(more)
         fetch.reply()
     finally:
-        # From the reply on, the connection counts what it has not sent.
+        # From now on the connection counts the bytes that it has not sent.
         fetch.call.environment.reply_memory.used -= fetch.got
 
 
@@ -335,7 +349,7 @@ def fail(call: Call, error: ErrorCode) -> None:
         )
         for topic in request.topics
     ]
-    call.environment.figures.answered(API_KEY, (result.error_code for topic in topics for result in topic.results))
+    call.environment.counters.answered(API_KEY, (result.error_code for topic in topics for result in topic.results))
     call.reply(*encode_response(topics, call.version, error_code=error))
 
 

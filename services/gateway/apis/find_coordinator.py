@@ -1,12 +1,17 @@
-"""FindCoordinator (10), versions 0 to 6: which broker a consumer group's members turn to.
+"""FindCoordinator (10), versions 0 to 6: the broker that a consumer group's members connect to.
 
-- 0: one group. 1: a key type, throttle time, an error message. 2: same on the wire. 3: flexible.
-- 4: several keys. 5: same on the wire. 6: key type 2, share groups.
+- 0: one group.
+- 1: adds a key type, the throttle time and an error message.
+- 3: flexible.
+- 4: several keys.
+- 6: adds key type 2 for share groups.
+- 2, 5: no changes.
 
-The answer is a live gateway, as Metadata tells them, spread by the group's name; each gateway gives the same answer,
-and each serves every group. Only groups (key type 0) have coordinators here. There are no transactions (key type 1):
-they are refused with CLUSTER_AUTHORIZATION_FAILED and a message, which the Java client and librdkafka show, and every
-client takes as final; librdkafka asks again after nearly any other error. Other types get INVALID_REQUEST.
+The response names one of the brokers in Metadata responses, chosen by the group's name. All gateways give the same
+answer, and each of them serves every group. Only groups (key type 0) have coordinators. There are no transactions, so
+key type 1 is refused with CLUSTER_AUTHORIZATION_FAILED and a message that the Java client and librdkafka show. Every
+client treats this error as final, while librdkafka retries after nearly any other. Other key types are refused with
+INVALID_REQUEST.
 """
 
 from dataclasses import dataclass
@@ -29,7 +34,7 @@ _NOBODY = Broker(-1, "", -1)
 
 @dataclass(frozen=True, slots=True)
 class _Coordinator:
-    """One key's; before version 4 it is the whole reply."""
+    """The coordinator of one key. Before version 4, it is the whole response."""
 
     key: str
     error_code: ErrorCode
@@ -50,11 +55,11 @@ def handle(call: Call) -> Work | None:
     request = codec.decode_request(KEY, call.version, call.request.body)
     key_type = getattr(request, "key_type", _GROUP)
     if key_type != _GROUP:
-        message = "only consumer groups have coordinators: there are no transactions and no share groups"
+        message = "transactions and share groups are not supported; only consumer groups have coordinators"
         error = ErrorCode.invalid_request
         if key_type == _TRANSACTION:
             error = ErrorCode.cluster_authorization_failed
-            _log.warning("a client asks for transactions, which are not supported", client=call.client.host)
+            _log.warning("client requested transactions, which are not supported", client=call.client.host)
         _answer(call, [_refused(key, error, message) for key in _keys(call, request)])
         return None
     brokers = call.environment.brokers.at(call.client.listener)

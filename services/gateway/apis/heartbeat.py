@@ -1,10 +1,15 @@
-"""Heartbeat (12), versions 0 to 4: keeps a member in its group, and tells it when to join again.
+"""Heartbeat (12), versions 0 to 4: keeps a member in its group, and informs it that it must rejoin.
 
-- 0: group, generation, member. 1: throttle time. 2: same on the wire. 3: group.instance.id. 4: flexible.
+- 0: group, generation and member id.
+- 1: adds the throttle time.
+- 3: adds group.instance.id.
+- 4: flexible.
+- 2: no changes.
 
-Heartbeats that arrive together reach a coordinator in one call. While it loads the group the answer is no error, as in
-Kafka: members have their whole session timeout from the loading on, and old clients know no other answer. Nor is it
-while that a member has lost its place is being stored: the next heartbeat is told.
+Heartbeats that arrive at the same time are sent to a coordinator in one call. While the coordinator loads the group,
+the response has no error, as in Kafka: the session timeouts of members start when the group is loaded, and old clients
+do not handle an error. The response also has no error while the removal of the member is being stored; the next
+heartbeat reports it.
 """
 
 from dataclasses import dataclass
@@ -14,7 +19,7 @@ from kio.schema.errors import ErrorCode
 from kafscale.kafka import codec
 from kafscale.v1 import coordinator_pb2 as pb
 from services.gateway.api import Api, Call, Order, Work
-from services.gateway.group_errors import NO_COORDINATOR, group_code
+from services.gateway.coordinators.errors import NO_COORDINATOR, group_code
 
 KEY = 12
 

@@ -1,10 +1,11 @@
-"""IncrementalAlterConfigs (44), versions 0 to 1: sets and deletes some of a topic's configs, changes lists.
+"""IncrementalAlterConfigs (44), versions 0 to 1: sets or deletes individual configs of topics, or edits lists.
 
-- 0: set, delete, append, subtract; validate_only. 1: flexible.
+- 0: set, delete, append and subtract; validate_only.
+- 1: flexible.
 
-A deleted config has its default again. Lists are changed from the default where a topic does not set them. The answer
-comes when the configs are stored; gateways and storage apply them as soon as they see them. No config of a broker can
-be set while it runs; to delete one succeeds and changes nothing, as in Kafka where it was not set this way.
+A deleted config has its default again. If a topic does not set a list, append and subtract start from the default. The
+response is sent when the configs are stored; gateways and storage apply them as soon as they see them. Broker configs
+cannot be set while a broker runs. Deleting one succeeds and changes nothing, as in Kafka if it was not set dynamically.
 """
 
 from collections.abc import Mapping
@@ -19,8 +20,8 @@ from kafscale.kafka import codec
 from kafscale.topics.configs import default_values
 from kafscale.topics.definitions import DEFINITIONS, ConfigType
 from services.gateway.api import Api, Call, Work
-from services.gateway.kafka_errors import RefusedPart
-from services.gateway.resources import DELETE, Change, ChangedResource, change_all
+from services.gateway.owners.errors import RefusedPart
+from services.gateway.topics.resources import DELETE, Change, ChangedResource, change_all
 
 KEY = 44
 
@@ -83,7 +84,7 @@ def _check(config: Any) -> None:
 
 
 def _changed_list(config: Any, before: str) -> str:
-    """Each item stands in a list once, so a change may be made twice."""
+    """Return the list without duplicates, so that repeating a change has no effect."""
     items = [item.strip() for item in before.split(",") if item.strip()]
     changed = list(dict.fromkeys(item.strip() for item in config.value.split(",") if item.strip()))
     if config.config_operation == _Operation.APPEND:
@@ -93,7 +94,7 @@ def _changed_list(config: Any, before: str) -> str:
 
 def fail(call: Call, error: ErrorCode) -> None:
     request = codec.decode_request(KEY, call.version, call.request.body)
-    answers = [ChangedResource(asked.resource_type, asked.resource_name, error) for asked in request.resources]
+    answers = [ChangedResource(resource.resource_type, resource.resource_name, error) for resource in request.resources]
     call.answer(_Reply(answers))
 
 

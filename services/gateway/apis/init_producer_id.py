@@ -1,10 +1,14 @@
-"""InitProducerId (22), versions 0 to 5: an id for an idempotent producer.
+"""InitProducerId (22), versions 0 to 5: assigns an id to an idempotent producer.
 
-- 0: id and epoch. 1: same on the wire. 2: flexible. 3: a producer may say which id it had. 4, 5: other error codes.
+- 0: id and epoch.
+- 2: flexible.
+- 3: a producer can send its current id and epoch.
+- 4, 5: other error codes.
+- 1: no changes.
 
-Every answer is a new id with epoch 0, as in Kafka for producers without a transactional id. There are no transactions:
-a transactional id is refused with TRANSACTIONAL_ID_AUTHORIZATION_FAILED, which every client takes as final; clients
-that ask for its coordinator first, as all do, are told so in words (FindCoordinator).
+Every response contains a new id with epoch 0, as in Kafka for producers without a transactional id. There are no
+transactions, so a transactional id is refused with TRANSACTIONAL_ID_AUTHORIZATION_FAILED, which every client treats as
+final. All known clients request the coordinator of the transactional id first and get a message (FindCoordinator).
 """
 
 from dataclasses import dataclass
@@ -36,7 +40,7 @@ def _answer(call: Call, reply: _Reply) -> None:
 def handle(call: Call) -> Work | None:
     request = codec.decode_request(KEY, call.version, call.request.body)
     if request.transactional_id is not None:
-        _log.warning("a client asks for transactions, which are not supported", client=call.client.host)
+        _log.warning("client requested transactions, which are not supported", client=call.client.host)
         _answer(call, _Reply(ErrorCode.transactional_id_authorization_failed))
         return None
     return _take(call)
@@ -45,10 +49,10 @@ def handle(call: Call) -> Work | None:
 async def _take(call: Call) -> None:
     environment = call.environment
     try:
-        with environment.asking_the_store(API.name):
+        with environment.logging_refusals(API.name):
             producer_id = await environment.producer_ids.take()
     except STORE_FAILURES:
-        # Retried by every client, with the same coordinator.
+        # Every client retries this error with the same coordinator.
         _answer(call, _Reply(ErrorCode.coordinator_load_in_progress))
     else:
         _answer(call, _Reply(ErrorCode.none, producer_id, 0))

@@ -1,11 +1,17 @@
-"""JoinGroup (11), versions 0 to 9: become, or stay, a member of a consumer group; waits until the others have joined.
+"""JoinGroup (11), versions 0 to 9: joins a consumer group or stays a member of it, and waits for the other members.
 
-- 0: one timeout for everything. 1: a rebalance timeout. 2: throttle time. 3: same on the wire.
-- 4: a new member is given its id first (MEMBER_ID_REQUIRED) and joins with that.
-- 5: group.instance.id, for static members. 6: flexible. 7: the reply has the protocol type; no protocol is null.
-- 8: the client may say why it joins. 9: a leader can be told that there is nothing to assign.
+- 0: one timeout for everything.
+- 1: adds a rebalance timeout.
+- 2: adds the throttle time.
+- 4: a new member first gets its id (MEMBER_ID_REQUIRED) and joins with it.
+- 5: adds group.instance.id for static members.
+- 6: flexible.
+- 7: adds the protocol type to the response. If there is no protocol, its name is null.
+- 8: the client can give a reason.
+- 9: the response can say that the leader has nothing to assign.
+- 3: no changes.
 
-No timeout of the gateway ends the waiting: the coordinator does, when the group's rebalance timeout is over.
+The gateway sets no timeout. The coordinator ends the wait when the group's rebalance timeout expires.
 """
 
 from collections.abc import Sequence
@@ -18,7 +24,7 @@ from kio.schema.errors import ErrorCode
 from kafscale.kafka import codec
 from kafscale.v1 import coordinator_pb2 as pb
 from services.gateway.api import Api, Call, Work
-from services.gateway.group_errors import NO_COORDINATOR, group_code
+from services.gateway.coordinators.errors import NO_COORDINATOR, group_code
 
 KEY = 11
 
@@ -50,10 +56,10 @@ class _Reply:
 
 def handle(call: Call) -> Work | None:
     request = codec.decode_request(KEY, call.version, call.request.body)
-    return _join(call, _asked(call, request))
+    return _join(call, _to_proto(call, request))
 
 
-def _asked(call: Call, request: Any) -> pb.JoinGroupRequest:
+def _to_proto(call: Call, request: Any) -> pb.JoinGroupRequest:
     return pb.JoinGroupRequest(
         group=request.group_id,
         member_id=request.member_id,
@@ -70,12 +76,12 @@ def _asked(call: Call, request: Any) -> pb.JoinGroupRequest:
     )
 
 
-async def _join(call: Call, asked: pb.JoinGroupRequest) -> None:
+async def _join(call: Call, request: pb.JoinGroupRequest) -> None:
     reply = await call.environment.coordinators.ask(
-        asked.group, lambda link, timeout: link.client.join_group(asked, timeout=timeout), waits=True
+        request.group, lambda link, timeout: link.client.join_group(request, timeout=timeout), waits=True
     )
     if reply is None:
-        _answer(call, _Reply(NO_COORDINATOR, asked.member_id))
+        _answer(call, _Reply(NO_COORDINATOR, request.member_id))
         return
     joined = reply.error == pb.GroupError.NONE
     _answer(

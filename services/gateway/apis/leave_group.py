@@ -1,7 +1,11 @@
-"""LeaveGroup (13), versions 0 to 5: members go, and the others need not wait for the end of their sessions.
+"""LeaveGroup (13), versions 0 to 5: removes members from a group, so others need not wait for their sessions to expire.
 
-- 0: one member. 1: throttle time. 2: same on the wire. 3: several members, each with an error of its own and perhaps
-  a group.instance.id, which is enough to name it. 4: flexible. 5: the client may say why.
+- 0: one member.
+- 1: adds the throttle time.
+- 3: several members, each with its own error. A member can be identified by its group.instance.id alone.
+- 4: flexible.
+- 5: the client can give a reason.
+- 2: no changes.
 """
 
 from collections.abc import Sequence
@@ -13,7 +17,7 @@ from kio.schema.errors import ErrorCode
 from kafscale.kafka import codec
 from kafscale.v1 import coordinator_pb2 as pb
 from services.gateway.api import Api, Call, Work
-from services.gateway.group_errors import NO_COORDINATOR, group_code
+from services.gateway.coordinators.errors import NO_COORDINATOR, group_code
 
 KEY = 13
 
@@ -36,10 +40,10 @@ class _Reply:
 
 def handle(call: Call) -> Work | None:
     request = codec.decode_request(KEY, call.version, call.request.body)
-    return _leave(call, _asked(call, request))
+    return _leave(call, _to_proto(call, request))
 
 
-def _asked(call: Call, request: Any) -> pb.LeaveGroupRequest:
+def _to_proto(call: Call, request: Any) -> pb.LeaveGroupRequest:
     if call.version < _SEVERAL_FROM:
         return pb.LeaveGroupRequest(group=request.group_id, members=[pb.LeavingMember(member_id=request.member_id)])
     return pb.LeaveGroupRequest(
@@ -55,9 +59,9 @@ def _asked(call: Call, request: Any) -> pb.LeaveGroupRequest:
     )
 
 
-async def _leave(call: Call, asked: pb.LeaveGroupRequest) -> None:
+async def _leave(call: Call, request: pb.LeaveGroupRequest) -> None:
     reply = await call.environment.coordinators.ask(
-        asked.group, lambda link, timeout: link.client.leave_group(asked, timeout=timeout)
+        request.group, lambda link, timeout: link.client.leave_group(request, timeout=timeout)
     )
     if reply is None:
         _answer(call, NO_COORDINATOR)

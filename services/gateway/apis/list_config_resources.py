@@ -1,9 +1,10 @@
-"""ListConfigResources (74), versions 0 to 1: the names of what has configs.
+"""ListConfigResources (74), versions 0 to 1: the names of resources that have configs.
 
-- 0: client metrics subscriptions; flexible. 1: resources of the types that the client names, none for all types.
+- 0: client metrics subscriptions. Flexible.
+- 1: resources of the requested types, or of all types.
 
-Topics and brokers have configs. There are no client metrics subscriptions and no configs of groups, so none is listed;
-nor are broker loggers, whose levels cannot be set here. Other types are refused with UNSUPPORTED_VERSION, as in Kafka.
+Topics and brokers have configs. Client metrics subscriptions and group configs do not exist, and the levels of broker
+loggers cannot be set, so none of these are listed. As in Kafka, other types are refused with UNSUPPORTED_VERSION.
 """
 
 from dataclasses import dataclass
@@ -12,7 +13,7 @@ from kio.schema.errors import ErrorCode
 
 from kafscale.kafka import codec
 from services.gateway.api import Api, Call, Work
-from services.gateway.resources import ResourceType
+from services.gateway.topics.resources import ResourceType
 
 KEY = 74
 
@@ -33,15 +34,15 @@ class _Reply:
 def handle(call: Call) -> Work | None:
     request = codec.decode_request(KEY, call.version, call.request.body)
     known: set[int] = set(ResourceType)
-    asked = set(getattr(request, "resource_types", (ResourceType.CLIENT_METRICS,))) or known
-    if not asked <= known:
+    requested = set(getattr(request, "resource_types", (ResourceType.CLIENT_METRICS,))) or known
+    if not requested <= known:
         call.answer(_Reply(ErrorCode.unsupported_version))
         return None
     resources: list[_Resource] = []
-    if ResourceType.BROKER in asked:
+    if ResourceType.BROKER in requested:
         brokers = call.environment.brokers.at(call.client.listener).brokers
         resources += (_Resource(str(broker.node_id), ResourceType.BROKER) for broker in brokers)
-    if ResourceType.TOPIC in asked:
+    if ResourceType.TOPIC in requested:
         resources += (_Resource(name, ResourceType.TOPIC) for name in call.environment.catalog.view.live_names)
     call.answer(_Reply(config_resources=tuple(resources)))
     return None

@@ -1,12 +1,16 @@
-"""ListGroups (16), versions 0 to 5: the groups that clients find at this broker.
+"""ListGroups (16), versions 0 to 5: the groups whose coordinator is this broker.
 
-- 0: names and protocol types. 1: throttle time. 2: same on the wire. 3: flexible.
-- 4: states, and only groups in the states that the client names. 5: the same for types; all groups here are classic.
+- 0: names and protocol types.
+- 1: adds the throttle time.
+- 3: flexible.
+- 4: adds states, and a filter by state.
+- 5: adds types, and a filter by type. All groups are classic.
+- 2: no changes.
 
-As in Kafka each broker lists the groups that FindCoordinator sends to it, and clients ask all brokers: every gateway
-asks all coordinators, at the same time, and leaves out what clients find at another gateway. Unless each of the parts
-that groups are divided into is answered for, and by one coordinator, nothing is listed, and the answer is
-COORDINATOR_NOT_AVAILABLE, which clients retry: a list without some groups would be taken for complete.
+As in Kafka, each broker lists the groups for which FindCoordinator names it, and clients ask all brokers. The gateway
+asks all coordinators at the same time and omits the groups of other brokers. If not every group shard is reported by
+exactly one coordinator, the response is COORDINATOR_NOT_AVAILABLE without groups, and clients retry. An incomplete list
+would look complete to them.
 """
 
 from collections.abc import Sequence
@@ -17,7 +21,7 @@ from kio.schema.errors import ErrorCode
 from kafscale.kafka import codec
 from kafscale.v1 import coordinator_pb2 as pb
 from services.gateway.api import Api, Call, Order, Work
-from services.gateway.group_errors import NO_COORDINATOR
+from services.gateway.coordinators.errors import NO_COORDINATOR
 
 KEY = 16
 
@@ -39,14 +43,14 @@ class _Reply:
 
 def handle(call: Call) -> Work | None:
     request = codec.decode_request(KEY, call.version, call.request.body)
-    wanted = pb.ListGroupsRequest(
+    query = pb.ListGroupsRequest(
         states=getattr(request, "states_filter", ()), types=getattr(request, "types_filter", ())
     )
-    return _list(call, wanted)
+    return _list(call, query)
 
 
-async def _list(call: Call, wanted: pb.ListGroupsRequest) -> None:
-    found = await call.environment.coordinators.list_groups(wanted)
+async def _list(call: Call, query: pb.ListGroupsRequest) -> None:
+    found = await call.environment.coordinators.list_groups(query)
     if found is None:
         _answer(call, _Reply(NO_COORDINATOR))
         return

@@ -1,12 +1,18 @@
-"""ListOffsets (2), versions 0 to 10: ends of the log, and offsets by timestamp.
+"""ListOffsets (2), versions 0 to 10: where logs start and end, and offsets by timestamp.
 
-- 0: a list of offsets for each partition, newest first: the record that the timestamp leads to, and the log start.
-- 1: one offset and its timestamp. 2: isolation level (without meaning here), throttle time. 3: same on the wire.
-- 4: the leader epoch, both ways. 5: same on the wire. 6: flexible.
-- 7: timestamp -3, the record with the largest timestamp. 8: -4, the earliest local offset: the log start, as in Kafka
-  without tiered storage. 9: -5, the last tiered offset: none. 10: a timeout for tiered storage, without meaning here.
+- 0: returns a list of offsets for each partition, newest first: the record that the timestamp selects, and the log
+  start offset.
+- 1: returns one offset and its timestamp.
+- 2: adds the throttle time, and the isolation level, which has no effect.
+- 4: adds the leader epoch to request and response.
+- 6: flexible.
+- 7: adds timestamp -3, the record with the largest timestamp.
+- 8: adds timestamp -4, the earliest local offset: the log start offset, as in Kafka without tiered storage.
+- 9: adds timestamp -5, the last tiered offset, which does not exist.
+- 10: adds a timeout for tiered storage, which has no effect.
+- 3, 5: no changes.
 
-A timestamp below zero that its version does not have is answered with UNSUPPORTED_VERSION, as Kafka does.
+As in Kafka, a negative timestamp that the request's version does not define is answered with UNSUPPORTED_VERSION.
 """
 
 from collections import Counter
@@ -21,9 +27,9 @@ from kafscale.v1 import common_pb2
 from kafscale.v1.common_pb2 import PartitionRef
 from kafscale.v1.storage_pb2 import PartitionOffset, PartitionQuery
 from services.gateway.api import Api, Call, Order, Work
-from services.gateway.kafka_errors import NEVER_KEPT, checked_epoch, code_of
-from services.gateway.owners import Question, ask_owners
-from services.gateway.storage_link import StorageLink
+from services.gateway.owners.errors import NEVER_KEPT, checked_epoch, code_of
+from services.gateway.owners.link import StorageLink
+from services.gateway.owners.questions import Question, ask_owners
 
 KEY = 2
 
@@ -56,7 +62,7 @@ class _Reply:
 
 @dataclass(slots=True)
 class _Asked:
-    """What one partition's answer needs to know of storage."""
+    """A requested partition, the question to its owner, and the result to fill in."""
 
     request: Any
     question: Question[PartitionQuery, PartitionOffset]
@@ -104,10 +110,10 @@ def handle(call: Call) -> Work | None:
 
 def _queries(partition: PartitionRef, asked: Any, version: int) -> list[PartitionQuery]:
     timestamp = _EARLIEST if asked.timestamp == _EARLIEST_LOCAL else asked.timestamp
-    # The old style needs both ends beside what was asked for.
+    # Version 0 needs both ends of the log in addition to the requested offset.
     timestamps = (timestamp, _EARLIEST, _LATEST) if version == 0 else (timestamp,)
     epoch = checked_epoch(getattr(asked, "current_leader_epoch", -1))
-    return [PartitionQuery(partition=partition, timestamp=wanted, leader_epoch=epoch) for wanted in timestamps]
+    return [PartitionQuery(partition=partition, timestamp=each, leader_epoch=epoch) for each in timestamps]
 
 
 async def _ask(call: Call, topics: list[_Topic], questions: list[_Asked]) -> None:
@@ -135,9 +141,10 @@ def _settle(asked: _Asked, results: Sequence[PartitionOffset]) -> None:
 
 
 def _old_style(timestamp: int, found: int, start: int, end: int) -> list[int]:
-    """Offsets at which to begin so as to see what came at ``timestamp``, newest first, as Kafka's version 0 means it.
+    """Return the offsets of a version 0 response, newest first: positions from which to read records of ``timestamp``.
 
-    Kafka gives the bases of segments that were closed by then; here it is the record itself, and the log's start.
+    Kafka returns the base offsets of segments that were closed by then. Here they are the offset of the record that the
+    timestamp selects, and the log start offset.
     """
     if timestamp == _EARLIEST:
         return [start]

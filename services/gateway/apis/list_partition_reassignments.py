@@ -1,8 +1,8 @@
-"""ListPartitionReassignments (46), versions 0 to 0: which partitions are being moved to other brokers.
+"""ListPartitionReassignments (46), versions 0 to 0: partitions that are being moved to other brokers.
 
-- 0: partitions, null for all; flexible.
+- 0: partitions, or null for all. Flexible.
 
-None ever is, so nothing is listed. Partitions that do not exist are left out too, as in Kafka.
+Partitions are never reassigned, so the list is empty. As in Kafka, there is no error for partitions that do not exist.
 """
 
 from dataclasses import dataclass

@@ -1,9 +1,11 @@
 """ListTransactions (66), versions 0 to 2: the transactions that this broker coordinates.
 
-- 0: filters by state and by producer id; flexible. 1: a filter by duration. 2: a pattern for transactional ids.
+- 0: filters by state and by producer id. Flexible.
+- 1: adds a filter by duration.
+- 2: adds a pattern for transactional ids.
 
-There are no transactions, so none is listed. States that Kafka does not know are returned as such, and a pattern that
-is not a regular expression is refused with INVALID_REGULAR_EXPRESSION.
+There are no transactions, so the list is empty. As in Kafka, the response lists states in the filter that do not exist,
+and a pattern that is not a regular expression is refused with INVALID_REGULAR_EXPRESSION.
 """
 
 import re

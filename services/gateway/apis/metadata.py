@@ -1,17 +1,28 @@
 """Metadata (3), versions 0 to 13: brokers, topics, partitions and their leaders.
 
-- 0: an empty topic list means all. 1: null means all, empty none; controller, racks, internal topics.
-- 2: cluster id. 3: throttle time. 4: the client says whether topics may be created. 5: offline replicas. 6: as 5.
-- 7: leader epochs. 8: authorized operations. 9: flexible. 10: topic ids in the reply. 11: no cluster operations.
-- 12: topics may be asked for by id. 13: an error for the whole reply.
+- 0: an empty topic list requests all topics.
+- 1: null requests all topics, an empty list none. Adds the controller, racks, and which topics are internal.
+- 2: adds the cluster id.
+- 3: adds the throttle time.
+- 4: the client says whether topics may be created.
+- 5: adds offline replicas.
+- 7: adds leader epochs.
+- 8: adds authorized operations.
+- 9: flexible.
+- 10: adds topic ids to the response.
+- 11: removes the authorized operations of the cluster.
+- 12: topics can be requested by id.
+- 13: adds an error for the whole response.
+- 6: no changes.
 
-The brokers are the live gateways that have a listener of the same name as the one that the client came in by, at that
-listener's address; the one with the lowest id is the controller. Every gateway serves every partition: leaders only
-spread the clients, and the leader is the one replica. Leader epochs count the storage owners behind.
+The brokers are the live gateways that have a listener with the same name as the one that the client connected to, at
+the address of that listener. The broker with the lowest id is the controller. Every gateway serves every partition, so
+leaders only spread the clients, and the leader is the only replica. The leader epoch is that of the partition's owner
+in storage.
 
-Where clients and the settings allow it, topics that do not exist are created with the default configs. Kafka's
-internal topics (`__consumer_offsets`, `__transaction_state`, `__share_group_state`) are not: there is no such state in
-topics here, and the answer is UNKNOWN_TOPIC_OR_PARTITION.
+If the client and the settings allow it, topics that do not exist are created with the default configs. Kafka's internal
+topics (`__consumer_offsets`, `__transaction_state`, `__share_group_state`) are not created, because KafScale does not
+keep such state in topics. They are answered with UNKNOWN_TOPIC_OR_PARTITION.
 """
 
 from collections.abc import Iterable
@@ -28,14 +39,14 @@ from kafscale.metadata.topic_values import InvalidTopicName, TopicDeleting, Topi
 from kafscale.paths import is_topic_name
 from services.gateway.api import Api, Call, Environment, Order, Work
 from services.gateway.brokers import Broker
-from services.gateway.ids import new_topic_id
-from services.gateway.shown import ALL_ON_CLUSTER, ALL_ON_TOPIC, NOT_ASKED_FOR, ShownPartition, shown_partition
+from services.gateway.topics.changes import new_topic_id
+from services.gateway.topics.views import ALL_ON_CLUSTER, ALL_ON_TOPIC, NOT_REQUESTED, ShownPartition, shown_partition
 
 KEY = 3
 
 _CREATE_SECONDS = 10.0
 _NEVER_CREATED = frozenset(("__consumer_offsets", "__transaction_state", "__share_group_state"))
-"""Where Kafka keeps state of its own, which tools look for; records there would mean nothing here."""
+"""Kafka's internal topics. Tools look for them, but KafScale would not use their records."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +56,7 @@ class _Topic:
     topic_id: bytes = codec.NO_TOPIC_ID
     partitions: tuple[ShownPartition, ...] = ()
     is_internal: bool = False
-    topic_authorized_operations: int = NOT_ASKED_FOR
+    topic_authorized_operations: int = NOT_REQUESTED
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +65,7 @@ class _Reply:
     cluster_id: str
     controller_id: int
     topics: tuple[_Topic, ...]
-    cluster_authorized_operations: int = NOT_ASKED_FOR
+    cluster_authorized_operations: int = NOT_REQUESTED
     error_code: ErrorCode = ErrorCode.none
     throttle_time: int = 0
 
@@ -64,9 +75,9 @@ def handle(call: Call) -> Work | None:
     environment = call.environment
     view = environment.catalog.view
     if request.topics is None or (call.version == 0 and not request.topics):
-        _reply(call, request, [_shown(call, request, view.by_name[name]) for name in view.live_names])
+        _reply(call, request, [_described(call, request, view.by_name[name]) for name in view.live_names])
         return None
-    missing = _missing_ones(environment, request)
+    missing = _topics_to_create(environment, request)
     if missing:
         return _create_and_reply(call, request, missing)
     _reply(call, request, _found(call, request, {}))
@@ -74,14 +85,14 @@ def handle(call: Call) -> Work | None:
 
 
 def _changes(call: Call) -> bool:
-    """Whether it creates topics."""
+    """Whether the request creates topics."""
     if not call.environment.settings.auto_create_topics:
         return False
-    return bool(_missing_ones(call.environment, codec.decode_request(KEY, call.version, call.request.body)))
+    return bool(_topics_to_create(call.environment, codec.decode_request(KEY, call.version, call.request.body)))
 
 
-def _missing_ones(environment: Environment, request: Any) -> list[str]:
-    """What the request names and creates: names that nobody has and anybody could have, each once."""
+def _topics_to_create(environment: Environment, request: Any) -> list[str]:
+    """The names of topics that the request creates: valid names that are not in use, without duplicates."""
     if not (environment.settings.auto_create_topics and getattr(request, "allow_auto_topic_creation", True)):
         return []
     view = environment.catalog.view
@@ -100,10 +111,10 @@ async def _create_and_reply(call: Call, request: Any, names: list[str]) -> None:
 
 
 async def _create(environment: Environment, name: str) -> ErrorCode:
-    """Make a topic with defaults; what is not decided in time is answered retriably."""
+    """Create a topic with default configs. Returns a retriable error if the outcome is not known in time."""
     with trio.move_on_after(_CREATE_SECONDS):
         try:
-            with environment.asking_the_store(API.name):
+            with environment.logging_refusals(API.name):
                 await environment.catalog.create(
                     name,
                     environment.settings.auto_create_partitions,
@@ -124,23 +135,23 @@ async def _create(environment: Environment, name: str) -> ErrorCode:
 
 
 def _found(call: Call, request: Any, errors: dict[str, ErrorCode]) -> list[_Topic]:
-    """The topics asked for, each once, in the order of the request."""
+    """The requested topics without duplicates, in the order of the request."""
     view = call.environment.catalog.view
     shown: dict[tuple[str | None, bytes], _Topic] = {}
-    for asked in request.topics:
-        topic_id = getattr(asked, "topic_id", None)
-        key = (asked.name, topic_id.bytes if topic_id is not None else b"")
-        if call.version < 12 and (topic_id is not None or asked.name is None):
-            shown[key] = _Topic(ErrorCode.invalid_request, asked.name or "")
+    for requested in request.topics:
+        topic_id = getattr(requested, "topic_id", None)
+        key = (requested.name, topic_id.bytes if topic_id is not None else b"")
+        if call.version < 12 and (topic_id is not None or requested.name is None):
+            shown[key] = _Topic(ErrorCode.invalid_request, requested.name or "")
         elif topic_id is not None:
             live = view.live_by_id(topic_id.bytes)
             unknown = _Topic(ErrorCode.unknown_topic_id, None, topic_id.bytes)
-            shown[key] = unknown if live is None else _shown(call, request, live)
-        elif asked.name is None:
-            raise CorruptData("a Metadata request names a topic neither by name nor by id")
+            shown[key] = unknown if live is None else _described(call, request, live)
+        elif requested.name is None:
+            raise CorruptData("a Metadata request contains a topic without a name or an id")
         else:
-            live = view.live(asked.name)
-            shown[key] = _missing(asked.name, errors) if live is None else _shown(call, request, live)
+            live = view.live(requested.name)
+            shown[key] = _missing(requested.name, errors) if live is None else _described(call, request, live)
     return list(shown.values())
 
 
@@ -150,28 +161,28 @@ def _missing(name: str, errors: dict[str, ErrorCode]) -> _Topic:
     return _Topic(errors.get(name) or ErrorCode.unknown_topic_or_partition, name)
 
 
-def _shown(call: Call, request: Any, topic: TopicInfo) -> _Topic:
+def _described(call: Call, request: Any, topic: TopicInfo) -> _Topic:
     brokers = call.environment.brokers.at(call.client.listener)
-    asked_for = getattr(request, "include_topic_authorized_operations", False)
+    requested = getattr(request, "include_topic_authorized_operations", False)
     return _Topic(
         ErrorCode.none,
         topic.name,
         topic.id,
         tuple(shown_partition(call.environment, brokers, topic, index) for index in range(topic.partitions)),
-        topic_authorized_operations=ALL_ON_TOPIC if asked_for else NOT_ASKED_FOR,
+        topic_authorized_operations=ALL_ON_TOPIC if requested else NOT_REQUESTED,
     )
 
 
 def _reply(call: Call, request: Any, topics: list[_Topic], error: ErrorCode = ErrorCode.none) -> None:
     environment = call.environment
     brokers = environment.brokers.at(call.client.listener)
-    asked_for = getattr(request, "include_cluster_authorized_operations", False)
+    requested = getattr(request, "include_cluster_authorized_operations", False)
     reply = _Reply(
         brokers=brokers.brokers,
         cluster_id=environment.cluster_id,
         controller_id=brokers.controller,
         topics=tuple(topics),
-        cluster_authorized_operations=ALL_ON_CLUSTER if asked_for else NOT_ASKED_FOR,
+        cluster_authorized_operations=ALL_ON_CLUSTER if requested else NOT_REQUESTED,
         error_code=error,
     )
     call.answer(reply)
@@ -179,7 +190,7 @@ def _reply(call: Call, request: Any, topics: list[_Topic], error: ErrorCode = Er
 
 def fail(call: Call, error: ErrorCode) -> None:
     request = codec.decode_request(KEY, call.version, call.request.body)
-    topics = [_Topic(error, asked.name or "") for asked in request.topics or ()]
+    topics = [_Topic(error, requested.name or "") for requested in request.topics or ()]
     _reply(call, request, topics, error)
 
 

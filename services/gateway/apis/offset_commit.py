@@ -1,13 +1,21 @@
-"""OffsetCommit (8), versions 2 to 10: stores how far a group has read.
+"""OffsetCommit (8), versions 2 to 10: stores a group's committed offsets.
 
-- 2: for how long the offsets are to be kept. 3: throttle time. 4: same on the wire. 5: how long is the broker's to say.
-- 6: the leader epoch of the last record. 7: group.instance.id. 8: flexible. 9: errors of the group protocol of Kafka 4,
-  GROUP_ID_NOT_FOUND among them, which is ILLEGAL_GENERATION before. 10: topics by id.
+- 2: the retention time of the offsets.
+- 3: adds the throttle time.
+- 5: removes the retention time; the broker decides.
+- 6: adds the leader epoch of the last record.
+- 7: adds group.instance.id.
+- 8: flexible.
+- 9: adds the errors of Kafka 4's group protocol. One of them is GROUP_ID_NOT_FOUND, which earlier versions report as
+  ILLEGAL_GENERATION.
+- 10: identifies topics by id.
+- 4: no changes.
 
-Partitions that do not exist are refused with UNKNOWN_TOPIC_OR_PARTITION (topic ids: UNKNOWN_TOPIC_ID), the others are
-committed. While the group is loaded the answer is COORDINATOR_NOT_AVAILABLE, unlike in Kafka: librdkafka soon gives up
-a commit after COORDINATOR_LOAD_IN_PROGRESS, and the application gets that as an error; after this one it waits for the
-coordinator, as all others do.
+Partitions that do not exist are refused with UNKNOWN_TOPIC_OR_PARTITION, or with UNKNOWN_TOPIC_ID if topics are
+identified by id. The other partitions are committed. While the coordinator loads the group, the response is
+COORDINATOR_NOT_AVAILABLE, unlike in Kafka. After COORDINATOR_LOAD_IN_PROGRESS, librdkafka soon gives up the commit and
+reports the error to the application. After COORDINATOR_NOT_AVAILABLE it waits for the coordinator, as all other clients
+do.
 """
 
 from dataclasses import dataclass, field
@@ -21,7 +29,7 @@ from kafscale.metadata.topic_values import TopicInfo
 from kafscale.tracing import Span, within
 from kafscale.v1 import coordinator_pb2 as pb
 from services.gateway.api import Api, Call, Environment, Work
-from services.gateway.group_errors import NO_COORDINATOR, group_code
+from services.gateway.coordinators.errors import NO_COORDINATOR, group_code
 
 KEY = 8
 
@@ -60,9 +68,9 @@ def handle(call: Call) -> Work | None:
         retention_ms=getattr(request, "retention_time", _AS_THE_COORDINATOR_IS_SET) // _MILLISECOND,
     )
     topics: list[_Topic] = []
-    asked: list[_Partition] = []
+    accepted: list[_Partition] = []
     for topic in request.topics:
-        answer = _answered(call, topic)
+        answer = _topic_result(call, topic)
         topics.append(answer)
         known = call.environment.topics.find(answer.name, answer.topic_id)
         for partition in topic.partitions:
@@ -74,15 +82,15 @@ def handle(call: Call) -> Work | None:
             elif not 0 <= partition.partition_index < len(known.partitions):
                 place.error_code = ErrorCode.unknown_topic_or_partition
             else:
-                asked.append(place)
+                accepted.append(place)
                 commit.offsets.append(_offset(known.info, partition))
-    if not asked:
+    if not accepted:
         _answer(call, topics)
         return None
-    return _commit(call, commit, topics, asked)
+    return _commit(call, commit, topics, accepted)
 
 
-def _answered(call: Call, topic: Any) -> _Topic:
+def _topic_result(call: Call, topic: Any) -> _Topic:
     if call.version < _BY_ID_FROM:
         return _Topic(topic.name, b"")
     return _Topic("", codec.NO_TOPIC_ID if topic.topic_id is None else topic.topic_id.bytes)
@@ -99,19 +107,19 @@ def _offset(topic: TopicInfo, partition: Any) -> pb.OffsetToCommit:
     )
 
 
-async def _commit(call: Call, commit: pb.OffsetCommitRequest, topics: list[_Topic], asked: list[_Partition]) -> None:
+async def _commit(call: Call, commit: pb.OffsetCommitRequest, topics: list[_Topic], accepted: list[_Partition]) -> None:
     with within(_span(call.environment, commit)):
         reply = await call.environment.coordinators.ask(
             commit.group, lambda link, timeout: link.client.offset_commit(commit, timeout=timeout)
         )
-    errors = [NO_COORDINATOR] * len(asked) if reply is None else _errors(call, reply, len(asked))
-    for place, error in zip(asked, errors, strict=True):
+    errors = [NO_COORDINATOR] * len(accepted) if reply is None else _errors(call, reply, len(accepted))
+    for place, error in zip(accepted, errors, strict=True):
         place.error_code = error
     _answer(call, topics)
 
 
 def _span(environment: Environment, commit: pb.OffsetCommitRequest) -> Span | None:
-    """For the traced batches that the commit is the first to pass, of those that came by this gateway."""
+    """A span linked to the traced batches of this gateway that this commit is the first to pass, or None."""
     if environment.tracer is None:
         return None
     passed = [
@@ -141,7 +149,7 @@ def _answer(call: Call, topics: list[_Topic]) -> None:
 
 def fail(call: Call, error: ErrorCode) -> None:
     request = codec.decode_request(KEY, call.version, call.request.body)
-    topics = [_answered(call, topic) for topic in request.topics]
+    topics = [_topic_result(call, topic) for topic in request.topics]
     for answer, topic in zip(topics, request.topics, strict=True):
         answer.partitions += [_Partition(partition.partition_index, error) for partition in topic.partitions]
     _answer(call, topics)

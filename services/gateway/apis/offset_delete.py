@@ -1,8 +1,9 @@
-"""OffsetDelete (47), versions 0 to 0: forgets a group's offsets of topics that it does not read any more.
+"""OffsetDelete (47), versions 0 to 0: deletes a group's offsets of topics that it no longer reads.
 
 - 0: partitions of one group.
 
-Partitions that do not exist are refused with UNKNOWN_TOPIC_OR_PARTITION, for the others the group is asked.
+Partitions that do not exist are refused with UNKNOWN_TOPIC_OR_PARTITION. The group's coordinator decides about the
+others.
 """
 
 from collections.abc import Sequence
@@ -13,7 +14,7 @@ from kio.schema.errors import ErrorCode
 from kafscale.kafka import codec
 from kafscale.v1 import coordinator_pb2 as pb
 from services.gateway.api import Api, Call, Work
-from services.gateway.group_errors import NO_COORDINATOR, group_code
+from services.gateway.coordinators.errors import NO_COORDINATOR, group_code
 
 KEY = 47
 
@@ -41,7 +42,7 @@ def handle(call: Call) -> Work | None:
     request = codec.decode_request(KEY, call.version, call.request.body)
     delete = pb.OffsetDeleteRequest(group=request.group_id)
     topics: list[_Topic] = []
-    asked: list[_Partition] = []
+    accepted: list[_Partition] = []
     for topic in request.topics:
         answer = _Topic(topic.name)
         topics.append(answer)
@@ -52,15 +53,15 @@ def handle(call: Call) -> Work | None:
             if known is None or not 0 <= partition.partition_index < len(known.partitions):
                 place.error_code = ErrorCode.unknown_topic_or_partition
             else:
-                asked.append(place)
+                accepted.append(place)
                 delete.partitions.add(topic=topic.name, partition=partition.partition_index)
-    if topics and not asked:
+    if topics and not accepted:
         _answer(call, _Reply(ErrorCode.none, topics))
         return None
-    return _delete(call, delete, topics, asked)
+    return _delete(call, delete, topics, accepted)
 
 
-async def _delete(call: Call, delete: pb.OffsetDeleteRequest, topics: list[_Topic], asked: list[_Partition]) -> None:
+async def _delete(call: Call, delete: pb.OffsetDeleteRequest, topics: list[_Topic], accepted: list[_Partition]) -> None:
     reply = await call.environment.coordinators.ask(
         delete.group, lambda link, timeout: link.client.offset_delete(delete, timeout=timeout)
     )
@@ -69,7 +70,7 @@ async def _delete(call: Call, delete: pb.OffsetDeleteRequest, topics: list[_Topi
     elif reply.error != pb.GroupError.NONE:
         _answer(call, _Reply(group_code(reply.error)))
     else:
-        for place, error in zip(asked, reply.errors, strict=True):
+        for place, error in zip(accepted, reply.errors, strict=True):
             place.error_code = group_code(error)
         _answer(call, _Reply(ErrorCode.none, topics))
 

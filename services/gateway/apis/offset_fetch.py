@@ -1,13 +1,19 @@
-"""OffsetFetch (9), versions 1 to 10: how far groups have read.
+"""OffsetFetch (9), versions 1 to 10: the committed offsets of groups.
 
-- 1: partitions of one group; an error of the group is told of each. 2: null topics mean all that is committed; the
-  group's error stands once. 3: throttle time. 4: same on the wire. 5: leader epochs. 6: flexible.
-- 7: the client may ask for stable offsets only: all are, there are no transactions. 8: several groups.
-- 9: member id and epoch of Kafka 4's group protocol, without meaning here. 10: topics by id.
+- 1: partitions of one group. An error of the group is reported for each partition.
+- 2: null topics request all committed offsets. An error of the group is reported once.
+- 3: adds the throttle time.
+- 5: adds leader epochs.
+- 6: flexible.
+- 7: the client can request stable offsets only. All offsets are stable, because there are no transactions.
+- 8: several groups.
+- 9: adds the member id and epoch of Kafka 4's group protocol, which have no effect.
+- 10: identifies topics by id.
+- 4: no changes.
 
-Where nothing is committed, in a group that does not exist too, the offset is -1 and there is no error. What was
-committed for a topic that has been deleted since does not count, whether or not there is a new one of its name. Where
-it seems so the metadata store is asked: a gateway that is behind would send readers back to the beginning.
+If nothing is committed, or the group does not exist, the offset is -1 without an error. Offsets of a topic that has
+been deleted since are ignored, whether or not a new topic has its name. Before an offset is ignored, the metadata store
+is asked whether the topic was deleted, because a gateway that is behind would send readers back to the beginning.
 """
 
 from collections.abc import Sequence
@@ -20,8 +26,9 @@ from kafscale.kafka import codec
 from kafscale.metadata.outage import STORE_FAILURES
 from kafscale.v1 import coordinator_pb2 as pb
 from services.gateway.api import Api, Call, Order, Work
-from services.gateway.group_errors import NO_COORDINATOR_FOR_FETCH, group_code
-from services.gateway.group_questions import fetch_offsets, topics_gone
+from services.gateway.coordinators.errors import NO_COORDINATOR_FOR_FETCH, group_code
+from services.gateway.coordinators.requests import fetch_offsets
+from services.gateway.topics.deleted import deleted_topics
 
 KEY = 9
 
@@ -48,7 +55,7 @@ class _Topic:
 
 @dataclass(frozen=True, slots=True)
 class _Group:
-    """One group's part; before version 8 it is the whole reply."""
+    """The result of one group. Before version 8, it is the whole response."""
 
     group_id: str
     topics: Sequence[_Topic] = ()
@@ -63,8 +70,8 @@ class _Reply:
 
 
 @dataclass(frozen=True, slots=True)
-class _Asked:
-    """A topic that is asked for; ``name`` is None for an id that no topic has."""
+class _RequestedTopic:
+    """A requested topic. ``name`` is None for an id that no topic has."""
 
     name: str | None
     topic_id: bytes
@@ -80,21 +87,21 @@ def _groups(call: Call, request: Any) -> Sequence[Any]:
     return request.groups if call.version >= _SEVERAL_FROM else (request,)
 
 
-def _asked(call: Call, group: Any) -> list[_Asked] | None:
-    """None: for everything."""
+def _requested_topics(call: Call, group: Any) -> list[_RequestedTopic] | None:
+    """The requested topics of a group, or None for all."""
     if group.topics is None:
         return None
     if call.version < _BY_ID_FROM:
-        return [_Asked(topic.name, b"", topic.partition_indexes) for topic in group.topics]
-    asked = []
+        return [_RequestedTopic(topic.name, b"", topic.partition_indexes) for topic in group.topics]
+    requested = []
     for topic in group.topics:
         topic_id = codec.NO_TOPIC_ID if topic.topic_id is None else topic.topic_id.bytes
         known = call.environment.topics.by_id(topic_id)
-        asked.append(_Asked(None if known is None else known.info.name, topic_id, topic.partition_indexes))
-    return asked
+        requested.append(_RequestedTopic(None if known is None else known.info.name, topic_id, topic.partition_indexes))
+    return requested
 
 
-def _query(group: str, topics: list[_Asked] | None) -> pb.GroupOffsetsQuery:
+def _query(group: str, topics: list[_RequestedTopic] | None) -> pb.GroupOffsetsQuery:
     query = pb.GroupOffsetsQuery(group=group, all=topics is None)
     for topic in topics or ():
         if topic.name is not None:
@@ -104,17 +111,17 @@ def _query(group: str, topics: list[_Asked] | None) -> pb.GroupOffsetsQuery:
 
 async def _fetch(call: Call, request: Any) -> None:
     stable = getattr(request, "require_stable", False)
-    asked = [(group.group_id, _asked(call, group)) for group in _groups(call, request)]
-    queries = [_query(group, topics) for group, topics in asked]
+    requested = [(group.group_id, _requested_topics(call, group)) for group in _groups(call, request)]
+    queries = [_query(group, topics) for group, topics in requested]
     questions = await fetch_offsets(call.environment.coordinators, queries, stable=stable)
     try:
         found = [question.result for question in questions if question.result is not None]
-        gone = await topics_gone(call.environment, API.name, found)
+        gone = await deleted_topics(call.environment, API.name, found)
     except STORE_FAILURES:
-        _answer(call, [_refused(call, group, topics, NO_COORDINATOR_FOR_FETCH) for group, topics in asked])
+        _answer(call, [_refused(call, group, topics, NO_COORDINATOR_FOR_FETCH) for group, topics in requested])
         return
     answers = []
-    for question, (group_id, topics) in zip(questions, asked, strict=True):
+    for question, (group_id, topics) in zip(questions, requested, strict=True):
         result = question.result
         if result is None:
             answers.append(_refused(call, group_id, topics, NO_COORDINATOR_FOR_FETCH))
@@ -128,18 +135,18 @@ async def _fetch(call: Call, request: Any) -> None:
 
 
 def _code(error: pb.GroupError.Code) -> ErrorCode:
-    # Java's consumer takes COORDINATOR_NOT_AVAILABLE for final here.
+    # The Java consumer treats COORDINATOR_NOT_AVAILABLE as fatal here.
     return NO_COORDINATOR_FOR_FETCH if error == pb.GroupError.COORDINATOR_NOT_AVAILABLE else group_code(error)
 
 
-def _named(topics: list[_Asked], offsets: Sequence[pb.FetchedOffset], gone: set[bytes]) -> list[_Topic]:
-    left = iter(offsets)
+def _named(topics: list[_RequestedTopic], offsets: Sequence[pb.FetchedOffset], gone: set[bytes]) -> list[_Topic]:
+    remaining = iter(offsets)
     answers = []
     for topic in topics:
         if topic.name is None:
             partitions = [_Partition(index, error_code=ErrorCode.unknown_topic_id) for index in topic.partitions]
         else:
-            partitions = [_partition(next(left), gone) for _ in topic.partitions]
+            partitions = [_partition(next(remaining), gone) for _ in topic.partitions]
         answers.append(_Topic(topic.name or "", topic.topic_id, partitions))
     return answers
 
@@ -159,7 +166,7 @@ def _partition(offset: pb.FetchedOffset, gone: set[bytes]) -> _Partition:
     return _Partition(offset.partition, offset.offset, offset.leader_epoch, offset.metadata)
 
 
-def _refused(call: Call, group_id: str, topics: list[_Asked] | None, error: ErrorCode) -> _Group:
+def _refused(call: Call, group_id: str, topics: list[_RequestedTopic] | None, error: ErrorCode) -> _Group:
     if call.version >= _GROUP_ERROR_FROM:
         return _Group(group_id, error_code=error)
     return _Group(
@@ -178,7 +185,10 @@ def _answer(call: Call, groups: list[_Group]) -> None:
 
 def fail(call: Call, error: ErrorCode) -> None:
     request = codec.decode_request(KEY, call.version, call.request.body)
-    _answer(call, [_refused(call, group.group_id, _asked(call, group), error) for group in _groups(call, request)])
+    _answer(
+        call,
+        [_refused(call, group.group_id, _requested_topics(call, group), error) for group in _groups(call, request)],
+    )
 
 
 API = Api(KEY, "OffsetFetch", range(1, 11), handle, fail, order=Order.READS)

@@ -1,11 +1,14 @@
-"""OffsetForLeaderEpoch (23), versions 0 to 4: where leader epochs end, for clients that check their positions.
+"""OffsetForLeaderEpoch (23), versions 0 to 4: the end offsets of leader epochs, for clients that check positions.
 
-- 0: the end of the largest epoch up to the one asked for. 1: the reply says which epoch that is.
-- 2: the client's current leader epoch, which is checked; throttle time. 3: the replica id. 4: flexible.
+- 0: returns the end offset of the largest epoch up to the requested one.
+- 1: adds that epoch to the response.
+- 2: adds the throttle time, and the client's current leader epoch, which is checked.
+- 3: adds the replica id.
+- 4: flexible.
 
-An epoch that has not begun is answered with epoch and offset -1. Epochs begin at 1, in Kafka at 0, and 0 is what some
-clients send where they know none: it is not checked as the current epoch, and its end is the end of the log, so that a
-client which seeks with it keeps its position. Only in a log imported from KafScale 1 records have epoch 0.
+An epoch that has not begun is answered with epoch -1 and offset -1. Epochs begin at 1, in Kafka at 0. Some clients send
+0 if they do not know an epoch. A current epoch of 0 is therefore not checked, and the end of epoch 0 is the end of the
+log, so a client that seeks to it keeps its position. Only logs imported from KafScale 1 contain records with epoch 0.
 """
 
 from dataclasses import dataclass
@@ -17,9 +20,9 @@ from kafscale.kafka import codec, legacy
 from kafscale.v1 import common_pb2
 from kafscale.v1.storage_pb2 import EpochEnd, EpochQuery
 from services.gateway.api import Api, Call, Order, Work
-from services.gateway.kafka_errors import NEVER_KEPT, checked_epoch, code_of
-from services.gateway.owners import Question, ask_owners
-from services.gateway.storage_link import StorageLink
+from services.gateway.owners.errors import NEVER_KEPT, checked_epoch, code_of
+from services.gateway.owners.link import StorageLink
+from services.gateway.owners.questions import Question, ask_owners
 
 KEY = 23
 

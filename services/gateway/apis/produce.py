@@ -1,28 +1,35 @@
-"""Produce (0), versions 0 to 13: records into the log.
+"""Produce (0), versions 0 to 13: appends records to partitions.
 
-- 0: message sets of magic 0; the reply has base offsets.
-- 1: the reply has a throttle time. 2: magic 1 too; the reply has the append time (LogAppendTime topics).
-- 3: batches of magic 2 only; a transactional id (refused: there are no transactions). 4: same on the wire.
-- 5: the reply has the log start. 6: same on the wire. 7: zstd is allowed.
-- 8: the reply has a message for what was refused. 9: flexible. 10: leader hints in the reply (optional, not sent).
-- 11, 12: same on the wire. 13: topics are named by id.
+- 0: message sets of magic 0. The response contains base offsets.
+- 1: adds the throttle time.
+- 2: accepts magic 1. Adds the append time for topics with LogAppendTime.
+- 3: accepts only batches of magic 2. Adds a transactional id, which is refused because there are no transactions.
+- 5: adds the log start offset.
+- 7: accepts zstd.
+- 8: adds error messages.
+- 9: flexible.
+- 10: adds leader hints, which are optional and not sent.
+- 13: identifies topics by id.
+- 4, 6, 11, 12: no changes.
 
-acks=0 and 1 are answered when the records are in the owner's buffer, acks=all when they are durable, or with
-REQUEST_TIMED_OUT when the request's timeout is over before that: they may become durable later. As in Kafka, a reply
-about records that were in the buffer and may not be kept has the offset that they got there. Old message sets become
-one magic-2 batch. Several batches in one record set are all kept, where Kafka answers INVALID_RECORD; so does
-KafScale where one of them has a producer id. A batch with a producer id is stored as it is.
-So is the largest timestamp in a batch's header, which Kafka's broker computes from the records: look-ups and filters by
-time trust it.
+With acks=0 or acks=1, a request is complete when its records are in the owner's buffer. With acks=all, it is complete
+when they are durable. If the request's timeout expires first, the response is REQUEST_TIMED_OUT, and the records may
+still become durable. As in Kafka, an error for records that were in the buffer and may be lost contains the offset that
+they had there.
 
-A topic whose `cleanup.policy` has `compact` refuses a batch in which a record has no key, with INVALID_RECORD. From
-version 8 on the reply names these records, up to 1,000 in one reply, as in Kafka. Kafka's reply has the log start too;
-here it is -1, for the gateway refuses them and only storage knows it.
+Old message sets are converted to one batch of magic 2. A record set may contain several batches: Kafka refuses that
+with INVALID_RECORD, KafScale only if one of them has a producer id. A batch with a producer id is stored as it is. The
+maximum timestamp in a batch header is stored as it is too, while a Kafka broker computes it from the records. Lookups
+and filters by time trust it.
 
-A partition forgets an idempotent producer that sent it nothing for KAFSCALE_PRODUCER_EXPIRY_MS (a day), not one whose
-records retention or DeleteRecords took away, and does not know one whose first batches were lost with their owner. From
-a producer that it does not know it takes sequence 0 only; any other is answered with UNKNOWN_PRODUCER_ID and the log
-start, and clients go on with a new epoch or id.
+A topic whose `cleanup.policy` includes `compact` refuses a batch with INVALID_RECORD if a record in it has no key. From
+version 8 on, the response lists these records, at most 1,000 in one response, as in Kafka. Unlike in Kafka, the log
+start offset in that response is -1, because the gateway refuses the batch and only storage knows the offset.
+
+A partition forgets an idempotent producer that has sent it nothing for KAFSCALE_PRODUCER_EXPIRY_MS (one day by
+default). It remembers a producer whose records were removed by retention or DeleteRecords. It does not know a producer
+whose first batches were lost with their owner. From an unknown producer it accepts only sequence 0; any other sequence
+is answered with UNKNOWN_PRODUCER_ID and the log start offset, and clients continue with a new epoch or id.
 """
 
 from collections.abc import Callable, Iterator
@@ -43,10 +50,10 @@ from kafscale.kafka.produce import (
 from kafscale.kafka.wire import Buffer
 from kafscale.rpc.limits import LARGEST_PAYLOAD
 from services.gateway.api import Api, Call, Environment, Order, Work
-from services.gateway.kafka_errors import NEVER_KEPT
-from services.gateway.pending import PendingAppend
-from services.gateway.storage_link import StorageLink
-from services.gateway.topics import KnownTopic
+from services.gateway.owners.errors import NEVER_KEPT
+from services.gateway.owners.link import StorageLink
+from services.gateway.owners.pending import PendingAppend
+from services.gateway.topic_cache import KnownTopic
 from services.gateway.validation import (
     RefusedRecords,
     check_records,
@@ -59,19 +66,19 @@ from services.gateway.validation import (
 _ACKS = (-1, 0, 1)
 _LONGEST_TIMEOUT_MS = 24 * 3600 * 1000
 _MOST_RECORD_ERRORS = 1000
-"""Records that one reply names; the partition's own message says how many there are."""
+"""The maximum number of refused records that one response lists. The partition's message has the total."""
 
 
 class _Produce:
-    """One request: the results of its partitions, and the reply when the last of them is known.
+    """One request. It collects the results of the partitions and responds when the last one is known.
 
-    Neither the request nor its bytes are kept here: a reply may be held long after storage has the records.
+    It keeps no reference to the request's bytes, because a response may be held long after storage has the records.
     """
 
     def __init__(self, call: Call, request: ProduceRequest) -> None:
         self._slot = call.request.slot
         self._client = call.client
-        self._figures = call.environment.figures
+        self._counters = call.environment.counters
         self._router = call.environment.router
         self._version = call.version
         self._traced = call.environment.traced
@@ -81,16 +88,18 @@ class _Produce:
         self.deadline = trio.current_time() + min(max(request.timeout_ms, 0), _LONGEST_TIMEOUT_MS) / 1000
         self.topics: list[ProduceTopicResults] = []
         self.appends: list[tuple[StorageLink, PendingAppend]] = []
-        # What has to be decoded, in a thread, before anything is sent: what is checked or converted, and how.
+        # Records that must be checked or converted in a thread before anything is sent, each with the function.
         self.decoding: list[tuple[ProduceResult, KnownTopic, Callable[[], Buffer]]] = []
         self._errors_left = _MOST_RECORD_ERRORS
         self._open = 0
 
     def add(self, result: ProduceResult, topic: KnownTopic, records: Buffer) -> None:
-        """Records that passed all checks. Larger than a message between services they would end its whole stream."""
+        """Add records that passed all checks. Records that exceed the size limit of calls to storage are refused."""
         if len(records) > LARGEST_PAYLOAD:
             result.error_code = ErrorCode.message_too_large
-            result.error_message = f"{len(records)} bytes for one partition in one request"
+            result.error_message = (
+                f"{len(records)} bytes for one partition exceed the limit of {LARGEST_PAYLOAD} bytes per request"
+            )
             return
         partition = topic.partitions[result.index]
         key = (topic.info.id, result.index)
@@ -123,13 +132,13 @@ class _Produce:
         return bool(self.decoding) or any(link.full for link, _ in self.appends)
 
     async def wait_for_room(self) -> None:
-        """Wait until all links have room; those that have none at the deadline refuse."""
+        """Wait until all links have space, at most until the deadline. `send` refuses appends to full links."""
         with trio.move_on_at(self.deadline):
             for link, _ in self.appends:
                 await link.wait_for_room()
 
     def send(self) -> None:
-        """Hand over to storage. The reply follows from the outcomes, in whatever order they come."""
+        """Send the appends to storage. The response is sent when all outcomes are known."""
         appends, self.appends = self.appends, []
         self._open = len(appends)
         if not appends:
@@ -143,9 +152,9 @@ class _Produce:
 
     def _finished(self, append: PendingAppend, result: ProduceResult) -> None:
         result.error_code = append.error
-        # Told with UNKNOWN_PRODUCER_ID too: only by it the Java client knows that a new epoch helps.
+        # Also set with UNKNOWN_PRODUCER_ID: the Java client needs it to decide that a new epoch helps.
         result.log_start_offset = append.log_start
-        # Known too of what was appended and not seen to become durable.
+        # Also set if the append was buffered but not seen to become durable.
         result.base_offset = append.base_offset
         result.log_append_time_ms = append.append_time_ms
         if append.error:
@@ -157,7 +166,7 @@ class _Produce:
             self._reply()
 
     def _reply(self) -> None:
-        self._figures.answered(API_KEY, self._codes())
+        self._counters.answered(API_KEY, self._codes())
         if self._span is not None:
             self._span.end(next((ErrorCode(code).name for code in self._codes() if code), ""))
         if self._acks != 0:
@@ -166,7 +175,7 @@ class _Produce:
         self._slot.skip()
         failed = next((result for topic in self.topics for result in topic.results if result.error_code), None)
         if failed is not None:
-            # A producer that wants no replies learns of an error by the loss of its connection, as with Kafka.
+            # As in Kafka, closing the connection is the only way to report an error to an acks=0 producer.
             self._client.close(f"an acks=0 request failed: {ErrorCode(failed.error_code).name}")
 
     def _codes(self) -> Iterator[int]:
@@ -189,7 +198,7 @@ def handle(call: Call) -> Work | None:
 
 def _refused_as_a_whole(request: ProduceRequest) -> tuple[ErrorCode, str] | None:
     if request.acks not in _ACKS:
-        return ErrorCode.invalid_required_acks, f"acks={request.acks} is none of -1, 0, 1"
+        return ErrorCode.invalid_required_acks, f"acks={request.acks} is not one of -1, 0, 1"
     if request.transactional_id is not None:
         return ErrorCode.invalid_request, "transactions are not supported"
     return None

@@ -1,9 +1,10 @@
-"""SaslHandshake (17), versions 0 to 1: which SASL mechanism a client wants to authenticate with.
+"""SaslHandshake (17), versions 0 to 1: the SASL mechanism that a client wants to authenticate with.
 
-- 0: the mechanism. 1: same on the wire.
+- 0: the mechanism.
+- 1: no changes.
 
-No listener has SASL. As on a plaintext or SSL listener of Kafka the answer is ILLEGAL_SASL_STATE with no mechanisms,
-and clients report that they were configured for SASL while the broker is not.
+No listener supports SASL. As on a plaintext or SSL listener of Kafka, the response is ILLEGAL_SASL_STATE without
+mechanisms, and clients report that they are configured for SASL while the broker is not.
 """
 
 from dataclasses import dataclass

@@ -1,10 +1,14 @@
-"""SyncGroup (14), versions 0 to 5: the leader says who is assigned what, and each member gets its own.
+"""SyncGroup (14), versions 0 to 5: the leader sends all assignments, and each member receives its own.
 
-- 0: assignments. 1: throttle time. 2: same on the wire. 3: group.instance.id. 4: flexible.
-- 5: protocol type and name, which must both be there and are checked; in the reply too.
+- 0: assignments.
+- 1: adds the throttle time.
+- 3: adds group.instance.id.
+- 4: flexible.
+- 5: adds the protocol type and name to request and response. Both are required and checked.
+- 2: no changes.
 
-A group that is being loaded has lost the rebalance that this belongs to: it is answered with REBALANCE_IN_PROGRESS, as
-in Kafka, and the member joins again. The waiting ends when the coordinator ends it.
+A group that is being loaded has lost its current rebalance. As in Kafka, the request is answered with
+REBALANCE_IN_PROGRESS, and the member joins again. The coordinator decides how long the request waits.
 """
 
 from dataclasses import dataclass
@@ -15,7 +19,7 @@ from kio.schema.errors import ErrorCode
 from kafscale.kafka import codec
 from kafscale.v1 import coordinator_pb2 as pb
 from services.gateway.api import Api, Call, Work
-from services.gateway.group_errors import NO_COORDINATOR, group_code
+from services.gateway.coordinators.errors import NO_COORDINATOR, group_code
 
 KEY = 14
 
@@ -37,10 +41,10 @@ def handle(call: Call) -> Work | None:
     if call.version >= _NAMES_PROTOCOL_FROM and None in protocol:
         _answer(call, _Reply(ErrorCode.inconsistent_group_protocol))
         return None
-    return _sync(call, _asked(request, *protocol))
+    return _sync(call, _to_proto(request, *protocol))
 
 
-def _asked(request: Any, protocol_type: str | None, protocol: str | None) -> pb.SyncGroupRequest:
+def _to_proto(request: Any, protocol_type: str | None, protocol: str | None) -> pb.SyncGroupRequest:
     return pb.SyncGroupRequest(
         group=request.group_id,
         member_id=request.member_id,
@@ -55,9 +59,9 @@ def _asked(request: Any, protocol_type: str | None, protocol: str | None) -> pb.
     )
 
 
-async def _sync(call: Call, asked: pb.SyncGroupRequest) -> None:
+async def _sync(call: Call, request: pb.SyncGroupRequest) -> None:
     reply = await call.environment.coordinators.ask(
-        asked.group, lambda link, timeout: link.client.sync_group(asked, timeout=timeout), waits=True
+        request.group, lambda link, timeout: link.client.sync_group(request, timeout=timeout), waits=True
     )
     if reply is None:
         _answer(call, _Reply(NO_COORDINATOR))

@@ -1,4 +1,4 @@
-"""What of a KafscaleCluster the schema cannot judge: whether its settings exist. Pure."""
+"""Checks of a KafscaleCluster that the schema cannot make: whether its settings exist. This module does no IO."""
 
 import difflib
 from collections.abc import Collection, Iterator, Set
@@ -10,11 +10,11 @@ from services.operator.resources import Object, name_of
 
 _BUCKET = ("BUCKET", "REGION", "ENDPOINT", "PATH_STYLE", "NAMESPACE")
 _KEYS = ("CREDENTIALS", "ACCESS_KEY", "SECRET_KEY", "SESSION_TOKEN")
-_FOLLOWING = {"KAFSCALE_ETCD_ENDPOINTS", *(f"KAFSCALE_S3_{name}" for name in (*_BUCKET, *_KEYS))}
+_DERIVED = {"KAFSCALE_ETCD_ENDPOINTS", *(f"KAFSCALE_S3_{name}" for name in (*_BUCKET, *_KEYS))}
 
 
 def complaints(resource: Object, manifests: Manifests) -> list[str]:
-    """One sentence for each setting that cannot stand where it does."""
+    """Return one message for each setting that is not allowed where it is."""
     spec = resource["spec"]
     own = {service: _own(service, manifests) for service in SERVICES}
     everywhere = set.intersection(*(set(KNOWN[service]) for service in SERVICES))
@@ -29,17 +29,17 @@ def complaints(resource: Object, manifests: Manifests) -> list[str]:
 
 def _wrong(field: str, settings: Collection[str], known: Set[str], own: Set[str], reader: str) -> Iterator[str]:
     for name in settings:
-        if name in own or name in _FOLLOWING:
-            yield f"{field}: {name} follows from the other fields of the spec"
+        if name in own or name in _DERIVED:
+            yield f"{field}: {name} is derived from other fields of the spec"
         elif name not in known:
-            near = difflib.get_close_matches(name, known - own - _FOLLOWING, 1)
-            yield f"{field}: {name} is nothing that {reader} reads, or a secret" + (
+            near = difflib.get_close_matches(name, known - own - _DERIVED, 1)
+            yield f"{field}: {name} is not a setting of {reader}, or is a secret" + (
                 f"; did you mean {near[0]}?" if near else ""
             )
 
 
 def _own(service: str, manifests: Manifests) -> set[str]:
-    """What the manifests set for each process."""
+    """Return the settings that the manifests set for each process."""
     workloads = [each for each in manifests.objects if each["kind"] == SERVICES[service]]
     [workload] = [each for each in workloads if name_of(each) == f"kafscale-{service}"]
     return {variable["name"] for container in containers(workload) for variable in container["env"]}

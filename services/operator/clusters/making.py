@@ -1,6 +1,6 @@
-"""Makes the objects of one KafscaleCluster what its manifests are, and says how far they are.
+"""Applies the objects of a KafscaleCluster and reports their state.
 
-Nothing is kept between two times: each applies all objects anew, so one that was cut short is made good by the next.
+Each run is stateless and applies all objects again, so the next one completes a run that was interrupted.
 """
 
 from collections.abc import Iterator, Mapping
@@ -18,10 +18,10 @@ from services.operator.resources import GROUP, MADE, MANAGER, Object, name_of
 
 APPLIED, ROLLED_OUT = "Applied", "RolledOut"
 HANDOVER = f"{MANAGER}-handover"
-"""Keeps the number of pods, which the operator does not set any more, until an autoscaler does."""
+"""The field manager that keeps the number of pods, which the operator no longer sets, until an autoscaler sets it."""
 PAUSED, PAUSED_BY = "Paused", f"{GROUP}/paused"
-"""The reason, and the annotation that is to be "true"."""
-_EVERYONES = "kafscale"
+"""The reason, and the annotation that must be "true"."""
+_SHARED_SERVICE = "kafscale"
 _KINDS = {kind.name: kind for kind in MADE}
 _WORKLOADS = {**SERVICES, "etcd": "StatefulSet"}
 _STATUS = {"gateway": "gateways", "storage": "storage", "indexer": "indexers", "coordinator": "coordinators"}
@@ -30,20 +30,20 @@ Found = dict[tuple[str, str], Object]
 
 @dataclass(frozen=True, slots=True)
 class Made:
-    """``known``: what of the status follows. ``on_its_way``: it is worth a look again before long."""
+    """The result. ``known`` are the resulting fields of the status. ``pending``: check the cluster again soon."""
 
     conditions: list[Condition]
     known: Object = field(default_factory=dict)
-    on_its_way: bool = False
+    pending: bool = False
 
     @property
     def refusal(self) -> Condition | None:
-        """Why not all of it is applied; None: it is, or there is nothing to apply."""
+        """The condition that says why not everything is applied; None if it is, or if nothing is to be applied."""
         return next((each for each in self.conditions if each.type == APPLIED and each.truth is not Truth.TRUE), None)
 
 
 class Maker:
-    """Of all clusters of a namespace."""
+    """Creates and updates the objects of all clusters in a namespace."""
 
     def __init__(self, kubernetes: Kubernetes, events: Events, manifests: Manifests) -> None:
         self._kubernetes = kubernetes
@@ -51,72 +51,75 @@ class Maker:
         self._manifests = manifests
 
     async def make(self, resource: Object) -> Made:
-        """Raises ApiRefused, which names the object, and ApiUnavailable: `not_made` tells of both."""
-        wrong = complaints(resource, self._manifests)
-        if wrong:
-            return Made([_not_applied("InvalidSettings", "; ".join(wrong))])
-        wanted = render(resource, self._manifests)
+        """Apply the objects of a cluster.
+
+        Raises ApiRefused, which names the object, and ApiUnavailable. `not_made` returns the result for both.
+        """
+        invalid = complaints(resource, self._manifests)
+        if invalid:
+            return Made([_not_applied("InvalidSettings", "; ".join(invalid))])
+        desired = render(resource, self._manifests)
         present: Found = {}
         for kind in MADE:
             listed, _ = await self._kubernetes.list_all(kind)
             present |= {(kind.name, name_of(each)): each for each in listed}
-        for key in map(_key, wanted):
+        for key in map(_key, desired):
             if key in present and not _may_have(present[key], resource):
-                # It may be what a cluster of this name left, which is being removed.
-                told = _not_applied("Conflict", f"{key[0]} {key[1]} is there already, and is not this cluster's")
-                return Made([told], on_its_way=True)
-        everyones = present.get(("Service", _EVERYONES), {}).get("spec", {}).get("selector", {INSTANCE: ""})
-        if INSTANCE not in everyones:
-            why = f"Service {_EVERYONES} of a cluster by the manifests selects the pods of all of this namespace"
-            return Made([_not_applied("Conflict", f"{why}; make this one in another namespace")], on_its_way=True)
-        if resource.get("status", {}).get("rendered") != digest(wanted):
-            # Nothing new is in effect until all of it is good.
-            for each in wanted:
+                # It may belong to a former cluster of this name and be removed soon.
+                conflict = _not_applied("Conflict", f"{key[0]} {key[1]} already exists and is not this cluster's")
+                return Made([conflict], pending=True)
+        selector = present.get(("Service", _SHARED_SERVICE), {}).get("spec", {}).get("selector", {INSTANCE: ""})
+        if INSTANCE not in selector:
+            why = f"Service {_SHARED_SERVICE} of a cluster from the manifests selects all pods of this namespace"
+            return Made([_not_applied("Conflict", f"{why}; use another namespace")], pending=True)
+        if resource.get("status", {}).get("rendered") != digest(desired):
+            # Validate everything before changing anything.
+            for each in desired:
                 with _named(*_key(each)):
                     await self._kubernetes.apply(_KINDS[each["kind"]], each, manager=MANAGER, dry_run=True)
-        changed: dict[str, list[str]] = {"made": [], "changed": [], "removed": []}
+        changed: dict[str, list[str]] = {"created": [], "changed": [], "removed": []}
         stored: Found = {}
-        for each in wanted:
+        for each in desired:
             with _named(*_key(each)):
                 stored[_key(each)] = await self._apply(each, present.get(_key(each)), changed)
         for key in [key for key, each in present.items() if key not in stored and _made_for(each, resource)]:
             with _named(*key):
                 await self._kubernetes.delete(_KINDS[key[0]], present[key])
             changed["removed"].append(f"{key[0]} {key[1]}")
-        await self._tell(resource, digest(wanted), changed)
-        return _made(name_of(resource), digest(wanted), stored)
+        await self._record_changes(resource, digest(desired), changed)
+        return _made(name_of(resource), digest(desired), stored)
 
-    async def _apply(self, wanted: Object, former: Object | None, changed: Mapping[str, list[str]]) -> Object:
-        kind = _KINDS[wanted["kind"]]
-        scaled = "replicas" not in wanted.get("spec", {})
+    async def _apply(self, desired: Object, former: Object | None, changed: Mapping[str, list[str]]) -> Object:
+        kind = _KINDS[desired["kind"]]
+        scaled = "replicas" not in desired.get("spec", {})
         if former is not None and scaled and _sets_replicas(former):
-            # Without somebody else who has the field it would go with the operator's part in it, and be 1.
+            # Without another manager, the field would be removed when the operator releases it, and default to 1.
             kept = {
                 "apiVersion": kind.api,
                 "kind": kind.name,
-                "metadata": {"name": name_of(wanted)},
+                "metadata": {"name": name_of(desired)},
                 "spec": {"replicas": former["spec"]["replicas"]},
             }
             await self._kubernetes.apply(kind, kept, manager=HANDOVER)
-        stored = await self._kubernetes.apply(kind, wanted, manager=MANAGER)
+        stored = await self._kubernetes.apply(kind, desired, manager=MANAGER)
         if former is None:
-            changed["made"].append(f"{kind.name} {name_of(wanted)}")
-        elif _content(former, wanted) != _content(stored, wanted):
-            changed["changed"].append(f"{kind.name} {name_of(wanted)}")
+            changed["created"].append(f"{kind.name} {name_of(desired)}")
+        elif _content(former, desired) != _content(stored, desired):
+            changed["changed"].append(f"{kind.name} {name_of(desired)}")
         return stored
 
-    async def _tell(self, resource: Object, rendered: str, changed: Mapping[str, list[str]]) -> None:
+    async def _record_changes(self, resource: Object, rendered: str, changed: Mapping[str, list[str]]) -> None:
         parts = [f"{what} {_listed(objects)}" for what, objects in changed.items() if objects]
         if not parts:
             return
         status = resource.get("status", {})
-        mended = status.get("rendered") == rendered and reason_of(status, APPLIED) == "AsWanted"
-        await self._events.tell(resource, "DriftRepaired" if mended else "ObjectsChanged", "; ".join(parts))
+        repaired = status.get("rendered") == rendered and reason_of(status, APPLIED) == "AsWanted"
+        await self._events.record(resource, "DriftRepaired" if repaired else "ObjectsChanged", "; ".join(parts))
 
 
 @contextmanager
 def _named(kind: str, name: str) -> Iterator[None]:
-    """A refusal says of which object it is."""
+    """Prefix the message of an ApiRefused with the object."""
     try:
         yield
     except ApiRefused as error:
@@ -124,12 +127,12 @@ def _named(kind: str, name: str) -> Iterator[None]:
 
 
 def paused() -> Made:
-    """Of a cluster that is left as it is."""
-    return Made([Condition(APPLIED, Truth.UNKNOWN, PAUSED, f"nothing is applied while it has {PAUSED_BY}")])
+    """Return the result for a paused cluster."""
+    return Made([Condition(APPLIED, Truth.UNKNOWN, PAUSED, f"paused by the annotation {PAUSED_BY}")])
 
 
 def not_made(error: KafscaleError) -> Made:
-    """Of a cluster whose objects the API server did not list, take or delete."""
+    """Return the result for a cluster whose objects could not be listed, applied or deleted."""
     if isinstance(error, ApiRefused):
         return Made([_not_applied("Refused", str(error))])
     return Made([Condition(APPLIED, Truth.UNKNOWN, "ApiUnavailable", str(error))])
@@ -142,26 +145,26 @@ def _made(cluster: str, rendered: str, stored: Found) -> Made:
         if (kind, f"{cluster}-kafscale-{service}") in stored
     }
     counts = {service: _counts(each) for service, each in workloads.items()}
-    pods = {_STATUS.get(service, service): f"{ready}/{wanted}" for service, (ready, wanted, _) in counts.items()}
-    pods["all"] = f"{sum(ready for ready, _, _ in counts.values())}/{sum(wanted for _, wanted, _ in counts.values())}"
-    behind = [f"{service} {ready}/{wanted}" for service, (ready, wanted, done) in counts.items() if not done]
+    pods = {_STATUS.get(service, service): f"{ready}/{desired}" for service, (ready, desired, _) in counts.items()}
+    pods["all"] = f"{sum(ready for ready, _, _ in counts.values())}/{sum(desired for _, desired, _ in counts.values())}"
+    behind = [f"{service} {ready}/{desired}" for service, (ready, desired, done) in counts.items() if not done]
     rolled_out = (
-        Condition(ROLLED_OUT, Truth.FALSE, "RollingOut", f"pods are not all new and ready: {', '.join(behind)}")
+        Condition(ROLLED_OUT, Truth.FALSE, "RollingOut", f"not all pods are updated and ready: {', '.join(behind)}")
         if behind
-        else Condition(ROLLED_OUT, Truth.TRUE, "RolledOut", "all pods are as they are wanted, and ready")
+        else Condition(ROLLED_OUT, Truth.TRUE, "RolledOut", "all pods are updated and ready")
     )
-    applied = Condition(APPLIED, Truth.TRUE, "AsWanted", f"{len(stored)} objects are as the resource says")
-    return Made([applied, rolled_out], {"pods": pods, "rendered": rendered}, on_its_way=bool(behind))
+    applied = Condition(APPLIED, Truth.TRUE, "AsWanted", f"{len(stored)} objects match the resource")
+    return Made([applied, rolled_out], {"pods": pods, "rendered": rendered}, pending=bool(behind))
 
 
 def _counts(workload: Object) -> tuple[int, int, bool]:
-    """Ready pods, wanted ones, and whether all of the newest form are ready and no others are there."""
-    status, wanted = workload.get("status", {}), int(workload["spec"].get("replicas", 1))
+    """Return the ready pods, the desired pods, and whether these are updated and ready and no others exist."""
+    status, desired = workload.get("status", {}), int(workload["spec"].get("replicas", 1))
     ready, seen = int(status.get("readyReplicas", 0)), int(status.get("observedGeneration", 0))
     done = seen >= int(workload["metadata"]["generation"]) and all(
-        int(status.get(name, 0)) == wanted for name in ("replicas", "readyReplicas", "updatedReplicas")
+        int(status.get(name, 0)) == desired for name in ("replicas", "readyReplicas", "updatedReplicas")
     )
-    return ready, wanted, done
+    return ready, desired, done
 
 
 def _not_applied(reason: str, message: str) -> Condition:
@@ -177,33 +180,33 @@ def _owned(present: Object, resource: Object) -> bool:
 
 
 def _made_for(present: Object, resource: Object) -> bool:
-    """By the operator: what others made may have the cluster as its owner, to go with it."""
+    """Return whether the operator created the object. Objects of others may have the cluster as their owner too."""
     return _owned(present, resource) and present["metadata"].get("labels", {}).get(MANAGED_BY) == MANAGER
 
 
 def _may_have(present: Object, resource: Object) -> bool:
-    """Its own, or one that a cluster of this name left, deleted with ``--cascade=orphan``."""
+    """Return whether the object is the cluster's, or was left by a cluster deleted with ``--cascade=orphan``."""
     labels = present["metadata"].get("labels", {})
-    left = labels.get(INSTANCE) == name_of(resource) and labels.get(MANAGED_BY) == MANAGER
-    return _owned(present, resource) or (left and not present["metadata"].get("ownerReferences"))
+    leftover = labels.get(INSTANCE) == name_of(resource) and labels.get(MANAGED_BY) == MANAGER
+    return _owned(present, resource) or (leftover and not present["metadata"].get("ownerReferences"))
 
 
 def _sets_replicas(workload: Object) -> bool:
-    """Whether the operator is who says how many pods there are."""
+    """Return whether the operator manages the number of pods."""
     return any(
         entry["manager"] == MANAGER and "f:replicas" in entry.get("fieldsV1", {}).get("f:spec", {})
         for entry in workload["metadata"].get("managedFields", [])
     )
 
 
-def _content(stored: Object, wanted: Object) -> Object:
-    """What a person would call the object, of the fields that are applied at all."""
+def _content(stored: Object, desired: Object) -> Object:
+    """Return the fields of an object that count as changes: its content, and the labels and annotations applied."""
     found = {name: each for name, each in stored.items() if name not in ("apiVersion", "kind", "metadata", "status")}
-    if "spec" in found and "replicas" not in wanted.get("spec", {}):
+    if "spec" in found and "replicas" not in desired.get("spec", {}):
         found["spec"] = {name: each for name, each in found["spec"].items() if name != "replicas"}
     metadata = stored["metadata"]
     found |= {
-        name: {key: metadata.get(name, {}).get(key) for key in wanted["metadata"].get(name, {})}
+        name: {key: metadata.get(name, {}).get(key) for key in desired["metadata"].get(name, {})}
         for name in ("labels", "annotations")
     }
     return found

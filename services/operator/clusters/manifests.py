@@ -1,7 +1,7 @@
-"""The manifests of k8s/ that clusters are made of: the base, and what lets clients in from outside.
+"""Loads the manifests in k8s/ from which clusters are created: the base, and the components for outside clients.
 
-The package has them as data (`services/operator/manifests` is a link to k8s/), so there is no second copy. Of Kustomize
-this knows what these files use; tests hold the result against `kubectl kustomize`.
+The package contains them as data (`services/operator/manifests` is a link to k8s/), so there is no second copy. This
+supports only the features of Kustomize that these files use. Tests compare the result with `kubectl kustomize`.
 """
 
 import copy
@@ -20,7 +20,10 @@ _OUTSIDE = {"NodePort": "node-ports", "LoadBalancer": "load-balancers"}
 
 @dataclass(frozen=True, slots=True)
 class Outside:
-    """``service`` is the first gateway's; ``operations`` are a JSON patch of the gateways' StatefulSet."""
+    """Access for outside clients.
+
+    ``service`` is that of the first gateway. ``operations`` are a JSON patch of the gateways' StatefulSet.
+    """
 
     service: Object
     others: tuple[Object, ...]
@@ -29,8 +32,10 @@ class Outside:
 
 @dataclass(frozen=True, slots=True)
 class Manifests:
-    """``objects``: the base's but its namespace, under its own names. ``outside``: by the type of the Services.
-    ``image``: of the services, where a cluster names none; empty: the base's.
+    """The manifests.
+
+    ``objects`` are those of the base, except its namespace, with their original names. ``outside`` is keyed by the type
+    of the Services. ``image`` is the default image of the services; empty means that of the base.
     """
 
     objects: tuple[Object, ...]
@@ -39,18 +44,18 @@ class Manifests:
 
     @classmethod
     def load(cls, image: str = "") -> "Manifests":
-        """Raises ConfigError when PyYAML is not installed."""
+        """Load the manifests. Raises ConfigError if PyYAML is not installed."""
         base = _DIRECTORY / "base"
-        [said] = _documents(base / "kustomization.yaml")
-        objects = [each for name in said["resources"] for each in _documents(base / name)]
-        for generated in said["configMapGenerator"]:
+        [kustomization] = _documents(base / "kustomization.yaml")
+        objects = [each for name in kustomization["resources"] for each in _documents(base / name)]
+        for generated in kustomization["configMapGenerator"]:
             data: dict[str, str] = {}
             for name in generated["envs"]:
                 data |= _variables((base / name).read_text())
             metadata = {"name": generated["name"]}
             objects.append({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data})
-        [labels] = [each["pairs"] for each in said["labels"]]
-        tags = {each["name"]: each["newTag"] for each in said["images"]}
+        [labels] = [each["pairs"] for each in kustomization["labels"]]
+        tags = {each["name"]: each["newTag"] for each in kustomization["images"]}
         made = tuple(each for each in objects if each["kind"] != "Namespace")
         for each in made:
             label(each, labels)
@@ -60,7 +65,7 @@ class Manifests:
 
 
 def template(resource: Object) -> Object | None:
-    """That of the pods which an object makes; None: it makes none."""
+    """Return the pod template of an object, or None if it creates no pods."""
     spec = resource.get("spec", {})
     if resource["kind"] == "CronJob":
         spec = spec["jobTemplate"]["spec"]
@@ -74,7 +79,7 @@ def containers(resource: Object) -> list[Object]:
 
 
 def label(resource: Object, labels: Mapping[str, str]) -> None:
-    """An object, its jobs and its pods."""
+    """Set labels on an object, its jobs and its pods."""
     resource["metadata"].setdefault("labels", {}).update(labels)
     if resource["kind"] == "CronJob":
         resource["spec"]["jobTemplate"].setdefault("metadata", {}).setdefault("labels", {}).update(labels)
@@ -84,14 +89,14 @@ def label(resource: Object, labels: Mapping[str, str]) -> None:
 
 
 def _outside(component: Path) -> Outside:
-    [said] = _documents(component / "kustomization.yaml")
+    [kustomization] = _documents(component / "kustomization.yaml")
     first, *_ = _documents(component / "services.yaml")
-    operations = [each for patch in said["patches"] for each in _read(patch["patch"])]
+    operations = [each for patch in kustomization["patches"] for each in _read(patch["patch"])]
     return Outside(first, tuple(_documents(component / "network.yaml")), tuple(operations))
 
 
 def _documents(path: Path) -> list[Any]:
-    # Copied, since what YAML's anchors name is one object.
+    # Copied, because YAML anchors refer to a shared object.
     return [copy.deepcopy(each) for each in _yaml().safe_load_all(path.read_text())]
 
 
@@ -105,7 +110,7 @@ def _yaml() -> Any:
         return importlib.import_module("yaml")
     except ImportError as error:
         raise ConfigError(
-            f"the operator needs the extra 'operator' of the package: pip install 'kafscale[operator]' ({error})"
+            f"the operator requires the package extra 'operator': pip install 'kafscale[operator]' ({error})"
         ) from error
 
 

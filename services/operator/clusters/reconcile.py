@@ -1,4 +1,4 @@
-"""Brings one KafscaleCluster about where it is to be made, and keeps its status."""
+"""Reconciles a KafscaleCluster: creates the cluster if it has a bucket, and updates the status."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ from kafscale.errors import KafscaleError, Unavailable
 from kafscale.rpc.errors import StatusError
 from services.operator.clusters.making import APPLIED, PAUSED, PAUSED_BY, Made, Maker, not_made, paused
 from services.operator.clusters.manifests import Manifests
-from services.operator.clusters.status import READY, answers, silent, starting, status_of, told
+from services.operator.clusters.status import READY, observed, reachable, starting, status_of, unreachable
 from services.operator.clusters.wanted import is_made, servers_of
 from services.operator.conditions import Condition, Truth, reason_of
 from services.operator.events import Events
@@ -23,15 +23,17 @@ _FIRST_PAUSE_SECONDS = 2.0
 
 @dataclass(frozen=True, slots=True)
 class _Pause:
-    """Before the next look at a cluster that was on its way, as far as ``seen``."""
+    """The pause before the next check of a pending cluster, whose last state was ``seen``."""
 
     seen: object
     seconds: float
 
 
 class ClusterReconciler:
-    """``soon`` is told of a cluster that is on its way, and in how many seconds it is to be looked at again: two at
-    first, and twice as many each time that nothing has changed, up to ``longest_pause``.
+    """Reconciles clusters.
+
+    ``soon`` is called with a pending cluster and the seconds until its next check. The pause is two seconds at first,
+    and doubles while nothing changes, up to ``longest_pause``.
     """
 
     def __init__(
@@ -55,9 +57,9 @@ class ClusterReconciler:
         self._now = now
 
     async def reconcile(self, name: str) -> bool:
-        """Whether there is such a resource. Raises KafscaleError: then it is to be tried again."""
+        """Reconcile a resource, and return whether it exists. The caller retries after a KafscaleError."""
         resource = await self._kubernetes.get(CLUSTER, name)
-        # Of one that is deleted, Kubernetes itself removes what it owns.
+        # Kubernetes removes the objects of a deleted cluster.
         if resource is None or is_deleting(resource):
             self._pauses.pop(name, None)
             return False
@@ -75,25 +77,25 @@ class ClusterReconciler:
             async with self._gateways.serving(servers_of(resource)) as gateway:
                 reply = await gateway.status()
         except (StatusError, Unavailable) as error:
-            if made.on_its_way and made.refusal is None and _is_new(resource):
+            if made.pending and made.refusal is None and _is_new(resource):
                 await self._report(resource, [*starting(sentence_of(error)), *made.conditions], made.known)
-                self._look_again(name, made)
+                self._schedule_check(name, made)
                 return True
             reason, message = reason_of_error(error), sentence_of(error)
             if made.refusal is not None:
                 reason, message = made.refusal.reason, f"{message}; {made.refusal.message}"
-            await self._report(resource, [*silent(reason, message), *made.conditions], made.known)
+            await self._report(resource, [*unreachable(reason, message), *made.conditions], made.known)
             if is_paused:
                 return True
             raise failure or error from error
-        await self._report(resource, [*answers(reply), *made.conditions], {**made.known, **told(reply)})
+        await self._report(resource, [*reachable(reply), *made.conditions], {**made.known, **observed(reply)})
         if failure is not None:
             raise failure
-        self._look_again(name, made)
+        self._schedule_check(name, made)
         return True
 
-    def _look_again(self, name: str, made: Made) -> None:
-        if not made.on_its_way:
+    def _schedule_check(self, name: str, made: Made) -> None:
+        if not made.pending:
             self._pauses.pop(name, None)
             return
         former, seen = self._pauses.get(name), made.known
@@ -110,12 +112,12 @@ class ClusterReconciler:
         for condition in conditions:
             if condition.reason != reason_of(former, condition.type):
                 good = condition.truth is Truth.TRUE or condition.reason in ("Starting", "RollingOut", PAUSED)
-                await self._events.tell(
+                await self._events.record(
                     stored, condition.reason, condition.message, type_="Normal" if good else "Warning"
                 )
 
 
 def _is_new(resource: Object) -> bool:
-    """Whether it has never answered, and nobody was told that it should have."""
+    """Return whether the cluster has never answered, and this has not been reported as a failure."""
     status = resource.get("status", {})
     return "clusterId" not in status and reason_of(status, READY) in ("", "Starting", reason_of(status, APPLIED))

@@ -1,7 +1,7 @@
-"""The objects of a KafscaleCluster: (resource, manifests) -> objects. Pure.
+"""Renders the objects of a KafscaleCluster from the resource and the manifests. This module does no IO.
 
-Each has the base's name after the cluster's, ``main-kafscale-gateway``, and the cluster's name as a label, by which
-selectors keep clusters of one namespace apart.
+Names consist of the cluster's name and that in the base, like ``main-kafscale-gateway``. The cluster's name is also a
+label, so that selectors distinguish the clusters of a namespace.
 """
 
 import copy
@@ -17,7 +17,7 @@ from services.operator.clusters.manifests import Manifests, containers, label, t
 from services.operator.resources import CLUSTER, MANAGER, Object, name_of
 
 SERVICES = {"gateway": "StatefulSet", "storage": "StatefulSet", "indexer": "Deployment", "coordinator": "Deployment"}
-"""Each with the kind of object that runs it."""
+"""The services, and the kind of object that runs each."""
 INSTANCE, MANAGED_BY = "app.kubernetes.io/instance", "app.kubernetes.io/managed-by"
 _APP = "app.kubernetes.io/name"
 _SETTINGS = "kafscale.io/settings"
@@ -32,7 +32,7 @@ _STOPPING = {
     "indexer": {},
     "coordinator": {"KAFSCALE_GROUP_HANDOVER_TIMEOUT_MS": 5_000},
 }
-"""What a process may take to stop, with the defaults, besides `_CALLS` and `_LAST_SECONDS`."""
+"""Settings that limit how long a process takes to stop, with their defaults. `_CALLS` and `_LAST_SECONDS` are added."""
 _CALLS = {"KAFSCALE_RPC_DRAIN_TIMEOUT_MS": 10_000}
 _LAST_SECONDS = 5
 _MS = r"\s*\+?[0-9]{1,18}\s*"
@@ -42,7 +42,7 @@ _HTTPS = 443
 
 
 def render(resource: Object, manifests: Manifests) -> list[Object]:
-    """In the order in which they are to be applied. ``resource`` has a bucket, and settings that are known."""
+    """Return the objects in the order of application. ``resource`` must have a bucket and valid settings."""
     parts = _Parts(resource, manifests)
     parts.set_bucket()
     parts.set_backups()
@@ -54,12 +54,12 @@ def render(resource: Object, manifests: Manifests) -> list[Object]:
 
 
 def digest(objects: Sequence[Object]) -> str:
-    """The same for the same objects."""
+    """Return a digest of objects."""
     return hashlib.sha256(json.dumps(objects, sort_keys=True).encode()).hexdigest()[:12]
 
 
 class _Parts:
-    """The base's objects under their new names; ``[kind, part]``, with an empty part for the one that is all's."""
+    """The objects of the base with their new names, by kind and part. The part of shared objects is empty."""
 
     def __init__(self, resource: Object, manifests: Manifests) -> None:
         self._resource = resource
@@ -74,7 +74,7 @@ class _Parts:
             (each["kind"], name_of(each).removeprefix(_BASE).removeprefix("-")): self._renamed(each)
             for each in manifests.objects
         }
-        # All of this cluster's pods, and no others of the namespace.
+        # Select all pods of this cluster, and no others in the namespace.
         self._objects["NetworkPolicy", ""]["spec"]["podSelector"] = {"matchLabels": {INSTANCE: self._cluster}}
 
     def _renamed(self, resource: Object) -> Object:
@@ -101,7 +101,7 @@ class _Parts:
         objects |= {"KAFSCALE_S3_BUCKET": bucket["name"], "KAFSCALE_S3_REGION": bucket["region"]}
         if "endpoint" in bucket:
             objects["KAFSCALE_S3_ENDPOINT"] = bucket["endpoint"]
-            self._let_out(bucket["endpoint"])
+            self._allow_egress(bucket["endpoint"])
         if "pathStyle" in bucket:
             objects["KAFSCALE_S3_PATH_STYLE"] = str(bucket["pathStyle"]).lower()
         if "credentialsSecret" in bucket:
@@ -118,31 +118,31 @@ class _Parts:
                 account["metadata"]["annotations"] = dict(bucket["accountAnnotations"])
 
     def set_backups(self) -> None:
-        """Snapshots go to a bucket of their own, which only their job knows of."""
-        wanted = self._spec.get("backups")
-        if wanted is None:
+        """Store snapshots in a separate bucket, which only their job can access."""
+        spec = self._spec.get("backups")
+        if spec is None:
             return
         job, name = self._objects["CronJob", "etcd-snapshots"], f"{self._cluster}-{_BACKUPS}"
         variables = {"BUCKET": "name", "REGION": "region", "ENDPOINT": "endpoint"}
-        data = {f"KAFSCALE_BACKUP_S3_{each}": wanted[field] for each, field in variables.items() if field in wanted}
-        if "pathStyle" in wanted:
-            data["KAFSCALE_BACKUP_S3_PATH_STYLE"] = str(wanted["pathStyle"]).lower()
+        data = {f"KAFSCALE_BACKUP_S3_{each}": spec[field] for each, field in variables.items() if field in spec}
+        if "pathStyle" in spec:
+            data["KAFSCALE_BACKUP_S3_PATH_STYLE"] = str(spec["pathStyle"]).lower()
         self._objects["ConfigMap", "backups"] = self._renamed(
             {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": data}
         )
-        if "endpoint" in wanted:
-            self._let_out(wanted["endpoint"])
+        if "endpoint" in spec:
+            self._allow_egress(spec["endpoint"])
         for source in [source for container in containers(job) for source in container.get("envFrom", [])]:
             if source.get("configMapRef", {}).get("name") == _BACKUPS:
                 source["configMapRef"] = {"name": name}
-            if source.get("secretRef", {}).get("name") == _BACKUP_CREDENTIALS and "credentialsSecret" in wanted:
-                source["secretRef"] = {"name": wanted["credentialsSecret"], "optional": False}
-        if "accountAnnotations" in wanted:
+            if source.get("secretRef", {}).get("name") == _BACKUP_CREDENTIALS and "credentialsSecret" in spec:
+                source["secretRef"] = {"name": spec["credentialsSecret"], "optional": False}
+        if "accountAnnotations" in spec:
             account = self._objects["ServiceAccount", "etcd-snapshots"]
-            account["metadata"]["annotations"] = dict(wanted["accountAnnotations"])
+            account["metadata"]["annotations"] = dict(spec["accountAnnotations"])
 
-    def _let_out(self, endpoint: str) -> None:
-        """To an S3 that is at another port than Amazon's, too."""
+    def _allow_egress(self, endpoint: str) -> None:
+        """Allow connections to an S3 endpoint at another port than Amazon's."""
         address = urlsplit(endpoint)
         port = address.port or (80 if address.scheme == "http" else _HTTPS)
         for rule in self._outgoing():
@@ -155,11 +155,11 @@ class _Parts:
         return [rule for policy in policies for rule in policy["spec"].get("egress", [])]
 
     def set_etcd(self) -> None:
-        wanted = self._spec.get("etcd", {})
+        spec = self._spec.get("etcd", {})
         common = self._objects["ConfigMap", ""]["data"]
-        if "endpoints" in wanted:
-            common["KAFSCALE_ETCD_ENDPOINTS"] = ",".join(wanted["endpoints"])
-            # What backs up the metadata needs no more than its endpoints.
+        if "endpoints" in spec:
+            common["KAFSCALE_ETCD_ENDPOINTS"] = ",".join(spec["endpoints"])
+            # The backup job only needs the endpoints.
             self._objects = {
                 key: each
                 for key, each in self._objects.items()
@@ -168,7 +168,7 @@ class _Parts:
             job = self._objects["CronJob", "etcd-snapshots"]["spec"]["jobTemplate"]["spec"]["template"]["spec"]
             job["containers"] = [each for each in job["containers"] if each["name"] == "backup"]
             del job["initContainers"], job["volumes"]
-            ports = sorted({int(endpoint.rpartition(":")[2]) for endpoint in wanted["endpoints"]})
+            ports = sorted({int(endpoint.rpartition(":")[2]) for endpoint in spec["endpoints"]})
             for rule in self._outgoing():
                 if any(
                     each.get("podSelector", {}).get("matchLabels", {}).get(_APP) == f"{_BASE}-etcd"
@@ -177,52 +177,52 @@ class _Parts:
                     rule |= {"to": [_ANYWHERE], "ports": [{"protocol": "TCP", "port": port} for port in ports]}
             return
         workload = self._objects["StatefulSet", "etcd"]["spec"]
-        if "members" in wanted:
-            members = workload["replicas"] = wanted["members"]
+        if "members" in spec:
+            members = workload["replicas"] = spec["members"]
             common["KAFSCALE_ETCD_ENDPOINTS"] = _first(common["KAFSCALE_ETCD_ENDPOINTS"], members)
             initial = _variable(workload["template"], "ETCD_INITIAL_CLUSTER")
             initial["value"] = _first(initial["value"], members)
             if members == 1:
-                # A node without a label of its zone would be none to start on.
+                # With the constraint, the pod could not start on a node without a zone label.
                 del workload["template"]["spec"]["topologySpreadConstraints"]
         [claim] = workload["volumeClaimTemplates"]
-        if "storage" in wanted:
-            claim["spec"]["resources"]["requests"]["storage"] = wanted["storage"]
-        if "storageClassName" in wanted:
-            claim["spec"]["storageClassName"] = wanted["storageClassName"]
+        if "storage" in spec:
+            claim["spec"]["resources"]["requests"]["storage"] = spec["storage"]
+        if "storageClassName" in spec:
+            claim["spec"]["storageClassName"] = spec["storageClassName"]
 
-    def set_service(self, service: str, wanted: Object) -> None:
+    def set_service(self, service: str, spec: Object) -> None:
         workload = self._objects[SERVICES[service], service]
-        if "replicas" in wanted:
-            workload["spec"]["replicas"] = wanted["replicas"]
+        if "replicas" in spec:
+            workload["spec"]["replicas"] = spec["replicas"]
             del self._objects["HorizontalPodAutoscaler", service]
-        elif "autoscaling" in wanted:
-            self._objects["HorizontalPodAutoscaler", service]["spec"] |= wanted["autoscaling"]
-        if "resources" in wanted:
-            workload["spec"]["template"]["spec"]["containers"][0]["resources"] = copy.deepcopy(wanted["resources"])
-        self._objects["ConfigMap", service]["data"] |= wanted.get("settings", {})
+        elif "autoscaling" in spec:
+            self._objects["HorizontalPodAutoscaler", service]["spec"] |= spec["autoscaling"]
+        if "resources" in spec:
+            workload["spec"]["template"]["spec"]["containers"][0]["resources"] = copy.deepcopy(spec["resources"])
+        self._objects["ConfigMap", service]["data"] |= spec.get("settings", {})
         settings = {**self._objects["ConfigMap", ""]["data"], **self._objects["ConfigMap", service]["data"]}
         pod = workload["spec"]["template"]["spec"]
         pod["terminationGracePeriodSeconds"] = max(
             pod["terminationGracePeriodSeconds"], _longest_stop(service, pod, settings)
         )
-        # A collector of spans, wherever it is.
+        # Allow connections to a trace collector at any address.
         tracing = re.search(r":([1-9][0-9]{0,4})/?$", settings.get(_TRACING, ""))
         if tracing is not None:
             rule = {"to": [_ANYWHERE], "ports": [{"protocol": "TCP", "port": int(tracing[1])}]}
             self._objects["NetworkPolicy", service]["spec"]["egress"].append(rule)
 
     def set_outside(self) -> None:
-        wanted = self._spec.get("outside")
-        if wanted is None:
+        spec = self._spec.get("outside")
+        if spec is None:
             return
-        manifests = self._outside[wanted["type"]]
+        manifests = self._outside[spec["type"]]
         workload = self._objects["StatefulSet", "gateway"]
         for operation in copy.deepcopy(manifests.operations):
             _patch(workload, operation)
         advertised = _variable(workload["spec"]["template"], "KAFSCALE_ADVERTISED_LISTENERS")
         inside = advertised["value"].partition(",")[0].replace(f"{_BASE}-gateway", f"{self._cluster}-{_BASE}-gateway")
-        outer = _advertised(wanted)
+        outer = _advertised(spec)
         advertised["value"] = f"{inside},OUTSIDE://{outer}"
         for policy in manifests.others:
             self._objects["NetworkPolicy", "gateway-outside"] = self._renamed(policy)
@@ -231,12 +231,12 @@ class _Parts:
             name = f"{self._cluster}-{_BASE}-gateway-{ordinal}"
             service["metadata"]["name"] = name
             service["spec"]["selector"]["statefulset.kubernetes.io/pod-name"] = name
-            if wanted["type"] == "NodePort":
-                service["spec"]["ports"][0]["nodePort"] = wanted["firstPort"] + ordinal
+            if spec["type"] == "NodePort":
+                service["spec"]["ports"][0]["nodePort"] = spec["firstPort"] + ordinal
             else:
-                hostname = {"external-dns.alpha.kubernetes.io/hostname": f"{name}.{wanted['host']}"}
+                hostname = {"external-dns.alpha.kubernetes.io/hostname": f"{name}.{spec['host']}"}
                 service["metadata"]["annotations"] = hostname
-                service["spec"]["loadBalancerSourceRanges"] = list(wanted["sourceRanges"])
+                service["spec"]["loadBalancerSourceRanges"] = list(spec["sourceRanges"])
             self._objects["Service", f"gateway-{ordinal}"] = service
 
     def _most_gateways(self) -> int:
@@ -244,7 +244,7 @@ class _Parts:
         return int(scaler["spec"]["maxReplicas"] if scaler else self._spec["gateway"]["replicas"])
 
     def finished(self) -> list[Object]:
-        """Under the cluster's namespace and ownership; pods are made anew when their settings are others."""
+        """Return the objects with namespace and owner. Changed settings change an annotation, so pods are replaced."""
         owner = {
             "apiVersion": CLUSTER.api,
             "kind": CLUSTER.name,
@@ -278,7 +278,7 @@ class _Parts:
 
 
 def _longest_stop(service: str, pod: Object, settings: Mapping[str, str]) -> int:
-    """Seconds. What is no number is no setting that a process starts with."""
+    """Return the seconds a process may take to stop. Invalid numbers are ignored; no process starts with them."""
     found = {name: settings.get(name, "") for name in (*_STOPPING[service], *_CALLS)}
     defaults = {**_STOPPING[service], **_CALLS}
     ms = sum(int(text) if re.fullmatch(_MS, text) else defaults[name] for name, text in found.items())
@@ -297,14 +297,14 @@ def _variable(pod: Object, name: str) -> Object:
 
 
 def _advertised(outside: Object) -> str:
-    """Where a gateway is for clients outside, by its own variables."""
+    """Return a gateway's address for outside clients, in terms of the pod's variables."""
     if outside["type"] == "NodePort":
         return f"{outside['host']}:{outside['firstPort'] // 10}$(KAFSCALE_BROKER_ID)"
     return f"$(POD_NAME).{outside['host']}:9092"
 
 
 def _patch(resource: Object, operation: Object) -> None:
-    """One operation of a JSON patch, of those that the manifests use."""
+    """Apply an operation of a JSON patch. Only the operations that the manifests use are supported."""
     *path, last = operation["path"].split("/")[1:]
     place: Any = resource
     for step in path:

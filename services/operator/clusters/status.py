@@ -1,4 +1,4 @@
-"""The status of a KafscaleCluster: what its gateways tell of it. Pure."""
+"""The status of a KafscaleCluster, as its gateways report it. This module does no IO."""
 
 from collections.abc import Sequence
 
@@ -10,8 +10,8 @@ READY = "Ready"
 _SERVICES = {"gateway": "gateways", "storage": "storage", "indexer": "indexers", "coordinator": "coordinators"}
 
 
-def told(reply: pb.ClusterStatusReply) -> Object:
-    """The part of the status that is read off a cluster; members as ``ready/all``."""
+def observed(reply: pb.ClusterStatusReply) -> Object:
+    """Return the fields of the status that a gateway reports, with members as ``ready/all``."""
     found: Object = {
         "clusterId": reply.cluster_id,
         "topics": reply.topics,
@@ -25,29 +25,29 @@ def told(reply: pb.ClusterStatusReply) -> Object:
     return found
 
 
-def answers(reply: pb.ClusterStatusReply) -> list[Condition]:
-    """Of a cluster with a gateway that answers."""
+def reachable(reply: pb.ClusterStatusReply) -> list[Condition]:
+    """Return the conditions of a cluster with a gateway that answers."""
     missing = [
         service
         for service in _SERVICES
         if not any(each.service == service and each.health == pb.ClusterMember.READY for each in reply.members)
     ]
     if missing:
-        return [Condition(READY, Truth.FALSE, "MembersMissing", f"no ready member: {', '.join(missing)}")]
-    return [Condition(READY, Truth.TRUE, "Serving", "each of the services has a ready member")]
+        return [Condition(READY, Truth.FALSE, "MembersMissing", f"no ready member of {', '.join(missing)}")]
+    return [Condition(READY, Truth.TRUE, "Serving", "each service has a ready member")]
 
 
-def silent(reason: str, message: str) -> list[Condition]:
+def unreachable(reason: str, message: str) -> list[Condition]:
     return [Condition(READY, Truth.FALSE, reason, message)]
 
 
 def starting(message: str) -> list[Condition]:
-    """Of a cluster whose pods are not all ready, and that need not answer yet."""
+    """Return the conditions of a cluster whose pods are still starting."""
     return [Condition(READY, Truth.FALSE, "Starting", message)]
 
 
 def status_of(resource: Object, conditions: Sequence[Condition], known: Object, now: str) -> Object:
-    """What the whole status is to be; what was ``known`` before stays."""
+    """Return the whole status. Fields that are not in ``known`` keep their values."""
     former = resource.get("status", {})
     generation = int(resource["metadata"]["generation"])
     return {

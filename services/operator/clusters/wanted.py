@@ -1,15 +1,15 @@
-"""What a KafscaleCluster says. Pure."""
+"""The desired state of a cluster, from its KafscaleCluster. This module does no IO."""
 
 from services.operator.resources import Object, name_of
 
 
 def servers_of(resource: Object) -> list[str]:
-    """Where its gateways answer operators, each ``host:port``: as it says, else by the Service that was made."""
+    """Return the gateways' Admin addresses (``host:port``): those in the resource, else that of the created Service."""
     if "adminServers" in resource["spec"]:
         return list(resource["spec"]["adminServers"])
     return [f"{name_of(resource)}-kafscale.{resource['metadata']['namespace']}.svc:9094"]
 
 
 def is_made(resource: Object) -> bool:
-    """Whether the operator makes the cluster; else it runs already."""
+    """Return whether the operator creates the cluster. Otherwise it already runs."""
     return "bucket" in resource["spec"]

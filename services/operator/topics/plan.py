@@ -1,7 +1,7 @@
-"""What has to be done so that a topic is as it is wanted: (wanted, seen) -> actions. Pure.
+"""Computes the actions that bring a topic to its desired state. This module does no IO.
 
-A resource has a say in the configs that it names, and in those that it named before (``managed``): the first are set,
-the others unset. What somebody else gave the topic stays, so that adopting a topic cannot shorten its retention.
+A resource manages the configs that it names, which are set, and those that it named before (``managed``), which are
+unset. Other configs of the topic are kept, so that adopting a topic cannot shorten its retention.
 """
 
 from collections.abc import Collection, Mapping
@@ -16,7 +16,7 @@ INVALID_CONFIG = "InvalidConfig"
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """A topic as a gateway tells of it; ``configs`` are those that it sets itself."""
+    """A topic as a gateway reports it. ``configs`` are those that the topic overrides."""
 
     id: str
     partitions: int
@@ -25,7 +25,7 @@ class Seen:
 
 @dataclass(frozen=True, slots=True)
 class Create:
-    """``partitions`` 0: as many as the gateway gives a new topic."""
+    """Create a topic. ``partitions`` 0 means the gateway's default."""
 
     partitions: int
     configs: Mapping[str, str]
@@ -48,7 +48,7 @@ Action = Create | Grow | Configure
 
 @dataclass(frozen=True, slots=True)
 class Complaint:
-    """Why a topic cannot be as it is wanted."""
+    """Why a topic cannot reach its desired state."""
 
     reason: str
     message: str
@@ -56,7 +56,7 @@ class Complaint:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """``actions`` in their order; each may be repeated. ``managed``: names of configs to note before any of them."""
+    """Ordered actions, each safe to repeat. ``managed`` are the names of configs to record before any action."""
 
     actions: tuple[Action, ...]
     managed: tuple[str, ...]
@@ -64,7 +64,7 @@ class Plan:
 
 
 def plan(wanted: Wanted, seen: Seen | None, managed: Collection[str]) -> Plan:
-    """``seen`` None: there is no such topic."""
+    """Return the plan for a topic. ``seen`` is None if the topic does not exist."""
     try:
         configs = validate(wanted.configs)
     except InvalidConfig as error:
@@ -79,8 +79,8 @@ def plan(wanted: Wanted, seen: Seen | None, managed: Collection[str]) -> Plan:
     elif wanted.partitions is not None and wanted.partitions < seen.partitions:
         complaint = Complaint(
             CANNOT_SHRINK,
-            f"the topic has {seen.partitions} partitions and {wanted.partitions} are wanted: partitions cannot be "
-            "taken away, since their records would be lost",
+            f"the topic has {seen.partitions} partitions, but the resource has {wanted.partitions}: partitions cannot "
+            "be removed, because their records would be lost",
         )
     change = Configure(
         {name: value for name, value in configs.items() if seen.configs.get(name) != value},
@@ -91,14 +91,14 @@ def plan(wanted: Wanted, seen: Seen | None, managed: Collection[str]) -> Plan:
     return Plan(tuple(actions), noted, complaint)
 
 
-def in_words(action: Action) -> str:
-    """For people, in the past tense."""
+def described(action: Action) -> str:
+    """Return a description of a completed action."""
     match action:
         case Create(partitions, configs):
-            many = f"with {_count(partitions)}" if partitions else "with the gateway's number of partitions"
-            return f"made the topic {many}" + (f" and {_pairs(configs)}" if configs else "")
+            number = _count(partitions) if partitions else "the gateway's default number of partitions"
+            return f"created the topic with {number}" + (f" and {_pairs(configs)}" if configs else "")
         case Grow(before, partitions):
-            return f"gave the topic {_count(partitions)}; it had {before}"
+            return f"increased the partitions from {before} to {partitions}"
         case Configure(set_, unset):
             parts = ([f"set {_pairs(set_)}"] if set_ else []) + ([f"unset {', '.join(unset)}"] if unset else [])
             return "; ".join(parts)

@@ -1,7 +1,7 @@
-"""Brings one topic in line with its KafscaleTopic.
+"""Reconciles a topic with its KafscaleTopic.
 
-Any step may be the last one before the process ends: the next time begins anew with what is. So the finalizer, and the
-names of configs that the resource has a say in, are stored before the first change that they stand for.
+The process may end after any step, and the next reconciliation starts from the current state. The finalizer and the
+names of managed configs are therefore stored before the first change that depends on them.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -11,15 +11,15 @@ from kafscale.errors import Unavailable
 from kafscale.rpc.errors import StatusError
 from services.operator.clusters.wanted import servers_of
 from services.operator.conditions import Condition, reason_of
+from services.operator.counters import OperatorCounters
 from services.operator.events import Events
-from services.operator.figures import OperatorFigures
 from services.operator.gateways import Gateway, Gateways, is_refusal, sentence_of
 from services.operator.gateways import reason_of as reason_of_error
 from services.operator.kubernetes import Kubernetes
 from services.operator.leadership import utc_now
 from services.operator.resources import FINALIZER, TOPIC, Object, age_key, finalizers, is_deleting, name_of
-from services.operator.topics.plan import CANNOT_SHRINK, Complaint, Create, Plan, Seen, in_words, plan
-from services.operator.topics.status import SYNCED, absent, status_of, told, unknown
+from services.operator.topics.plan import CANNOT_SHRINK, Complaint, Create, Plan, Seen, described, plan
+from services.operator.topics.status import SYNCED, absent, observed, status_of, unknown
 from services.operator.topics.wanted import Wanted, named_cluster
 
 _REASONS = {"Create": "Created", "Grow": "Grown", "Configure": "Reconfigured"}
@@ -35,14 +35,14 @@ _FAULTS = (
 
 
 class TopicReconciler:
-    """``topics`` and ``clusters``: all resources of each kind by name, as they were told last."""
+    """Reconciles topics. ``topics`` and ``clusters`` are the latest known resources of each kind by name."""
 
     def __init__(
         self,
         kubernetes: Kubernetes,
         gateways: Gateways,
         events: Events,
-        figures: OperatorFigures,
+        counters: OperatorCounters,
         *,
         topics: Mapping[str, Object],
         clusters: Mapping[str, Object],
@@ -51,14 +51,14 @@ class TopicReconciler:
         self._kubernetes = kubernetes
         self._gateways = gateways
         self._events = events
-        self._figures = figures
+        self._counters = counters
         self._topics = topics
         self._clusters = clusters
         self._now = now
 
     async def reconcile(self, name: str) -> bool:
-        """Whether there is such a resource. Raises KafscaleError: then it is to be tried again."""
-        # Not what was followed, which may lag behind what was stored here a moment ago.
+        """Reconcile a resource, and return whether it exists. The caller retries after a KafscaleError."""
+        # Read it again, because the watch may lag behind the operator's own writes.
         resource = await self._kubernetes.get(TOPIC, name)
         if resource is None:
             return False
@@ -68,7 +68,7 @@ class TopicReconciler:
             await self._release(resource, wanted, rival)
             return True
         if rival:
-            message = f"KafscaleTopic {rival} is older and stands for the topic {wanted.topic}"
+            message = f"the older KafscaleTopic {rival} already describes the topic {wanted.topic}"
             await self._report(resource, wanted, absent("Conflict", message))
             return True
         cluster = self._clusters.get(wanted.cluster)
@@ -86,7 +86,7 @@ class TopicReconciler:
         return True
 
     def _rival(self, resource: Object, wanted: Wanted) -> str:
-        """An older resource for the same topic; empty: there is none."""
+        """Return the name of the oldest older resource for the same topic, empty if there is none."""
         older = [
             other
             for other in self._topics.values()
@@ -99,13 +99,11 @@ class TopicReconciler:
     def _why_no_cluster(self, wanted: Wanted) -> tuple[str, str]:
         """Reason and message for a topic whose cluster cannot be determined."""
         if wanted.cluster:
-            return "ClusterNotFound", f"there is no KafscaleCluster {wanted.cluster} in this namespace"
+            return "ClusterNotFound", f"KafscaleCluster {wanted.cluster} does not exist in this namespace"
         if not self._clusters:
             return "ClusterNotFound", "spec.clusterRef is not set, and this namespace has no KafscaleCluster"
         names = ", ".join(sorted(self._clusters))
-        message = (
-            f"spec.clusterRef is not set, and this namespace has more than one KafscaleCluster ({names}): name one"
-        )
+        message = f"spec.clusterRef is not set, and this namespace has more than one KafscaleCluster ({names}): set it"
         return "ClusterAmbiguous", message
 
     async def _bind(self, resource: Object, wanted: Wanted) -> Object:
@@ -116,7 +114,7 @@ class TopicReconciler:
         return await self._kubernetes.patch(TOPIC, name_of(resource), change, subresource="status")
 
     async def _hold(self, resource: Object, wanted: Wanted) -> Object:
-        """With the finalizer if, and only if, the topic is to go with the resource."""
+        """Add the finalizer if the topic is deleted with the resource, else remove it."""
         held = finalizers(resource)
         if (FINALIZER in held) is wanted.deletes:
             return resource
@@ -140,16 +138,16 @@ class TopicReconciler:
                 TOPIC, name_of(resource), {"status": {"managedConfigs": list(needed.managed)}}, subresource="status"
             )
         if adopted:
-            await self._events.tell(resource, "Adopted", f"topic {wanted.topic} is there already: it is kept as it is")
+            await self._events.record(resource, "Adopted", f"topic {wanted.topic} already exists and is adopted")
         seen, complaint = await self._carry_out(resource, wanted, gateway, seen, needed)
-        # Those that were unset are none of its own any more; of a refused plan nobody knows.
+        # Configs that were unset are no longer managed. After a refused plan the state is unknown.
         managed = sorted(wanted.configs) if complaint is None or complaint.reason == CANNOT_SHRINK else None
-        await self._report(resource, wanted, told(seen, complaint), seen, managed)
+        await self._report(resource, wanted, observed(seen, complaint), seen, managed)
 
     async def _carry_out(
         self, resource: Object, wanted: Wanted, gateway: Gateway, seen: Seen | None, needed: Plan
     ) -> tuple[Seen | None, Complaint | None]:
-        """The topic after all actions, or until one was refused."""
+        """Perform the plan's actions until one is refused. Returns the topic after them, and the complaint."""
         drifted = resource.get("status", {}).get("observedGeneration") == resource["metadata"]["generation"]
         for action in needed.actions:
             try:
@@ -159,27 +157,27 @@ class TopicReconciler:
                     raise
                 return seen, Complaint("Refused", str(error))
             kind = type(action).__name__
-            self._figures.actions[kind.lower()] += 1
-            # Somebody else changed the topic, or took it away, and the resource is what it was.
-            mended = drifted and reason_of(resource.get("status", {}), SYNCED) == "AsWanted"
-            if mended and isinstance(action, Create):
-                await self._events.tell(
-                    resource, "Recreated", f"topic {wanted.topic} was gone: {in_words(action)}", type_="Warning"
+            self._counters.actions[kind.lower()] += 1
+            # The resource has not changed, so others changed or deleted the topic.
+            repaired = drifted and reason_of(resource.get("status", {}), SYNCED) == "AsWanted"
+            if repaired and isinstance(action, Create):
+                await self._events.record(
+                    resource, "Recreated", f"topic {wanted.topic} did not exist: {described(action)}", type_="Warning"
                 )
             else:
-                await self._events.tell(resource, "DriftRepaired" if mended else _REASONS[kind], in_words(action))
+                await self._events.record(resource, "DriftRepaired" if repaired else _REASONS[kind], described(action))
         return seen, needed.complaint
 
     async def _release(self, resource: Object, wanted: Wanted, rival: str) -> None:
-        """Delete the topic where that was asked for, and let the resource go."""
+        """Delete the topic if the resource requires it, and remove the finalizer."""
         if FINALIZER not in finalizers(resource):
             return
         cluster = self._clusters.get(wanted.cluster)
         if not wanted.deletes or rival:
-            await self._events.tell(resource, "Retained", f"topic {wanted.topic} stays")
+            await self._events.record(resource, "Retained", f"topic {wanted.topic} is retained")
         elif cluster is None:
-            message = f"topic {wanted.topic} stays: {self._why_no_cluster(wanted)[1]}"
-            await self._events.tell(resource, "Retained", message, type_="Warning")
+            message = f"topic {wanted.topic} is retained: {self._why_no_cluster(wanted)[1]}"
+            await self._events.record(resource, "Retained", message, type_="Warning")
         else:
             await self._delete(resource, wanted, cluster)
         await self._set_finalizers(resource, keep=False)
@@ -190,12 +188,12 @@ class TopicReconciler:
                 was_there = await gateway.delete(wanted.topic)
         except (StatusError, Unavailable) as error:
             reason = reason_of_error(error)
-            message = f"topic {wanted.topic} has to be deleted first: {sentence_of(error)}"
+            message = f"topic {wanted.topic} must be deleted first: {sentence_of(error)}"
             await self._report(resource, wanted, unknown(reason, message))
             raise
         if was_there:
-            self._figures.actions["delete"] += 1
-            await self._events.tell(resource, "Deleted", f"deleted topic {wanted.topic} with all its records")
+            self._counters.actions["delete"] += 1
+            await self._events.record(resource, "Deleted", f"deleted topic {wanted.topic} with all its records")
 
     async def _report(
         self,
@@ -205,7 +203,7 @@ class TopicReconciler:
         seen: Seen | None = None,
         managed: Sequence[str] | None = None,
     ) -> None:
-        """Store the status when it is another one; what is wrong is told once."""
+        """Store the status if it has changed. A fault is recorded as an event once."""
         former = resource.get("status", {})
         now = self._now().strftime("%Y-%m-%dT%H:%M:%SZ")
         status = status_of(
@@ -220,9 +218,9 @@ class TopicReconciler:
         if {**former, **status} == former:
             return
         stored = await self._kubernetes.patch(TOPIC, name_of(resource), {"status": status}, subresource="status")
-        wrong = next((each for each in conditions if each.type == SYNCED and each.reason in _FAULTS), None)
-        if wrong is not None and reason_of(former, SYNCED) != wrong.reason:
-            await self._events.tell(stored, wrong.reason, wrong.message, type_="Warning")
+        fault = next((each for each in conditions if each.type == SYNCED and each.reason in _FAULTS), None)
+        if fault is not None and reason_of(former, SYNCED) != fault.reason:
+            await self._events.record(stored, fault.reason, fault.message, type_="Warning")
 
 
 def same_topic(resource: Object, wanted: Wanted, clusters: Collection[str]) -> bool:

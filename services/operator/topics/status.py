@@ -1,4 +1,4 @@
-"""The status of a KafscaleTopic: whether clients can use the topic, and whether it is as it is wanted. Pure."""
+"""The status of a KafscaleTopic: whether clients can use the topic, and whether it matches the resource. No IO."""
 
 from collections.abc import Sequence
 
@@ -10,24 +10,24 @@ READY = "Ready"
 SYNCED = "Synced"
 
 
-def told(seen: Seen | None, complaint: Complaint | None) -> list[Condition]:
-    """Of a topic as it is after all that could be done."""
+def observed(seen: Seen | None, complaint: Complaint | None) -> list[Condition]:
+    """Return the conditions of a topic after reconciliation."""
     if seen is None:
-        ready = Condition(READY, Truth.FALSE, "Missing", "there is no such topic")
+        ready = Condition(READY, Truth.FALSE, "Missing", "the topic does not exist")
     else:
         ready = Condition(READY, Truth.TRUE, "Available", "clients can use the topic")
     if complaint is not None:
         return [ready, Condition(SYNCED, Truth.FALSE, complaint.reason, complaint.message)]
-    return [ready, Condition(SYNCED, Truth.TRUE, "AsWanted", "the topic has the wanted partitions and configs")]
+    return [ready, Condition(SYNCED, Truth.TRUE, "AsWanted", "the topic matches the resource")]
 
 
 def absent(reason: str, message: str) -> list[Condition]:
-    """Of a topic that the resource does not stand for, or that cannot be looked for."""
+    """Return the conditions of a resource that is not in effect, or whose cluster cannot be determined."""
     return [Condition(type_, Truth.FALSE, reason, message) for type_ in (READY, SYNCED)]
 
 
 def unknown(reason: str, message: str) -> list[Condition]:
-    """Nothing can be told, and nothing was changed for certain."""
+    """Return the conditions of a topic whose state is unknown, and which may or may not have been changed."""
     return [Condition(type_, Truth.UNKNOWN, reason, message) for type_ in (READY, SYNCED)]
 
 
@@ -41,7 +41,7 @@ def status_of(
     managed: Sequence[str] | None,
     now: str,
 ) -> Object:
-    """What of the status is to be stored. None: nothing new is known, and what is stored stays."""
+    """Return the fields of the status to store. Fields for None arguments are not changed."""
     generation = int(resource["metadata"]["generation"])
     former = resource.get("status", {}).get("conditions", [])
     status: Object = {

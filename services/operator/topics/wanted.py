@@ -1,4 +1,4 @@
-"""What a KafscaleTopic asks for. Pure."""
+"""The desired state of a topic, from its KafscaleTopic. This module does no IO."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
@@ -10,9 +10,10 @@ from services.operator.topics.retention import retention_ms
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """``partitions`` None: as there are, or as the gateway gives a new topic. ``configs`` are not checked yet.
+    """The desired state. ``configs`` are not validated yet.
 
-    ``cluster`` is empty when the resource names none and the namespace does not have exactly one.
+    ``partitions`` None means those of the existing topic, or the gateway's default. ``cluster`` is empty if the
+    resource names none and the namespace does not have exactly one.
     """
 
     topic: str
@@ -20,11 +21,11 @@ class Wanted:
     partitions: int | None
     configs: Mapping[str, str]
     deletes: bool
-    """The topic goes with its resource."""
+    """Whether the topic is deleted with its resource."""
 
     @classmethod
     def of(cls, resource: Object, clusters: Collection[str]) -> Self:
-        """Of a resource that the schema has let in; ``clusters``: names of the namespace's KafscaleClusters."""
+        """Return the desired state in a valid resource. ``clusters`` are the names of all KafscaleClusters."""
         spec = resource["spec"]
         configs = dict(spec.get("config", {}))
         if "retention" in spec:
@@ -41,6 +42,6 @@ class Wanted:
 
 
 def named_cluster(resource: Object) -> str:
-    """The cluster that the resource names, else the one that the operator chose for it before; empty: neither."""
+    """Return the cluster that the resource names, else the one that the operator chose before, else nothing."""
     reference = resource["spec"].get("clusterRef", {})
     return str(reference.get("name") or resource.get("status", {}).get("cluster", ""))

@@ -1,1 +1,1 @@
-"""Looking through a whole bucket: what it holds, what is wrong with it, and what nobody needs."""
+"""Audits a whole bucket: counts its objects, and finds damaged and leftover ones."""

@@ -1,4 +1,4 @@
-"""The bucket, read with plain blocking calls, so that it can be read in tasks: S3, or the local directory."""
+"""Blocking access to the bucket, S3 or a local directory, for use in tasks."""
 
 import os
 from collections.abc import Iterator
@@ -17,7 +17,7 @@ from urllib3.exceptions import HTTPError
 from kafscale.errors import Unavailable
 
 _GONE = ("NoSuchKey", "NoSuchObject")
-# What the client lets through of a server that refuses, is not there, or breaks off; ValueError: an address of none.
+# What the client raises if a server refuses, is unreachable or disconnects; ValueError for an invalid address.
 _FAILURES = (MinioException, HTTPError, OSError, ValueError)
 _CONNECT_SECONDS = 10
 _READ_SECONDS = 60
@@ -33,27 +33,27 @@ class Listed:
 
 
 class Bucket(Protocol):
-    """Goes to every task. What cannot be read raises Unavailable."""
+    """A bucket, which is sent to every task. Methods raise Unavailable if they cannot read."""
 
     def list(self, prefix: str) -> Iterator[Listed]:
-        """All objects whose keys begin with ``prefix``, a directory's with its slash, in no order."""
+        """Yield all objects whose keys begin with ``prefix``, which ends with a slash, in no particular order."""
         ...
 
     def get(self, key: str) -> bytes | None:
-        """The object; None: there is none."""
+        """Return the object, or None if it does not exist."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class LocalBucket:
-    """A process's data directory, which may be in use."""
+    """The data directory of a process, which may be running."""
 
     data_dir: Path
 
     def list(self, prefix: str) -> Iterator[Listed]:
         root = self.data_dir / "objects"
         if not root.is_dir():
-            raise Unavailable(f"{root} cannot be listed: there is no such directory")
+            raise Unavailable(f"{root} cannot be listed: no such directory")
         for directory, _, names in os.walk(root / prefix, onerror=_not_listed):
             for name in names:
                 path = Path(directory) / name
@@ -75,7 +75,7 @@ class LocalBucket:
 
 @dataclass(frozen=True, slots=True)
 class S3Bucket:
-    """``endpoint``: an http or https address; empty: Amazon S3."""
+    """A bucket of S3. ``endpoint`` is an http or https URL, or empty for Amazon S3."""
 
     bucket: str
     endpoint: str = ""
@@ -107,7 +107,7 @@ class S3Bucket:
 
 @lru_cache(maxsize=1)
 def _client(bucket: S3Bucket) -> Minio:
-    """One for all requests of a process, so that they have their connections in common."""
+    """Return the client of this process, so that all requests share connections."""
     address = urlsplit(bucket.endpoint or "https://s3.amazonaws.com")
     return Minio(
         address.netloc,
@@ -116,7 +116,7 @@ def _client(bucket: S3Bucket) -> Minio:
         session_token=bucket.session_token or None,
         secure=address.scheme == "https",
         region=bucket.region or None,
-        # As the client's own, which waits for half an hour.
+        # Like the client's own pool, whose timeout would be half an hour.
         http_client=PoolManager(
             timeout=Timeout(connect=_CONNECT_SECONDS, read=_READ_SECONDS),
             retries=Retry(total=_RETRIES, backoff_factor=0.2, status_forcelist=[500, 502, 503, 504]),
@@ -127,6 +127,6 @@ def _client(bucket: S3Bucket) -> Minio:
 
 
 def _not_listed(error: OSError) -> None:
-    # What is deleted meanwhile is not there.
+    # Ignore files that are deleted during the listing.
     if not isinstance(error, FileNotFoundError):
         raise Unavailable(f"{error.filename} cannot be listed: {error.strerror}") from error

@@ -1,11 +1,11 @@
-"""What an audit may find."""
+"""The findings of an audit."""
 
 from dataclasses import dataclass
 from enum import StrEnum
 
 
 class Kind(StrEnum):
-    """``orphan``: nobody needs the object, and its owner will delete it or has lost it. All else is damage."""
+    """Kinds of findings. All are damage except orphans: unneeded objects, which an owner will delete or has lost."""
 
     SEGMENT_DAMAGED = "segment damaged"
     SEGMENT_MISPLACED = "segment misplaced"
@@ -27,7 +27,7 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """``offset``: where in the partition; -1: in none. ``partition`` -1: of none."""
+    """A finding. ``partition`` and ``offset`` are -1 if it concerns none."""
 
     kind: Kind
     topic: str

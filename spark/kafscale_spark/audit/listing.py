@@ -1,4 +1,4 @@
-"""What a listing of the whole bucket holds, told apart by key."""
+"""Classifies the objects of a whole bucket by key."""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -11,17 +11,17 @@ from kafscale_spark.audit.findings import Finding, Kind
 from kafscale_spark.audit.metadata import Logs
 
 _LONG_AGO_HOURS = 48
-"""Staged before that: twice as long as stages are kept that no epoch needs, by the default of their expiry."""
+"""The age from which stages are leftovers: twice the default expiry of unused stages."""
 _HOUR_MS = 3_600_000
-_STRANGE = "no object of KafScale has such a name"
+_STRANGE = "not the name of a KafScale object"
 _NO_PARTITION = "no live topic has this partition"
 
 
 @dataclass(slots=True)
 class Listing:
-    """``segments`` and ``pages``: keys. ``indexes``: of which segments' keys there are any.
+    """The keys of a bucket by kind: segments, indexes, catalog pages, stages and ``others``.
 
-    ``stages``: when each was staged, ms. ``others``: keys of all but these.
+    ``stages`` has the time of staging by key, in ms since 1970. ``objects`` and ``sizes`` are totals by kind.
     """
 
     namespace: str
@@ -43,9 +43,9 @@ class Listing:
         return listing
 
     def leftovers(self, logs: Logs, now_ms: int) -> list[Finding]:
-        """Objects of topics or partitions that there are not, what was staged long ago, and what is none of KafScale's.
+        """Return findings of old stages, of unknown objects, and of objects of unknown topics or partitions.
 
-        What has to be opened for that is judged elsewhere.
+        Checks that need an object's content are done elsewhere.
         """
         findings = []
         for key, name in self.segments.items():
@@ -65,13 +65,13 @@ class Listing:
                 findings.append(_orphan(key, f"staged {hours} hours ago"))
         topics = {topic for topic, _ in logs}
         for key in self.others:
-            detail = self._why_not(key, logs, topics)
+            detail = self._why_orphan(key, logs, topics)
             if detail:
                 findings.append(_orphan(key, detail))
         return findings
 
     def _add(self, key: str) -> str:
-        """What it is."""
+        """Add a key and return its kind."""
         name = parse_segment_key(key)
         if name is not None and name.namespace == self.namespace:
             of_kind, kind = (self.segments, "segments") if name.kind == "kfs" else (self.indexes, "indexes")
@@ -87,7 +87,7 @@ class Listing:
             return "stages"
         if paths.is_etcd_snapshot_key(self.namespace, key):
             return "etcd snapshots"
-        # Only a namespace is followed by a name with ~ or a whole key.
+        # Only a namespace can precede a name with ~ or a complete key.
         if name or "/~" in key.removeprefix(f"{self.namespace}/"):
             return "of other namespaces"
         self.others.append(key)
@@ -97,15 +97,15 @@ class Listing:
             return "topic objects"
         return "producers" if key.startswith(f"{self.namespace}/~producers/") else "others"
 
-    def _why_not(self, key: str, logs: Logs, topics: set[str]) -> str:
-        """Why nobody needs one of ``others``; empty: somebody does."""
+    def _why_orphan(self, key: str, logs: Logs, topics: set[str]) -> str:
+        """Return why an object of ``others`` is not needed, or an empty string if it is."""
         if key == paths.cluster_mark_key(self.namespace):
             return ""
         if key.startswith(paths.probe_key(self.namespace, "")):
-            return "a start that did not end tried out the store"
+            return "left by a probe of the object store at startup"
         topic = key.removeprefix(paths.topic_objects_prefix(self.namespace)).removesuffix(".json")
         if key == paths.topic_object_key(self.namespace, topic) and paths.is_topic_name(topic):
-            return "" if topic in topics else "there is no such topic"
+            return "" if topic in topics else "no such topic"
         if paths.producer_snapshot_epoch(key) >= 0:
             log = paths.parse_partition(f"{self.namespace}/~producers/", key.rpartition("/")[0])
             return "" if log in logs else _NO_PARTITION

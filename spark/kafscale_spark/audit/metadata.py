@@ -1,4 +1,4 @@
-"""What the metadata says of topics: told by the storage service, or by the topic objects of the bucket alone."""
+"""Reads the bounds of logs from the storage service, or from the topic objects of the bucket."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -22,7 +22,7 @@ _ALL = Subscription(pattern=".")
 
 
 def logs_of_storage(connection: Connection) -> Logs:
-    """Start and committed end of every partition of the live topics, now."""
+    """Return the current log start and high watermark of every partition of the live topics."""
     with Client(connection) as client:
         found = find(client, _ALL)
         now = pb.Bound(latest=True)
@@ -35,16 +35,16 @@ def logs_of_storage(connection: Connection) -> Logs:
     for name, plan in plans.items():
         topic_id = found.ids[name[0]]
         if plan.status == OK:
-            end = plan.committed_end
+            end = plan.high_watermark
             logs[name] = Bounds(plan.log_start, end_before=end, end_after=end, topic_id=topic_id)
         elif not is_gone(plan):
-            # It is there, and that is all that is known of it.
+            # The partition exists, but nothing else is known.
             logs[name] = Bounds(0, start_known=False, topic_id=topic_id)
     return logs
 
 
 def around(before: Logs, after: Logs) -> Logs:
-    """What may be said of a listing that was made between two looks at the metadata."""
+    """Combine the metadata from before and after a listing to the bounds for checking the listing."""
     return {
         name: replace(bounds, end_before=before[name].end_before if _same(before.get(name), bounds) else None)
         for name, bounds in after.items()
@@ -58,7 +58,7 @@ class BucketMetadata:
 
 
 def logs_of_bucket(bucket: Bucket, namespace: str) -> BucketMetadata:
-    """The same from the topic objects, which know no ends, and starts that may have moved on."""
+    """Return the logs by the topic objects, which have no ends, and starts that may be outdated."""
     logs: dict[tuple[str, int], Bounds] = {}
     findings = []
     for listed in bucket.list(paths.topic_objects_prefix(namespace)):

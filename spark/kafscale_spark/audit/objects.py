@@ -1,4 +1,4 @@
-"""One segment with its index, and one page of a catalog: everything that is wrong with them by themselves."""
+"""Checks a single segment with its index, or a single catalog page."""
 
 from dataclasses import dataclass, field, replace
 
@@ -16,7 +16,7 @@ from kafscale_spark.audit.findings import Finding, Kind
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """What a page of a catalog says of a segment, or ought to say: the fields of a `CatalogSegment`."""
+    """A segment's entry in a catalog page, as stored or as expected: the fields of a `CatalogSegment`."""
 
     base_offset: int
     next_offset: int
@@ -43,10 +43,10 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """One object as it was found. ``gone``: deleted meanwhile.
+    """The result of checking one object. ``gone`` means that it was deleted after the listing.
 
-    Of a segment: ``next_offset`` and ``epoch`` -1: damage hides them; ``entries`` has what pages ought to say of it, or
-    nothing where damage hides that. Of a page: its ``entries``, and the ``topic_id`` that it has.
+    For a segment, ``next_offset`` and ``epoch`` are -1 if damage hides them, and ``entries`` has its expected entry in
+    catalog pages, or none if damage hides it. For a page, ``entries`` and ``topic_id`` are those of the page.
     """
 
     key: str
@@ -64,22 +64,22 @@ class Checked:
 
 
 def check_object(bucket: Bucket, key: str) -> Checked:
-    """A segment, or else a page."""
+    """Check a segment or a catalog page."""
     return check_segment(bucket, key) if parse_segment_key(key) else check_page(bucket, key)
 
 
 def check_segment(bucket: Bucket, key: str) -> Checked:
-    """A segment and its index, read whole."""
+    """Read and check a segment and its index. Raises ValueError for another key."""
     name = parse_segment_key(key)
     if name is None:
-        raise ValueError(f"{key} is no segment's key")
+        raise ValueError(f"{key} is not the key of a segment")
     checked = Checked(key, name.topic, name.partition, name.base_offset)
     data = bucket.get(key)
     if data is None:
         return replace(checked, gone=True)
     findings = [_finding(checked, Kind.SEGMENT_DAMAGED, fault) for fault in verify_segment(data)]
     findings += _misplaced(checked, data)
-    # Of a damaged segment nothing is proven.
+    # The content of a damaged segment is unreliable.
     parsed = None if findings else parse_segment(data)
     findings += _check_index(bucket, checked, parsed)
     header, footer = _header(data), _footer(data)
@@ -96,10 +96,10 @@ def check_segment(bucket: Bucket, key: str) -> Checked:
 
 
 def check_page(bucket: Bucket, key: str) -> Checked:
-    """A page of a catalog: that it is whole, and of the partition under whose key it lies."""
+    """Check that a catalog page is valid and belongs to the partition of its key. Raises ValueError for another key."""
     name = parse_catalog_page_key(key)
     if name is None:
-        raise ValueError(f"{key} is no catalog page's key")
+        raise ValueError(f"{key} is not the key of a catalog page")
     checked = Checked(key, name.topic, name.partition, name.base_offset)
     data = bucket.get(key)
     if data is None:
@@ -111,7 +111,7 @@ def check_page(bucket: Bucket, key: str) -> Checked:
         return replace(checked, findings=[_finding(checked, Kind.PAGE_DAMAGED, str(error))])
     first = content.segments[0].base_offset
     if (content.topic, content.partition, first) != (name.topic, name.partition, name.base_offset):
-        detail = f"it is of {content.topic}-{content.partition} from offset {first}"
+        detail = f"it belongs to {content.topic}-{content.partition} from offset {first}"
         return replace(checked, findings=[_finding(checked, Kind.PAGE_DAMAGED, detail)])
     return replace(checked, topic_id=content.topic_id, entries=[Entry.of(each) for each in content.segments])
 
@@ -120,9 +120,7 @@ def _misplaced(checked: Checked, data: bytes) -> list[Finding]:
     header = _header(data)
     if header is None or header.base_offset == checked.base_offset:
         return []
-    return [
-        _finding(checked, Kind.SEGMENT_MISPLACED, f"it begins at offset {header.base_offset}, its key says another")
-    ]
+    return [_finding(checked, Kind.SEGMENT_MISPLACED, f"it begins at offset {header.base_offset}, unlike its key")]
 
 
 def _check_index(bucket: Bucket, checked: Checked, segment: ParsedSegment | None) -> list[Finding]:
@@ -130,7 +128,7 @@ def _check_index(bucket: Bucket, checked: Checked, segment: ParsedSegment | None
     key = str(SegmentKey(name.namespace, name.topic, name.partition, name.base_offset, "index")) if name else ""
     content = bucket.get(key)
     if content is None:
-        return [_finding(checked, Kind.INDEX_MISSING, "the segment has none", key)]
+        return [_finding(checked, Kind.INDEX_MISSING, "the segment has no index", key)]
     try:
         index = parse_index(content)
     except CorruptData as error:

@@ -1,4 +1,4 @@
-"""Whether the pages of a partition's catalog tell of its segments as they are. Pure."""
+"""Checks that the catalog pages of a partition describe its segments correctly. Pure."""
 
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
@@ -10,9 +10,10 @@ from kafscale_spark.audit.objects import Checked, Entry
 
 
 def check_pages(pages: Iterable[Checked], segments: Sequence[Checked], bounds: Bounds) -> list[Finding]:
-    """What pages say wrongly, which is damage, and those that readers pass over; segments by ascending base offset.
+    """Return findings of wrong entries, which are damage, and of pages that readers ignore, which are orphans.
 
-    Of segments that are damaged or not there nothing is said: that is found by other means.
+    ``segments`` must be sorted by base offset. Entries of damaged and missing segments are not checked, because other
+    checks find these.
     """
     findings: list[Finding] = []
     whole = [segment for segment in segments if segment.entries]
@@ -22,39 +23,39 @@ def check_pages(pages: Iterable[Checked], segments: Sequence[Checked], bounds: B
         findings.append(Finding(kind, page.topic, page.partition, offset, page.key, detail))
 
     for page in pages:
-        useless = _useless(page, bounds)
-        for entry in page.entries if not useless else ():
-            # The segment that holds the offset at which the entry has one begin.
+        reason = _why_orphan(page, bounds)
+        for entry in page.entries if not reason else ():
+            # Compare with the segment that contains the base offset of the entry.
             number = bisect_right(bases, entry.base_offset) - 1
             actual = whole[number].entries[0] if number >= 0 else None
             if actual is None or actual.next_offset <= entry.base_offset:
                 continue
             if actual.epoch != entry.epoch:
-                useless = f"segment {actual.base_offset} is of epoch {actual.epoch}, it tells of epoch {entry.epoch}"
+                reason = f"segment {actual.base_offset} has epoch {actual.epoch}, but the page says epoch {entry.epoch}"
                 break
             if actual != entry:
                 found(Kind.PAGE_WRONG, page, entry.base_offset, _difference(entry, actual))
-        if useless:
-            found(Kind.ORPHAN, page, page.base_offset, useless)
+        if reason:
+            found(Kind.ORPHAN, page, page.base_offset, reason)
     return findings
 
 
-def _useless(page: Checked, bounds: Bounds) -> str:
-    """Why nobody reads a page, whatever the segments; empty: it may be of the log."""
+def _why_orphan(page: Checked, bounds: Bounds) -> str:
+    """Return why readers ignore a page, regardless of segments, or an empty string if it may be part of the log."""
     if not page.entries:
         return ""
     end = page.entries[-1].next_offset
     if bounds.topic_id and page.topic_id != bounds.topic_id:
-        return "it is of an earlier topic of the name"
+        return "it belongs to a deleted topic with the same name"
     if bounds.end_after is not None and end > bounds.end_after:
-        return f"it goes on to offset {end}, the log ends at {bounds.end_after}"
+        return f"it ends at offset {end}, but the log ends at {bounds.end_after}"
     return f"the log begins at {bounds.log_start}" if end <= bounds.log_start else ""
 
 
 def _difference(entry: Entry, actual: Entry) -> str:
-    said = [
+    differences = [
         f"{field.name} {getattr(entry, field.name)} instead of {getattr(actual, field.name)}"
         for field in fields(Entry)
         if getattr(entry, field.name) != getattr(actual, field.name)
     ]
-    return f"of segment {actual.base_offset} it says {', '.join(said)}"
+    return f"the entry of segment {actual.base_offset} has {', '.join(differences)}"

@@ -1,4 +1,4 @@
-"""The audit of a bucket by Spark: segments and pages are read in tasks, what they add up to is judged on the driver."""
+"""Audits a bucket with Spark: tasks check segments and catalog pages, and the driver checks each log as a whole."""
 
 import time
 from collections import Counter
@@ -58,7 +58,7 @@ _ROWS_AT_A_TIME = 10_000
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """``objects`` and ``sizes`` by what they are; ``findings`` by kind."""
+    """The totals of an audit. ``objects``, ``sizes`` (bytes) and ``findings`` are by kind."""
 
     objects: Counter[str]
     sizes: Counter[str]
@@ -76,7 +76,7 @@ class Summary:
 
 @dataclass(frozen=True, slots=True)
 class Audit:
-    """``findings``: a row each, with the columns of `FINDINGS`."""
+    """The result of an audit. ``findings`` has a row for each finding, with the columns of `FINDINGS`."""
 
     findings: DataFrame
     summary: Summary
@@ -85,7 +85,10 @@ class Audit:
 def audit(
     spark: SparkSession, bucket: Bucket, namespace: str, *, connection: Connection | None, segments_per_task: int = 64
 ) -> Audit:
-    """``connection``: to the storage service, which knows where logs end; None: the topic objects alone are asked."""
+    """Audit a bucket. The bounds of logs come from storage, or from the topic objects if ``connection`` is None.
+
+    Raises Unavailable, and PySparkException if a task fails.
+    """
     pace = Pace()
     logs, listing, findings = _listed(bucket, namespace, connection)
     findings += listing.leftovers(logs, time.time_ns() // 1_000_000)
@@ -93,14 +96,14 @@ def audit(
     objects_done = spark.sparkContext.accumulator(0)
     keys = [*listing.segments, *listing.pages]
 
-    def told() -> str:
+    def status() -> str:
         rate = pace.per_second(bytes_done.value)
         return f"{amount(objects_done.value)} of {amount(len(keys))} segments and pages, {size(rate)}/s"
 
     slices = max(1, -(-len(keys) // segments_per_task))
-    wanted = spark.createDataFrame([(key,) for key in keys], "key string").repartition(slices)
-    with ticking(told):
-        checked = wanted.mapInArrow(_checker(bucket, bytes_done, objects_done), _CHECKED).toArrow()
+    frame = spark.createDataFrame([(key,) for key in keys], "key string").repartition(slices)
+    with ticking(status):
+        checked = frame.mapInArrow(_checker(bucket, bytes_done, objects_done), _CHECKED).toArrow()
     segments = records = partitions = 0
     for (topic, partition), rows in groupby(_in_order(checked), lambda row: (row.topic, row.partition)):
         of_partition = list(rows)
@@ -114,7 +117,7 @@ def audit(
         partitions += bool(of_log)
         segments += len(of_log)
         records += sum(row.records for row in of_log)
-    # A log that is all gone has no row above.
+    # Logs without any segment have no row above.
     present = {(name.topic, name.partition) for name in listing.segments.values()}
     for (topic, partition), bounds in logs.items():
         if (topic, partition) not in present:
@@ -155,7 +158,7 @@ def _checker(
 
 
 def _in_order(checked: pa.Table) -> Iterator[Checked]:
-    """Of each partition by ascending offset."""
+    """Yield the results by partition and ascending offset."""
     keys = [(name, "ascending") for name in ("topic", "partition", "base_offset")]
     for batch in checked.sort_by(keys).to_batches(_ROWS_AT_A_TIME):
         for row in batch.to_pylist():

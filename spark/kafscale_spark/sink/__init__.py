@@ -1,1 +1,1 @@
-"""Writing topics: tasks stage what they encode, the driver commits all of it at once."""
+"""Writes topics: tasks stage encoded records, and the driver commits all of them at once."""

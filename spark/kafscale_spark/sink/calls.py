@@ -1,4 +1,4 @@
-"""The calls that the sink makes to the storage service."""
+"""The sink's calls to the storage service."""
 
 import random
 from collections.abc import Iterator
@@ -18,9 +18,9 @@ DISCARD_STAGES = Rpc("DiscardStages", pb.DiscardStagesRequest, pb.DiscardStagesR
 
 
 def find_topic(client: Client, name: str) -> pb.TopicDescription | None:
-    """What a topic is now; the client learns where all storage instances are.
+    """Return a topic's description, or None. The client learns the addresses of all storage instances.
 
-    Where one does not know the topic, which may be behind, the others are asked too.
+    If an instance does not know the topic, its metadata may be old, and the others are asked too.
     """
     for reply in client.answers(TOPICS, pb.TopicsRequest(names=[name])):
         client.knows(reply.instances)
@@ -31,7 +31,7 @@ def find_topic(client: Client, name: str) -> pb.TopicDescription | None:
 
 
 class StageCalls:
-    """Stages for several threads at a time, each by a connection of its own, spread over the instances."""
+    """Stages for several threads at once. Each call has its own connection, and they are spread over the instances."""
 
     def __init__(self, clients: list[Client]) -> None:
         self._idle: SimpleQueue[Client] = SimpleQueue()
@@ -45,9 +45,9 @@ class StageCalls:
             yield cls([opened.enter_context(Client(_spread(connection))) for _ in range(most)])
 
     def stage(self, request: pb.StageRequest) -> pb.Stage:
-        """Repeated where the outcome is not known: that makes another object, and only the one told here counts.
+        """Store a stage. A call with an unknown outcome is repeated, which may leave an extra, unused object.
 
-        Raises Unavailable in the end, Refused when storage does not take it.
+        Raises Unavailable when retries are exhausted, and Refused if storage rejects the stage.
         """
         client = self._idle.get()
         try:
@@ -56,7 +56,7 @@ class StageCalls:
             self._idle.put(client)
         if reply.status != OK:
             where = f"{request.partition.topic}-{request.partition.partition}"
-            raise Refused(f"{where}: storage does not take this: {Status.Name(reply.status)} {reply.detail}".rstrip())
+            raise Refused(f"{where}: storage rejected the records: {Status.Name(reply.status)} {reply.detail}".rstrip())
         return reply.stage
 
 

@@ -1,4 +1,4 @@
-"""The columns that the sink takes, as Spark's Kafka sink has them, and rows by topic in one form for the encoder."""
+"""Checks the sink's columns, which are those of Spark's Kafka sink, and converts rows by topic for the encoder."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -18,19 +18,19 @@ _TYPES: Mapping[str, tuple[str, ...]] = {
     "headers": ("array<struct<key:string,value:binary>>",),
 }
 TAKEN = tuple(_TYPES)
-_NO_MOMENT = "it names no moment without a time zone; cast it to timestamp, which takes it for one of the session's"
+_NO_TIME_ZONE = "it has no time zone; cast it to timestamp, which interprets it in the session's time zone"
 ENCODED = pa.schema([COLUMNS.field(name) for name in ("key", "value", "partition", "timestamp", "headers")])
-"""What the encoder is given, of these those columns that there are."""
+"""The columns that the encoder gets, if they exist."""
 
 
 class WrongRows(KafscaleError):
-    """Columns or rows that the sink cannot take; the words are those of Spark's Kafka sink where it has any."""
+    """The sink cannot write these columns or rows. Messages are those of Spark's Kafka sink if it has one."""
 
 
 def check_columns(types: Mapping[str, str], topic: str | None) -> None:
-    """``types``: Spark's names of the columns' types. ``topic``: the option. Raises WrongRows.
+    """Check Spark's names of the columns' types. ``topic`` is the option. Raises WrongRows.
 
-    Other columns than those in `TAKEN` are passed over, as Spark's Kafka sink does.
+    Columns that are not in `TAKEN` are ignored, as by Spark's Kafka sink.
     """
     if "value" not in types:
         raise WrongRows("Required attribute 'value' not found")
@@ -42,12 +42,12 @@ def check_columns(types: Mapping[str, str], topic: str | None) -> None:
         found = types.get(name, known[0])
         if found not in known:
             naive = (name, found) == ("timestamp", "timestamp_ntz")
-            why = _NO_MOMENT if naive else f"it has to be {' or '.join(known)}"
+            why = _NO_TIME_ZONE if naive else f"it must be {' or '.join(known)}"
             raise WrongRows(f"{name} attribute unsupported type {found}: {why}")
 
 
 def rows_by_topic(rows: pa.RecordBatch, topic: str | None) -> Iterator[tuple[str, pa.RecordBatch]]:
-    """The rows of each topic, in their order, with the columns of `ENCODED`. Raises WrongRows for a null topic."""
+    """Yield the rows of each topic, in order, with the columns of `ENCODED`. Raises WrongRows for a null topic."""
     encodable = _encodable(rows)
     if topic is not None:
         yield topic, encodable
@@ -67,5 +67,5 @@ def _encodable(rows: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def _cast(column: pa.Array, kind: Any) -> pa.Array:
-    """Spark's types vary: strings or bytes, large or not, any time zone; a header's fields in either nullability."""
+    """Cast to one type. Spark's vary: string or binary, large or not, any time zone, nullable header fields or not."""
     return column if column.type == kind else column.cast(kind)

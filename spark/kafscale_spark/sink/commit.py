@@ -1,4 +1,4 @@
-"""What the driver does: commits what the tasks staged, as a whole, and goes on until it knows the outcome."""
+"""The driver's part of a write: commits all stages of the tasks atomically, and retries until the outcome is known."""
 
 import logging
 import time
@@ -20,17 +20,18 @@ _log = logging.getLogger(__name__)
 
 
 class NotCommitted(KafscaleError):
-    """The storage service refused: nothing of this epoch is visible, or will be."""
+    """The storage service refused the commit. No record of this epoch is or will become visible."""
 
 
 class CommitUnknown(Unavailable):
-    """No storage instance said in time whether the epoch is committed."""
+    """No storage instance reported in time whether the epoch is committed."""
 
 
 def commit(connection: Connection, target: Target, stages: Sequence[Stage], *, timeout: float, again: str) -> None:
-    """Returns when the epoch is committed, and every partition shows it or ``timeout`` seconds are over.
+    """Commit the epoch, and return when every partition shows it or ``timeout`` seconds have passed.
 
-    ``again``: what to tell a person about repeating the write when the outcome is not known.
+    ``again`` is the advice about repeating the write that the error contains if the outcome is unknown.
+    Raises NotCommitted, CommitUnknown.
     """
     what = f"epoch {target.epoch} of sink {target.sink}"
     deadline = time.monotonic() + timeout
@@ -42,39 +43,39 @@ def commit(connection: Connection, target: Target, stages: Sequence[Stage], *, t
         once=target.once,
     )
     with Client(replace(connection, retry_seconds=timeout)) as client:
-        # An answer comes after the wait that was asked for.
+        # Storage answers after the requested wait.
         seconds = connection.call_seconds + _WAIT_SECONDS
         try:
             reply = client.call(COMMIT_SINK, request, again=_unknown, seconds=seconds)
         except Unavailable as error:
-            raise CommitUnknown(f"whether {what} is committed is not known. {again} {error}") from error
+            raise CommitUnknown(f"it is unknown whether {what} is committed. {again} {error}") from error
         if reply.status != OK:
             raise NotCommitted(f"{what} is not committed: {Status.Name(reply.status)} {reply.detail}".rstrip())
         if reply.already and client.calls == 1:
-            _log.warning("%s had been committed before: a repeated write, which changes nothing", what)
+            _log.warning("%s was committed before; this is a repeated write, which changes nothing", what)
         elif reply.already:
-            # An earlier call may have been the commit, its answer lost.
-            _log.warning("%s is committed; whether by this write or an earlier one is not known", what)
+            # An earlier call may have committed it, but its answer was lost.
+            _log.warning("%s is committed; it is unknown whether by this write or an earlier one", what)
         applied = reply.applied
         while not applied and time.monotonic() < deadline:
-            # Committed for good: what fails now is only the waiting.
+            # It is committed; only the wait can fail.
             with suppress(Unavailable):
                 applied = client.call(COMMIT_SINK, request, again=_unknown, seconds=seconds).applied
     if not applied:
-        _log.warning("%s is committed; after %g s not all partitions show it yet", what, timeout)
+        _log.warning("%s is committed, but not all partitions show it after %g s", what, timeout)
 
 
 def discard(connection: Connection, stages: Iterable[Stage]) -> None:
-    """Deletes stages that nobody will commit; what cannot be deleted now expires."""
+    """Delete stages that will not be committed. Stages that cannot be deleted now expire later."""
     keys = [stage.key for stage in stages]
     with Client(connection) as client:
         for first in range(0, len(keys), _KEYS_PER_DISCARD):
             try:
                 client.call(DISCARD_STAGES, DiscardStagesRequest(keys=keys[first : first + _KEYS_PER_DISCARD]))
             except KafscaleError as error:
-                _log.warning("stages of an aborted write are left to expire: %s", error)
+                _log.warning("stages of an aborted write could not be deleted and will expire: %s", error)
                 return
 
 
 def _unknown(reply: CommitSinkReply) -> str:
-    return (reply.detail or "not known") if reply.status == UNAVAILABLE else ""
+    return (reply.detail or "outcome unknown") if reply.status == UNAVAILABLE else ""

@@ -20,10 +20,10 @@ from kafscale_spark.options import (
 
 _BOTH = "batch, streaming"
 _KAFKA_HINTS = {
-    r"kafka\.bootstrap\.servers": "give kafscale.endpoints instead, the addresses of storage instances",
-    r"kafka\.compression\.type": "give compression instead",
-    r"kafka\..*": "no Kafka client is used: leave it out",
-    "path": "save() and start() take no path: the topic is named by topic, or by a column",
+    r"kafka\.bootstrap\.servers": "use kafscale.endpoints instead, with the addresses of storage instances",
+    r"kafka\.compression\.type": "use compression instead",
+    r"kafka\..*": "remove it, because the sink uses no Kafka client",
+    "path": "save() and start() take no path; name the topic with the option topic or a column",
 }
 _KIB, _MIB = 1 << 10, 1 << 20
 
@@ -125,7 +125,7 @@ SINK_OPTIONS: tuple[Option[Any], ...] = (
 
 @dataclass(frozen=True, slots=True)
 class SinkOptions:
-    """What was asked for; goes to every task. Seconds and bytes; None: not given."""
+    """The settings of a write, which every task gets. Units are seconds and bytes. None means not set."""
 
     connection: Connection
     topic: str | None = None
@@ -139,9 +139,9 @@ class SinkOptions:
     commit_seconds: float = 120.0
 
 
-def sink_options(given: Mapping[str, str]) -> SinkOptions:
-    """Raises ConfigError that names the option that is wrong."""
-    options = read_options(SINK_OPTIONS, given, _KAFKA_HINTS)
+def sink_options(texts: Mapping[str, str]) -> SinkOptions:
+    """Parse the sink's options. Raises ConfigError, which names the option."""
+    options = read_options(SINK_OPTIONS, texts, _KAFKA_HINTS)
     return SinkOptions(
         connection=connection_of(options),
         topic=options[TOPIC],

@@ -1,4 +1,4 @@
-"""What tasks tell the driver. Without the encoder, which is slow to import and of no use to the driver."""
+"""The messages of tasks to the driver. Does not import the encoder, which is slow to import."""
 
 from dataclasses import dataclass
 
@@ -7,7 +7,7 @@ from pyspark.sql.datasource import WriterCommitMessage
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Under which name and number what is staged will be committed; ``once``: the sink has no other epoch."""
+    """The sink and epoch of a commit. With ``once``, the sink has no other epoch."""
 
     sink: str
     epoch: int
@@ -16,9 +16,9 @@ class Target:
 
 @dataclass(frozen=True)
 class Staged(WriterCommitMessage):
-    """What one task tells the driver: its stages, serialized, those of a partition in the order of its rows.
+    """A task's serialized stages; those of a partition are in the order of the task's rows.
 
-    ``endpoints``: the storage instances that it knew.
+    ``endpoints`` are the storage instances that the task knows.
     """
 
     target: Target

@@ -1,4 +1,4 @@
-"""What a task does: encodes its rows, and has them stored by any storage instances, out of every reader's sight."""
+"""A task's part of a write: encodes its rows, and stages them with any storage instances, invisible to readers."""
 
 import secrets
 from collections import deque
@@ -24,7 +24,7 @@ _USUAL_MOST = 1 << 20
 
 
 def stage_rows(batches: Iterable[pa.RecordBatch], target: Target, options: SinkOptions) -> Staged:
-    """Encodes and stages all rows; returns when storage has them all."""
+    """Encode and stage all rows, and return when storage has all of them."""
     begin_task()
     with Client(options.connection) as client, _Uploads(client, target, options) as uploads:
         topics = _Topics(client, options)
@@ -37,7 +37,7 @@ def stage_rows(batches: Iterable[pa.RecordBatch], target: Target, options: SinkO
 
 
 class _Topics:
-    """Those that a task has rows of, each with its encoder, within one memory."""
+    """The topics of a task's rows, each with an encoder. The encoders share one memory."""
 
     def __init__(self, client: Client, options: SinkOptions) -> None:
         self._client = client
@@ -47,7 +47,7 @@ class _Topics:
         self._encoders: dict[str, Encoder] = {}
 
     def feed(self, name: str, rows: pa.RecordBatch, uploads: "_Uploads") -> None:
-        encoder = self._encoders.get(name) or self._begun(name)
+        encoder = self._encoders.get(name) or self._new_encoder(name)
         try:
             for chunk in encoder.feed(rows):
                 self._send(chunk, uploads)
@@ -59,10 +59,10 @@ class _Topics:
             for chunk in encoder.finish():
                 self._send(chunk, uploads)
 
-    def _begun(self, name: str) -> Encoder:
+    def _new_encoder(self, name: str) -> Encoder:
         description = find_topic(self._client, name)
         if description is None:
-            raise WrongRows(f"topic {name} does not exist: create it before it is written to")
+            raise WrongRows(f"topic {name} does not exist; create it first")
         self._ids[name] = description.id
         self._encoders[name] = encoder = _encoder(description, self._options, self._memory)
         return encoder
@@ -73,7 +73,7 @@ class _Topics:
 
 
 def _encoder(topic: TopicDescription, options: SinkOptions, memory: Memory) -> Encoder:
-    """Of a topic's rows, within what the topic takes."""
+    """Return the encoder of a topic's rows, within the limits of the topic."""
     name = topic.configs.get("compression.type", "") if options.compression == "topic" else options.compression
     return Encoder(
         topic.name,
@@ -83,13 +83,13 @@ def _encoder(topic: TopicDescription, options: SinkOptions, memory: Memory) -> E
         compression=codec_by_name(name) or Codec.NONE,
         batch_bytes=options.batch_bytes,
         chunk_bytes=options.stage_bytes,
-        # Rows without keys begin at any partition, or short tasks would all fill the same one.
+        # Rows without keys begin at a random partition; otherwise short tasks would all fill the same one.
         seed=secrets.randbelow(1 << 31),
     )
 
 
 class _Uploads:
-    """Sends stages, ``uploads`` at a time at most; waits when there are more."""
+    """Sends at most ``uploads`` stages at a time, and blocks if there are more."""
 
     def __init__(self, client: Client, target: Target, options: SinkOptions) -> None:
         self._client = client
@@ -98,7 +98,7 @@ class _Uploads:
         self._opened = ExitStack()
         self._calls: StageCalls | None = None
         self._pool = ThreadPoolExecutor(options.uploads, thread_name_prefix="kafscale-stage")
-        self._under_way: deque[Future[Stage]] = deque()
+        self._pending: deque[Future[Stage]] = deque()
         self._stages: list[Stage] = []
 
     def __enter__(self) -> "_Uploads":
@@ -109,21 +109,21 @@ class _Uploads:
         self._opened.close()
 
     def send(self, partition: PartitionRef, data: bytes) -> None:
-        """Whole batches, to be appended after those that came before."""
+        """Send whole batches, to be appended after those sent before."""
         request = StageRequest(sink=self._target.sink, epoch=self._target.epoch, partition=partition, records=data)
-        while len(self._under_way) >= self._options.uploads:
+        while len(self._pending) >= self._options.uploads:
             self._await_oldest()
         if self._calls is None:
-            # Not before: by now the client knows all instances.
+            # Opened late, because by now the client knows all instances.
             connection = replace(self._client.connection, endpoints=self._client.endpoints)
             self._calls = self._opened.enter_context(StageCalls.open(connection, self._options.uploads))
-        self._under_way.append(self._pool.submit(self._calls.stage, request))
+        self._pending.append(self._pool.submit(self._calls.stage, request))
 
     def finish(self) -> list[Stage]:
-        """All stages, in the order in which they were sent."""
-        while self._under_way:
+        """Return all stages, in the order in which they were sent."""
+        while self._pending:
             self._await_oldest()
         return self._stages
 
     def _await_oldest(self) -> None:
-        self._stages.append(self._under_way.popleft().result())
+        self._stages.append(self._pending.popleft().result())

@@ -1,4 +1,4 @@
-"""The sink as pyspark's writers: `write` runs in tasks, `commit` and `abort` in processes that the driver starts."""
+"""The sink as PySpark writers: `write` runs in tasks, `commit` and `abort` in processes that the driver starts."""
 
 import uuid
 from collections.abc import Iterator, Sequence
@@ -18,7 +18,7 @@ from kafscale_spark.sink.commit import commit, discard
 from kafscale_spark.sink.options import SinkOptions
 from kafscale_spark.sink.staged import Staged, Target
 
-# What Spark, 4.0 as well as 4.3, tells the tasks of a micro-batch: the id that the checkpoint keeps, and its number.
+# Properties that Spark 4.0 to 4.3 passes to the tasks of a micro-batch: the query id of the checkpoint, and its number.
 _QUERY_ID = "sql.streaming.queryId"
 _BATCH_ID = "streaming.sql.batchId"
 
@@ -26,7 +26,7 @@ Messages = Sequence[WriterCommitMessage | None]
 
 
 class BatchWriter(DataSourceArrowWriter):
-    """All rows of a batch write become visible at once, or none."""
+    """A batch write, which commits all of its rows or none."""
 
     def __init__(self, schema: StructType, overwrite: bool, options: SinkOptions) -> None:
         _check(schema, overwrite, options)
@@ -38,9 +38,9 @@ class BatchWriter(DataSourceArrowWriter):
 
     def commit(self, messages: Messages) -> None:
         again = (
-            "Repeating the write with the same sinkId and epochId is safe: it is committed once."
+            "Repeating the write with the same sinkId and epochId is safe, because it is committed once."
             if self._options.sink_id
-            else "It may be there or appear yet: look before repeating it, or give writes a sinkId and an epochId."
+            else "Its records may exist or still appear; check before you repeat it, or set sinkId and epochId."
         )
         _commit(messages, self._target, self._options, again)
 
@@ -49,19 +49,19 @@ class BatchWriter(DataSourceArrowWriter):
 
 
 class StreamWriter(StreamArrowWriter):
-    """Each micro-batch is committed once: by the query's id, or ``sinkId``, and its number."""
+    """A streaming write. Each micro-batch of a query id, or ``sinkId``, is committed once."""
 
     def __init__(self, schema: StructType, overwrite: bool, options: SinkOptions) -> None:
         super().__init__(schema)
         _check(schema, overwrite, options)
         if options.epoch_id is not None:
-            raise WrongRows("epochId is for batch writes: a stream's epochs are its micro-batches")
+            raise WrongRows("epochId is only for batch writes; a stream's epochs are its micro-batches")
         self._options = options
 
     def write_arrow(self, batches: Iterator[pa.RecordBatch]) -> Staged:
-        sink, number = self._options.sink_id or _told(_QUERY_ID), _told(_BATCH_ID)
+        sink, number = self._options.sink_id or _task_property(_QUERY_ID), _task_property(_BATCH_ID)
         if not sink or not number:
-            raise WrongRows("Spark does not tell which micro-batch of which query this is: it is no streaming query")
+            raise WrongRows("Spark did not pass a query id and a micro-batch number, so this is not a streaming query")
         return _stage_rows(batches, Target(sink, int(number)), self._options)
 
     def commit(self, messages: Messages, batchId: int) -> None:  # noqa: N803
@@ -72,7 +72,7 @@ class StreamWriter(StreamArrowWriter):
         target = targets.pop()
         if targets or target.epoch != batchId:
             raise WrongRows(f"tasks of micro-batch {batchId} staged for {[target, *targets]}")
-        again = "Starting the query again is safe: the micro-batch is committed once."
+        again = "Restarting the query is safe, because the micro-batch is committed once."
         _commit(messages, target, self._options, again)
 
     def abort(self, messages: Messages, batchId: int) -> None:  # noqa: N803
@@ -80,32 +80,32 @@ class StreamWriter(StreamArrowWriter):
 
 
 def _target(options: SinkOptions) -> Target:
-    """Of a batch write. Raises ConfigError."""
+    """Return the target of a batch write. Raises ConfigError."""
     if options.sink_id is None and options.epoch_id is None:
         return Target(f"batch-{uuid.uuid4()}", 0, once=True)
     if options.sink_id is None or options.epoch_id is None:
         raise ConfigError(
-            "options sinkId and epochId go together for a batch write: an epoch is one of a sink's, and a second write "
-            "with the same two is taken for a repetition of the first"
+            "options sinkId and epochId go together for a batch write: a second write with the same values counts as a "
+            "repetition of the first"
         )
     return Target(options.sink_id, options.epoch_id)
 
 
 def _stage_rows(batches: Iterator[pa.RecordBatch], target: Target, options: SinkOptions) -> Staged:
-    # Tasks alone encode; a writer is made, and commits, in a process of its own each time.
+    # Only tasks encode. The processes that create writers and commit need not import the encoder.
     from kafscale_spark.sink.staging import stage_rows  # noqa: PLC0415
 
     return stage_rows(batches, target, options)
 
 
-def _told(name: str) -> str | None:
+def _task_property(name: str) -> str | None:
     context = TaskContext.get()
     return None if context is None else context.getLocalProperty(name)
 
 
 def _check(schema: StructType, overwrite: bool, options: SinkOptions) -> None:
     if overwrite:
-        raise WrongRows("records are appended to topics: mode('append'), or outputMode('append')")
+        raise WrongRows("records are appended to topics; use mode('append') or outputMode('append')")
     check_columns({field.name: field.dataType.simpleString() for field in schema.fields}, options.topic)
 
 
@@ -117,8 +117,8 @@ def _commit(messages: Messages, target: Target, options: SinkOptions, again: str
 
 
 def _abort(messages: Messages, options: SinkOptions) -> None:
-    # Spark aborts after a commit that raised, too, and only then are all tasks' messages here: what was staged may be
-    # committed by now, so it has to stay.
+    # Spark also aborts after a failed commit. In that case all tasks' messages are present, and the stages may be
+    # committed by now, so they must not be discarded.
     if any(message is None for message in messages):
         discard(_connection(messages, options), _stages(messages))
 
@@ -128,11 +128,11 @@ def _staged(messages: Messages) -> list[Staged]:
 
 
 def _stages(messages: Messages) -> list[Stage]:
-    """In the order of the tasks."""
+    """Return the stages, in the order of the tasks."""
     return [Stage.FromString(stage) for message in _staged(messages) for stage in message.stages]
 
 
 def _connection(messages: Messages, options: SinkOptions) -> Connection:
-    """With all instances that any task knew of, for those that were given may have gone."""
-    learnt = [endpoint for message in _staged(messages) for endpoint in message.endpoints]
-    return replace(options.connection, endpoints=tuple(dict.fromkeys([*options.connection.endpoints, *learnt])))
+    """Return the connection with all instances that tasks know, because the configured ones may be gone."""
+    learned = [endpoint for message in _staged(messages) for endpoint in message.endpoints]
+    return replace(options.connection, endpoints=tuple(dict.fromkeys([*options.connection.endpoints, *learned])))

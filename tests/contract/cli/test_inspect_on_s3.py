@@ -1,12 +1,12 @@
-"""`kafscale inspect` on an object of a real S3."""
+"""`kafscale inspect` on an object in a real S3."""
 
 import trio
 from click.testing import CliRunner, Result
 
 from kafscale.objects.s3 import S3ObjectStore
-from services.cli.main import main
+from kafscale_tools.cli.main import main
 from tests.servers.minio import Minio
-from tests.unit.segment.samples import KAFSCALE_1_INDEX, KAFSCALE_1_SEGMENT
+from tests.support.samples.segments import KAFSCALE_1_INDEX, KAFSCALE_1_SEGMENT
 
 
 def _inspect(*arguments: str, env: dict[str, str]) -> Result:

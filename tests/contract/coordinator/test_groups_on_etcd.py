@@ -1,4 +1,4 @@
-"""Coordinators on a real etcd: what members see of a death, and what a take-over takes."""
+"""Coordinators on a real etcd: what members see when one dies, and how long a take-over lasts."""
 
 from pathlib import Path
 
@@ -10,14 +10,14 @@ from kafscale.metadata.etcd import open_etcd
 from kafscale.metadata.etcd_client import EtcdConfig
 from kafscale.v1 import coordinator_pb2 as pb
 from tests.servers.etcd import running_etcd
-from tests.unit.coordinator.harness import E
-from tests.unit.coordinator.shell import NAMESPACE, Consumer, coordinators, stable
+from tests.support.coordinator.harness import E
+from tests.support.coordinator.shell import NAMESPACE, Consumer, coordinators, stable
 
 LEASE_SECONDS = 2
 GROUPS = [f"group {number}/ü" for number in range(30)]
 
 
-async def test_a_coordinators_death_loses_no_commit_and_rebalances_no_stable_group(
+async def test_the_death_of_a_coordinator_loses_no_commit_and_rebalances_no_stable_group(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with running_etcd(tmp_path) as server:
@@ -37,11 +37,11 @@ async def test_a_coordinators_death_loses_no_commit_and_rebalances_no_stable_gro
                     forming.start_soon(form, group)
             for member in members:
                 await made.commit({0: 1, 300: 2}, member.group, member.member_id, member.generation)
-            # More operations than etcd takes in one transaction.
+            # etcd does not accept this many operations in one transaction.
             await made.commit({number: number for number in range(500)}, "many")
             joins = [list(member.joins) for member in members]
             first = made.instances[0]
-            orphans = [group for group in GROUPS if made.given(group) is first]
+            orphans = [group for group in GROUPS if made.assigned(group) is first]
             assert 0 < len(orphans) < len(GROUPS)
             began = trio.current_time()
             await first.kill()

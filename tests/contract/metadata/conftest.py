@@ -1,4 +1,4 @@
-"""The stores that the contract holds for. A new one is one more name in `implementation` and a branch in `store`."""
+"""The stores under the contract. To add one, add a name to `implementation` and a branch to `store`."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -27,7 +27,7 @@ def implementation(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 def clock(implementation: str) -> Clock:
-    """A test that lets time pass asks for it."""
+    """For tests that let time pass."""
     return None if implementation.startswith("etcd") else MockClock()
 
 
@@ -51,13 +51,13 @@ async def store(implementation: str, tmp_path: Path) -> AsyncIterator[MetadataSt
                     await trio.to_thread.run_sync(server.members[0].restart)
                 elif implementation == "etcd-two-of-three":
                     await trio.to_thread.run_sync(server.members[0].kill)
-                    # While they elect a leader, writes have no known outcome, which is not what is shown here.
+                    # During a leader election, writes have no known outcome, which is not under test here.
                     await trio.to_thread.run_sync(server.members[1].await_ready)
                 yield store
 
 
 async def advance(clock: Clock, seconds: float) -> None:
-    """Let ``seconds`` pass; on a server half of them, so that a slow machine cannot end what must still last."""
+    """Let ``seconds`` pass, on a server only half of them, so that no lease expires too early on a slow machine."""
     if clock is None:
         await trio.sleep(seconds / 2)
     else:
@@ -66,15 +66,15 @@ async def advance(clock: Clock, seconds: float) -> None:
 
 
 async def outlast(store: MetadataStore, clock: Clock, lease: int, seconds: float) -> None:
-    """Let ``seconds`` pass, after which ``lease`` has ended; on a server whatever time that takes.
+    """Let ``seconds`` pass, after which ``lease`` has expired; on a server, wait until it has.
 
-    The lease must have a key: it is gone when its keys are.
+    The lease must have a key, because it is gone when its keys are.
     """
     if clock is None:
         snapshot = await store.read_prefix("")
-        left = {item.key for item in snapshot.items if item.lease == lease}
+        remaining = {item.key for item in snapshot.items if item.lease == lease}
         async with store.watch("", snapshot.revision + 1) as watch:
-            while left:
-                left -= {event.key for event in await watch.next()}
+            while remaining:
+                remaining -= {event.key for event in await watch.next()}
     else:
         await advance(clock, seconds)

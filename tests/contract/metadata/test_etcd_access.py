@@ -10,14 +10,14 @@ import trio
 import trustme
 
 from kafscale import paths
+from kafscale.config.etcd import EtcdSettings, open_etcd_store
+from kafscale.config.settings import load
 from kafscale.errors import ConfigError, Refused, Unavailable
 from kafscale.metadata.etcd import EtcdMetadataStore, open_etcd
 from kafscale.metadata.etcd_client import EtcdConfig
 from kafscale.metadata.etcd_maintenance import EtcdStatus
 from kafscale.metadata.interface import Event, Put
 from kafscale.rpc.tls import RpcTls
-from kafscale.service.etcd import EtcdSettings, open_etcd_store
-from kafscale.service.settings import load
 from tests.servers.etcd import ROOT_PASSWORD, Etcd, ServerTls, running_etcd
 
 NAMESPACE = "prod"
@@ -28,7 +28,7 @@ _TOKEN_SECONDS = 1
 
 @pytest.fixture
 def guarded(tmp_path: Path) -> Iterator[Etcd]:
-    """Its user may only touch the keys of the namespace; a token that is not used ends after a second."""
+    """An etcd whose user may access only the keys of the namespace. Unused tokens expire after a second."""
     with running_etcd(tmp_path, token_seconds=_TOKEN_SECONDS) as etcd:
         etcd.enable_auth(USER, PASSWORD, ROOT)
         yield etcd
@@ -44,7 +44,7 @@ def _settings(etcd: Etcd, **others: str) -> EtcdSettings:
 
 
 async def _use(store: EtcdMetadataStore) -> list[Event]:
-    """What every service does with it."""
+    """Use the store as every service does."""
     lease = await store.grant_lease(60)
     made = await store.txn([], [Put(f"{ROOT}a", b"1", lease)])
     await store.keep_alive(lease)
@@ -56,7 +56,7 @@ async def _use(store: EtcdMetadataStore) -> list[Event]:
     return seen
 
 
-async def test_a_user_of_the_namespace_can_do_all_that_is_needed(guarded: Etcd) -> None:
+async def test_a_user_of_the_namespace_has_sufficient_permissions(guarded: Etcd) -> None:
     async with open_etcd_store(_settings(guarded), NAMESPACE, random=lambda: 0.5) as store:
         assert [bool(event.value) for event in await _use(store)] == [True, False]
         status = await store.status()
@@ -76,11 +76,11 @@ async def test_only_root_may_compact(guarded: Etcd) -> None:
         await store.compact(made.revision)
 
 
-async def test_a_token_that_ran_out_is_renewed_without_being_seen(guarded: Etcd) -> None:
+async def test_an_expired_token_is_renewed_without_an_error(guarded: Etcd) -> None:
     async with open_etcd(_config(guarded), random=lambda: 0.5) as store:
         for _ in range(2):
             await _use(store)
-            # etcd looks for tokens to end once a second.
+            # etcd checks for expired tokens once a second.
             await trio.sleep(_TOKEN_SECONDS + 2)
             await store.txn([], [Put(f"{ROOT}b", b"1")])
 
@@ -127,7 +127,7 @@ async def test_a_wrong_password_is_refused_and_the_settings_are_named(guarded: E
             pass
 
 
-async def test_no_user_where_one_is_needed_is_an_error_that_says_so(guarded: Etcd) -> None:
+async def test_a_missing_user_is_reported(guarded: Etcd) -> None:
     settings = load(EtcdSettings, {"KAFSCALE_ETCD_ENDPOINTS": ",".join(guarded.endpoints)})
     with pytest.raises(ConfigError, match=r"KAFSCALE_ETCD_USERNAME.*user name is empty"):
         async with open_etcd_store(settings, NAMESPACE, random=lambda: 0.5):
@@ -146,13 +146,13 @@ async def test_keys_that_the_user_may_not_touch_are_refused(guarded: Etcd) -> No
                     await watch.next()
 
 
-async def test_a_user_where_etcd_has_none_is_an_error_that_says_so(tmp_path: Path) -> None:
+async def test_a_user_without_authentication_in_etcd_is_reported(tmp_path: Path) -> None:
     with running_etcd(tmp_path) as etcd, pytest.raises(ConfigError, match="authentication is not enabled"):
         async with open_etcd_store(_settings(etcd), NAMESPACE, random=lambda: 0.5):
             pass
 
 
-async def test_the_start_waits_for_an_etcd_that_is_not_up_yet_and_not_for_ever(tmp_path: Path) -> None:
+async def test_the_start_waits_for_an_etcd_that_is_not_up_yet_but_not_forever(tmp_path: Path) -> None:
     with running_etcd(tmp_path) as etcd:
         await trio.to_thread.run_sync(etcd.members[0].stop)
         settings = load(EtcdSettings, {"KAFSCALE_ETCD_ENDPOINTS": etcd.endpoints[0], "KAFSCALE_ETCD_TIMEOUT_MS": "200"})

@@ -45,14 +45,14 @@ async def _put(store: EtcdMetadataStore, key: str, value: bytes) -> int:
 
 
 async def _values(watch: Watch, last: bytes) -> list[bytes]:
-    """What is put, up to ``last``."""
+    """The values that are put, up to ``last``."""
     values: list[bytes] = []
     while last not in values:
         values += [event.value.value for event in await watch.next() if event.value]
     return values
 
 
-async def test_the_same_data_is_there_after_a_restart_and_a_watch_goes_on(one: Etcd) -> None:
+async def test_data_survives_a_restart_and_a_watch_continues(one: Etcd) -> None:
     async with _store(*one.endpoints) as store:
         lease = await store.grant_lease(600)
         first = await store.txn([], [Put("w/a", b"1"), Put("w/leased", b"2", lease)])
@@ -66,7 +66,7 @@ async def test_the_same_data_is_there_after_a_restart_and_a_watch_goes_on(one: E
             assert [(event.key, event.revision) for event in await watch.next()] == [("w/a", again)]
 
 
-async def test_a_watch_that_comes_back_after_a_compaction_says_compacted_every_time(one: Etcd) -> None:
+async def test_a_watch_that_reconnects_after_a_compaction_always_raises_compacted(one: Etcd) -> None:
     async with _store(*one.endpoints) as store:
         first = await _put(store, "w/a", b"1")
         async with store.watch("w/", first) as watch:
@@ -80,7 +80,7 @@ async def test_a_watch_that_comes_back_after_a_compaction_says_compacted_every_t
         assert missed < kept
 
 
-async def test_a_watch_that_comes_back_to_older_data_says_compacted_and_its_follower_reads_all_anew(
+async def test_a_watch_that_reconnects_to_older_data_raises_compacted_and_its_follower_reads_all_again(
     one: Etcd, tmp_path: Path
 ) -> None:
     member, data, backup = one.members[0], tmp_path / "member0", tmp_path / "backup"
@@ -123,25 +123,25 @@ async def test_a_watch_that_comes_back_to_older_data_says_compacted_and_its_foll
             with trio.move_on_after(0.1):
                 await watch.next()
             await trio.to_thread.run_sync(restore)
-            with pytest.raises(Compacted, match="it was restored"), trio.fail_after(30):
+            with pytest.raises(Compacted, match="was restored"), trio.fail_after(30):
                 await watch.next()
         with trio.fail_after(30):
             while seen[-1] != {"w/a": b"before"}:
                 await news.wait()
-            # Revisions that were once other changes are told like all others.
+            # Revisions that once were other changes are reported like all others.
             assert await _put(store, "w/a", b"after") < newest
             while seen[-1] != {"w/a": b"after"}:
                 await news.wait()
         nursery.cancel_scope.cancel()
 
 
-async def test_a_watch_whose_reader_was_cancelled_goes_on_where_it_was(one: Etcd) -> None:
+async def test_a_watch_whose_reader_was_cancelled_continues_at_its_position(one: Etcd) -> None:
     async with _store(*one.endpoints) as store:
         start = (await store.read_prefix("")).revision + 1
         async with store.watch("w/", start) as watch:
             for number in range(20):
                 with trio.CancelScope() as scope:
-                    # At once, or while the stream is opened or read.
+                    # Raised at once, or while the stream is opened or read.
                     scope.cancel() if number % 2 else None
                     scope.deadline = trio.current_time() + 0.005 * number
                     await watch.next()
@@ -173,25 +173,25 @@ async def test_a_prefix_of_several_pages_is_read_at_one_revision(one: Etcd) -> N
             nursery.cancel_scope.cancel()
 
 
-async def test_more_than_a_message_holds_is_read_in_smaller_pages(one: Etcd) -> None:
+async def test_values_that_exceed_a_message_are_read_in_smaller_pages(one: Etcd) -> None:
     async with _store(*one.endpoints) as store:
         for number in range(60):
             await _put(store, f"large/{number:02d}", bytes(1_400_000))
         snapshot = await store.read_prefix("large/")
         assert [item.key for item in snapshot.items] == [f"large/{number:02d}" for number in range(60)]
-        # A watch cannot be told of so much at once: its reader reads the state anew.
+        # A watch cannot receive that much at once, so its reader reads the state again.
         async with store.watch("large/", 1) as watch:
             with pytest.raises(Compacted, match="larger than"):
                 await _values(watch, b"never put")
 
 
-async def test_an_endpoint_where_nobody_listens_costs_no_write(one: Etcd) -> None:
+async def test_an_endpoint_without_a_server_loses_no_write(one: Etcd) -> None:
     async with _store("127.0.0.1:1", *one.endpoints) as store:
         assert await _put(store, "a", b"1") == 2
 
 
-async def test_members_killed_one_after_another_lose_no_write_and_do_none_twice(three: Etcd) -> None:
-    """Writers put numbers without any compare; a watch, and another on another member, see what was done."""
+async def test_killing_members_one_after_another_loses_no_write_and_repeats_none(three: Etcd) -> None:
+    """Writers put numbers without compares; two watches, on different members, see the changes."""
     answered: Counter[bytes] = Counter()
     unknown: set[bytes] = set()
     enough = [trio.Event() for _ in range(3)]
@@ -248,7 +248,7 @@ async def test_members_killed_one_after_another_lose_no_write_and_do_none_twice(
     assert unknown
 
 
-async def test_a_member_that_hangs_is_left_for_another_within_the_time_of_a_call(three: Etcd) -> None:
+async def test_a_call_changes_from_a_member_that_hangs_to_another_within_its_timeout(three: Etcd) -> None:
     async with _store(*three.endpoints) as store:
         first = await _put(store, "w/a", b"1")
         async with store.watch("w/", first) as watch:
@@ -258,23 +258,23 @@ async def test_a_member_that_hangs_is_left_for_another_within_the_time_of_a_call
             assert found is not None
             assert found.value == b"1"
             await _put(store, "w/a", b"2")
-            # Nothing but the call told the watch that its member hangs.
+            # Only the call made the watch notice that its member hangs.
             assert await _values(watch, b"2") == [b"2"]
 
 
-async def test_a_watch_alone_notices_that_its_member_hangs(three: Etcd) -> None:
+async def test_a_watch_alone_detects_that_its_member_hangs(three: Etcd) -> None:
     async with _store(*three.endpoints, seconds=6) as store, _store(*three.endpoints[1:]) as other:
         first = await _put(store, "w/a", b"1")
         async with store.watch("w/", first) as watch:
             assert await _values(watch, b"1") == [b"1"]
             three.members[0].pause()
-            # A read waits for a new leader; a write that the old one lost would not be sent again.
+            # A read waits for a new leader. A write that the old leader lost would not be sent again.
             await other.get("w/a")
             await _put(other, "w/a", b"2")
             assert await _values(watch, b"2") == [b"2"]
 
 
-async def test_without_a_majority_a_call_ends_with_its_time_and_all_goes_on_when_it_is_back(three: Etcd) -> None:
+async def test_without_a_majority_calls_time_out_and_work_again_when_it_is_back(three: Etcd) -> None:
     async with _store(*three.endpoints, seconds=3) as store:
         first = await _put(store, "w/a", b"1")
         async with store.watch("w/", first + 1) as watch:
@@ -292,7 +292,7 @@ async def test_without_a_majority_a_call_ends_with_its_time_and_all_goes_on_when
             assert (await _values(watch, b"3"))[-1] == b"3"
 
 
-async def test_a_lease_ends_when_nobody_keeps_it_alive_though_its_member_is_killed(three: Etcd) -> None:
+async def test_a_lease_that_nobody_keeps_alive_expires_even_if_its_member_is_killed(three: Etcd) -> None:
     async with _store(*three.endpoints) as store:
         kept, left = await store.grant_lease(5), await store.grant_lease(5)
         put = await store.txn([], [Put("m/kept", b"", kept), Put("m/left", b"", left)])

@@ -1,4 +1,4 @@
-"""How full a real etcd is, and what may be done about it."""
+"""How full a real etcd is, and its maintenance."""
 
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
@@ -28,7 +28,7 @@ def three(tmp_path: Path) -> Iterator[Etcd]:
 
 @asynccontextmanager
 async def _kept(store: EtcdMetadataStore) -> AsyncIterator[EtcdSpace]:
-    """What upkeep of ``store`` knows and has done."""
+    """The space of ``store``, while its upkeep runs."""
     space = EtcdSpace(QUOTA)
     upkeep = Upkeep(store, store.maintenance, space, history_seconds=300, random=lambda: 0.1)
     async with trio.open_nursery() as nursery:
@@ -42,13 +42,13 @@ async def _fill(store: EtcdMetadataStore) -> None:
         await store.txn([], [Put(f"{ROOT}filler", bytes(1_000_000))])
 
 
-async def test_each_member_tells_its_sizes_and_one_that_is_down_is_passed_over(three: Etcd) -> None:
+async def test_each_member_reports_its_sizes_and_one_that_is_down_is_skipped(three: Etcd) -> None:
     config = EtcdConfig(endpoints=tuple(three.endpoints), timeout_seconds=30)
     async with open_etcd(config, random=lambda: 0.0) as store:
-        told = await store.maintenance.statuses()
-        assert [status.address for status in told] == sorted(three.endpoints)
-        assert {(status.quota_bytes, status.alarms) for status in told} == {(QUOTA, ())}
-        assert all(0 < status.database_bytes_in_use <= status.database_bytes for status in told)
+        statuses = await store.maintenance.statuses()
+        assert [status.address for status in statuses] == sorted(three.endpoints)
+        assert {(status.quota_bytes, status.alarms) for status in statuses} == {(QUOTA, ())}
+        assert all(0 < status.database_bytes_in_use <= status.database_bytes for status in statuses)
         await trio.to_thread.run_sync(three.members[0].kill)
         assert [status.address for status in await store.maintenance.statuses()] == sorted(three.endpoints[1:])
 
@@ -63,7 +63,7 @@ async def test_a_revision_is_compacted_when_history_is_kept_only_from_a_later_on
     assert found == [True, False, False, False]
 
 
-async def test_a_full_cluster_takes_writes_again_with_all_its_keys(three: Etcd) -> None:
+async def test_a_full_cluster_accepts_writes_again_with_all_its_keys(three: Etcd) -> None:
     config = EtcdConfig(endpoints=tuple(three.endpoints), timeout_seconds=30)
     async with open_etcd(config, random=lambda: 0.0) as store:
         lease = await store.grant_lease(60)
@@ -83,7 +83,7 @@ async def test_a_full_cluster_takes_writes_again_with_all_its_keys(three: Etcd) 
         await store.keep_alive(lease)
 
 
-async def test_a_user_without_the_root_role_sees_all_and_is_told_what_it_may_not_do(
+async def test_a_user_without_the_root_role_sees_everything_and_learns_what_it_may_not_do(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with running_etcd(tmp_path, quota_bytes=QUOTA) as etcd:

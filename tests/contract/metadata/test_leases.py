@@ -63,7 +63,7 @@ async def test_a_waiting_watch_sees_the_end_of_a_lease_granted_after_it_began_to
     assert seen == ["made", "gone"]
 
 
-async def test_keep_alive_starts_the_time_anew_and_gives_it(store: MetadataStore, clock: Clock) -> None:
+async def test_keep_alive_renews_the_lease_and_returns_its_ttl(store: MetadataStore, clock: Clock) -> None:
     lease = await store.grant_lease(5)
     await store.txn([], [Put("a", b"1", lease)])
     for _ in range(3):
@@ -109,7 +109,7 @@ async def test_a_key_put_without_the_lease_or_deleted_no_longer_ends_with_it(
     assert snapshot.revision == last.revision + 1
 
 
-async def test_leases_that_ended_are_told_apart_from_later_ones(store: MetadataStore, clock: Clock) -> None:
+async def test_leases_that_ended_are_distinguished_from_later_ones(store: MetadataStore, clock: Clock) -> None:
     first = await store.grant_lease(2)
     await store.txn([], [Put("a", b"1", first)])
     await outlast(store, clock, first, 3)

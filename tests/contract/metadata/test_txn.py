@@ -33,7 +33,7 @@ async def test_a_write_makes_one_revision_that_its_keys_carry(store: MetadataSto
     assert await store.get("b") == KeyValue("b", b"2", first.revision, first.revision)
 
 
-async def test_a_key_made_anew_has_a_new_create_revision(store: MetadataStore) -> None:
+async def test_a_recreated_key_has_a_new_create_revision(store: MetadataStore) -> None:
     await store.txn([], [Put("a", b"1")])
     await store.txn([], [Delete("a")])
     assert await store.get("a") is None
@@ -41,7 +41,7 @@ async def test_a_key_made_anew_has_a_new_create_revision(store: MetadataStore) -
     assert await store.get("a") == KeyValue("a", b"2", made.revision, made.revision)
 
 
-async def test_what_changes_nothing_makes_no_revision(store: MetadataStore) -> None:
+async def test_a_transaction_that_changes_nothing_makes_no_revision(store: MetadataStore) -> None:
     before = (await store.txn([], [Put("a", b"1")])).revision
     assert (await store.txn([], [Delete("absent")])).revision == before
     assert (await store.txn([], [Get("a")])).revision == before
@@ -58,7 +58,7 @@ async def test_unchanged_0_means_absent(store: MetadataStore) -> None:
     assert (await store.txn([Unchanged("a", 0)], [Put("a", b"4")])).succeeded
 
 
-async def test_one_failed_compare_does_the_else_branch_and_its_reads_tell_which(store: MetadataStore) -> None:
+async def test_one_failed_compare_runs_the_else_branch_whose_reads_show_which(store: MetadataStore) -> None:
     made = await store.txn([], [Put("a", b"1"), Put("b", b"2")])
     moved = await store.txn([], [Put("b", b"3")])
     result = await store.txn(
@@ -93,7 +93,7 @@ async def test_a_refused_transaction_writes_none_of_its_keys(store: MetadataStor
     assert (await store.read_prefix("")).items == ()
 
 
-async def test_read_prefix_gives_the_keys_of_the_prefix_in_order_at_one_revision(store: MetadataStore) -> None:
+async def test_read_prefix_returns_the_keys_of_the_prefix_in_order_at_one_revision(store: MetadataStore) -> None:
     await store.txn([], [Put(key, key.encode()) for key in ("t/b", "t/a/0", "t/a", "s", "t0", "t/")])
     last = await store.txn([], [Delete("t/b")])
     snapshot = await store.read_prefix("t/")
@@ -101,7 +101,7 @@ async def test_read_prefix_gives_the_keys_of_the_prefix_in_order_at_one_revision
     assert [item.key for item in snapshot.items] == ["t/", "t/a", "t/a/0"]
 
 
-async def test_pages_give_all_keys_of_a_prefix_once_at_one_revision_or_say_that_it_is_gone(
+async def test_pages_return_all_keys_of_a_prefix_once_at_one_revision_or_raise_compacted(
     store: MetadataStore,
 ) -> None:
     keys = [f"t/{number:04d}" for number in range(1100)]

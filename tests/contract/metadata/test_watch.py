@@ -6,7 +6,7 @@ import trio
 from kafscale.metadata.interface import Compacted, Delete, Event, KeyValue, MetadataStore, Put
 
 
-async def test_a_watch_gives_what_was_changed_already_and_what_comes(store: MetadataStore) -> None:
+async def test_a_watch_returns_past_and_future_changes(store: MetadataStore) -> None:
     first = await store.txn([], [Put("w/a", b"1")])
     second = await store.txn([], [Delete("w/a")])
     async with store.watch("w/", first.revision) as watch:
@@ -66,7 +66,7 @@ async def test_two_watches_of_one_prefix_both_get_everything(store: MetadataStor
         assert [await one.next() for _ in range(3)] == [await two.next() for _ in range(3)]
 
 
-async def test_a_watch_from_before_a_compaction_says_compacted(store: MetadataStore) -> None:
+async def test_a_watch_from_before_a_compaction_raises_compacted(store: MetadataStore) -> None:
     first = await store.txn([], [Put("w/a", b"1")])
     second = await store.txn([], [Put("w/a", b"2")])
     third = await store.txn([], [Put("w/a", b"3")])
@@ -80,7 +80,7 @@ async def test_a_watch_from_before_a_compaction_says_compacted(store: MetadataSt
     assert [item.value for item in (await store.read_prefix("")).items] == [b"3"]
 
 
-async def test_a_compaction_beyond_the_newest_revision_forgets_all_history(store: MetadataStore) -> None:
+async def test_a_compaction_beyond_the_newest_revision_discards_all_history(store: MetadataStore) -> None:
     first = await store.txn([], [Put("w/a", b"1")])
     second = await store.txn([], [Put("w/a", b"2")])
     await store.compact(second.revision + 1000)

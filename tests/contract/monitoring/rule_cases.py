@@ -1,21 +1,21 @@
-"""For each alert of monitoring/alerts.yaml samples with which it fires, and such with which it does not."""
+"""Samples with which each alert of monitoring/alerts.yaml fires, and samples with which it does not."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from services.gateway.kafka_errors import MAY_BE_KEPT, TIMED_OUT
+from services.gateway.owners.errors import MAY_BE_KEPT, TIMED_OUT
 
 INSTANCE = {"instance": "a:1"}
 SCRAPE = {**INSTANCE, "job": "kafscale"}
-"""Every series has these labels besides its own, but for those that name a job."""
+"""Labels of every series, except those that name a job."""
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """``fires`` and ``calm``: series, each with a sample a minute, in promtool's notation.
+    """``fires`` and ``calm``: series with a sample each minute, in promtool's notation.
 
-    With ``fires`` the alert fires ``at`` minutes, with ``labels`` besides its severity and with ``summary``; with
-    ``calm``, which are the same metrics, it does not.
+    With ``fires`` the alert fires after ``at`` minutes, with ``labels`` in addition to its severity and with
+    ``summary``. With ``calm``, which has the same metrics, it does not fire.
     """
 
     alert: str
@@ -31,18 +31,18 @@ def _alone(series: str, fires: str, calm: str) -> tuple[Mapping[str, str], Mappi
 
 
 def _beside(series: str, limit: str, fires: str, calm: str) -> tuple[Mapping[str, str], Mapping[str, str]]:
-    """Of a limit that is 1000."""
+    """Return series next to a limit of 1000."""
     return {series: fires, limit: "1000x15"}, {series: calm, limit: "1000x15"}
 
 
 def _of_members(series: str, fires: str, calm: str) -> tuple[Mapping[str, str], Mapping[str, str]]:
-    """Of one member of etcd whose quota is 1000."""
+    """Return series of one member of etcd with a quota of 1000."""
     named, quota = f'{series}{{member="etcd:2379"}}', 'kafscale_etcd_quota_bytes{member="etcd:2379"}'
     return {named: fires, quota: "1000x20"}, {named: calm, quota: "1000x20"}
 
 
 def _quantile(name: str, labels: str, low: str, high: str) -> tuple[Mapping[str, str], Mapping[str, str]]:
-    """200 observations a minute, all up to ``high``: six of them, or one, above ``low``."""
+    """200 observations a minute, all up to ``high``: six of them (or one, if calm) above ``low``."""
     fires, calm = (
         {
             f'{name}_bucket{{{labels}le="{bound}"}}': f"0+{count}x20"
@@ -70,7 +70,7 @@ CASES = [
         _services("gateway", "storage", "coordinator"),
         _services("gateway", "storage", "coordinator", "indexer"),
         2,
-        "No indexer is there",
+        "No indexer is running",
         {"service": "indexer"},
     ),
     Case(
@@ -78,7 +78,7 @@ CASES = [
         _services("gateway", "storage", "indexer"),
         _services("all"),
         2,
-        "No coordinator is there",
+        "No coordinator is running",
         {"service": "coordinator"},
     ),
     Case(
@@ -93,27 +93,27 @@ CASES = [
         "KafscaleEventLoopLate",
         *_quantile("kafscale_event_loop_lag_seconds", "", "0.5", "1"),
         6,
-        "a:1 does things 833.3ms late",
+        "The event loop of a:1 is 833.3ms late",
     ),
     Case(
         "KafscaleFilesRunningOut",
         {"process_open_fds": "810x6", "process_max_fds": "1000x6", **_services("storage")},
         {"process_open_fds": "800x6", "process_max_fds": "1000x6", **_services("storage")},
         5,
-        "storage a:1 has 81% of its files open",
+        "storage a:1 uses 81% of its file descriptors",
         {**SCRAPE, "service": "storage"},
     ),
     Case(
         "KafscaleS3Failing",
         *_alone("kafscale_s3_failed_ratio", "0.1x6", "0.05x6"),
         5,
-        "10% of the requests to S3 fail on a:1",
+        "10% of the S3 requests of a:1 fail",
     ),
     Case(
         "KafscaleS3Refused",
         *_alone('kafscale_s3_requests_total{operation="get", outcome="refused"}', "0+1x7", "3x7"),
         6,
-        "S3 refuses get to a:1",
+        "S3 denies get to a:1",
         {**INSTANCE, "operation": "get"},
     ),
     Case(
@@ -121,7 +121,7 @@ CASES = [
         {'kafscale_health_state{check="lifecycle"}': "1x3"},
         {'kafscale_health_state{check="lifecycle"}': "0x3", 'kafscale_health_state{check="s3"}': "1x3"},
         1,
-        "A lifecycle rule of the bucket deletes KafScale's own objects (seen by a:1)",
+        "A lifecycle rule of the bucket deletes KafScale's objects (reported by a:1)",
         {**SCRAPE, "check": "lifecycle"},
     ),
     Case(
@@ -132,21 +132,21 @@ CASES = [
             'kafscale_etcd_operations_total{operation="txn", outcome="ok"}': "0+1x7",
         },
         6,
-        "etcd leaves operations of a:1 without an answer",
+        "etcd does not answer operations of a:1",
         INSTANCE,
     ),
     Case(
         "KafscaleEtcdFillingUp",
         *_of_members("kafscale_etcd_database_in_use_bytes", "610x6", "590x6"),
         5,
-        "61% of the quota of etcd's member etcd:2379 is in use",
+        "Keys use 61% of the quota of etcd member etcd:2379",
         {"member": "etcd:2379"},
     ),
     Case(
         "KafscaleEtcdFileNearQuota",
         *_of_members("kafscale_etcd_database_bytes", "900x16", "840x16"),
         15,
-        "The file of etcd's member etcd:2379 has 90% of its quota",
+        "The database file of etcd member etcd:2379 is at 90% of its quota",
         {"member": "etcd:2379"},
     ),
     Case(
@@ -166,7 +166,7 @@ CASES = [
         "KafscaleBuffersHalfFull",
         *_beside("kafscale_storage_buffered_bytes", "kafscale_storage_buffer_limit_bytes", "600x2", "500x2"),
         1,
-        "60% of the buffers of a:1 are in use",
+        "The write buffers of a:1 are 60% full",
     ),
     Case(
         "KafscaleProducersRefused",
@@ -176,7 +176,7 @@ CASES = [
             'kafscale_storage_appends_refused_total{reason="NOT_OWNER"}': "0+1x5",
         },
         2,
-        "a:1 refuses what producers send",
+        "a:1 refuses records of producers",
         {**SCRAPE, "reason": "BUFFER_FULL"},
     ),
     Case(
@@ -194,13 +194,13 @@ CASES = [
         "KafscaleTakeOverStuck",
         *_alone("kafscale_storage_partitions_loading", "3x3", "3 0 3 3"),
         2,
-        "3 partitions wait to be taken over by a:1",
+        "The take-over of 3 partitions by a:1 is stuck",
     ),
     Case(
         "KafscalePartitionsFenced",
         *_alone("kafscale_storage_fenced_total", "0+1x40", "0x20 1x20"),
         31,
-        "a:1 loses partitions again and again",
+        "a:1 repeatedly loses partitions",
     ),
     Case("KafscaleLeasesLost", *_alone("kafscale_storage_leases_lost_total", "0 1", "1 1"), 1, "a:1 lost its lease"),
     Case(
@@ -219,13 +219,13 @@ CASES = [
         "KafscaleTooManySinks",
         *_beside("kafscale_storage_sinks", "kafscale_storage_sinks_limit", "950x6", "900x6"),
         5,
-        "95% of the sinks that may be remembered are",
+        "The number of sinks is at 95% of its limit",
     ),
     Case(
         "KafscaleRequestsBroken",
         *_alone('kafscale_gateway_broken_requests_total{api="Fetch"}', "0 1", "1 1"),
         1,
-        "Fetch meets a bug in a:1",
+        "Fetch requests fail because of a bug in a:1",
         {**SCRAPE, "api": "Fetch"},
     ),
     Case(
@@ -254,14 +254,14 @@ CASES = [
         "KafscaleProduceSlow",
         *_quantile("kafscale_gateway_request_seconds", 'api="Produce", ', "5", "10"),
         11,
-        "One in a hundred Produce requests at a:1 takes 8.333s",
+        "The 99th percentile of Produce requests at a:1 is 8.333s",
         INSTANCE,
     ),
     Case(
         "KafscaleConnectionsRunningOut",
         *_beside("kafscale_gateway_connections", "kafscale_gateway_connections_limit", "900x6", "800x6"),
         5,
-        "a:1 has 90% of the connections that it takes",
+        "a:1 is at 90% of its connection limit",
     ),
     Case(
         "KafscaleGroupsDamaged",
@@ -273,7 +273,7 @@ CASES = [
         "KafscaleGroupsNotServed",
         *_alone("kafscale_coordinator_shards_awaited", "5x2", "5 0 5"),
         1,
-        "5 of the 64 parts that groups are divided into are not served",
+        "5 of 64 group shards are not served",
     ),
     Case(
         "KafscaleGroupWritesUnknown",
@@ -283,14 +283,14 @@ CASES = [
             'kafscale_coordinator_writes_total{outcome="stored"}': "0+1x5",
         },
         2,
-        "etcd does not tell a:1 whether it stored what groups changed",
+        "The outcome of group writes of a:1 to etcd is unknown",
         {**SCRAPE, "outcome": "unknown"},
     ),
     Case(
         "KafscaleGroupQueueFull",
         *_beside("kafscale_coordinator_queued_bytes", "kafscale_coordinator_queue_limit_bytes", "900x2", "800x2"),
         1,
-        "90% of what may wait to be stored for groups waits on a:1",
+        "The queue of group writes of a:1 is 90% full",
     ),
     Case(
         "KafscaleGroupLagGrows",
@@ -300,7 +300,7 @@ CASES = [
             'kafscale_coordinator_group_lag{group="small", topic="orders"}': "50000+1000x32",
         },
         31,
-        "readers is 221k records behind on orders, and falls back",
+        "readers is 221k records behind on orders, and the lag grows",
         {**SCRAPE, "group": "readers", "topic": "orders"},
     ),
     Case(
@@ -308,7 +308,7 @@ CASES = [
         {"kafscale_operator_leading": "0x5"},
         {"kafscale_operator_leading": "0x5", 'kafscale_operator_leading{instance="b:1"}': "1x5"},
         3,
-        "No operator of kafscale leads",
+        "No operator of kafscale is the leader",
         {"job": "kafscale"},
     ),
     Case(
@@ -316,7 +316,7 @@ CASES = [
         {"kafscale_operator_leading": "1x3 _x80"},
         {"kafscale_operator_leading": "1x84"},
         70,
-        "No operator of kafscale leads",
+        "No operator of kafscale is the leader",
         {"job": "kafscale"},
     ),
     Case(
@@ -324,7 +324,7 @@ CASES = [
         {'kafscale_operator_leading{namespace="a"}': "0x5", 'kafscale_operator_leading{namespace="b"}': "1x5"},
         {'kafscale_operator_leading{namespace="a"}': "1x5", 'kafscale_operator_leading{namespace="b"}': "1x5"},
         3,
-        "No operator of kafscale leads",
+        "No operator of kafscale is the leader",
         {"job": "kafscale", "namespace": "a"},
     ),
     Case(
@@ -332,7 +332,7 @@ CASES = [
         {'kafscale_operator_reconciles_total{kind="KafscaleCluster",outcome="failed"}': "0+1x40"},
         {'kafscale_operator_reconciles_total{kind="KafscaleCluster",outcome="failed"}': "0+1x12 12x30"},
         35,
-        "kafscale cannot bring a KafscaleCluster in line",
+        "kafscale cannot reconcile a KafscaleCluster",
         {"job": "kafscale", "kind": "KafscaleCluster"},
     ),
 ]

@@ -1,4 +1,4 @@
-"""promtool's verdict on monitoring/: alerts fire when they are to, and dashboards ask for nothing but PromQL."""
+"""promtool checks monitoring/: alerts fire when they should, and the queries of dashboards are valid PromQL."""
 
 import json
 import re
@@ -11,11 +11,11 @@ import pytest
 
 from tests.contract.monitoring.rule_cases import CASES, SCRAPE, Case
 from tests.servers.promtool import promtool
-from tests.unit.monitoring.catalogue import ALERTS, DASHBOARDS, MONITORING, complaints, selectors, shown_by
+from tests.support.metrics_catalogue import ALERTS, DASHBOARDS, MONITORING, complaints, selectors, shown_by
 
 _BY_NAME = {alert.name: alert for alert in ALERTS}
 _VARIABLES = {"__rate_interval": "5m", "instance": "a:1"}
-"""Those that Grafana replaces in the expressions of dashboards, with values that they may have."""
+"""Variables that Grafana replaces in the expressions of dashboards, with possible values."""
 
 
 def _labelled(series: str) -> str:
@@ -48,7 +48,7 @@ def _tests_of(case: Case) -> list[dict[str, Any]]:
 
 
 def _run(command: str, asked: Mapping[str, Any], file: Path) -> None:
-    # JSON is YAML.
+    # JSON is a subset of YAML.
     file.write_text(json.dumps(asked))
     done = subprocess.run([promtool(), command, "rules", file], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -58,7 +58,7 @@ def _filled_in(expression: str) -> str:
     return re.sub(r"\$(\w+)", lambda found: _VARIABLES[found[1]], expression)
 
 
-def test_every_alert_fires_when_it_is_to_and_only_then(tmp_path: Path) -> None:
+def test_every_alert_fires_exactly_when_it_should(tmp_path: Path) -> None:
     tests = [test for case in CASES for test in _tests_of(case)]
     rules = str(MONITORING / "alerts.yaml")
     _run("test", {"rule_files": [rules], "evaluation_interval": "1m", "tests": tests}, tmp_path / "tests.yaml")
@@ -71,7 +71,7 @@ def test_every_expression_of_a_dashboard_is_promql(path: Path, tmp_path: Path) -
     _run("check", {"groups": [{"name": path.stem, "rules": rules}]}, tmp_path / "rules.yaml")
 
 
-def test_every_alert_has_cases_and_both_sides_of_each_are_of_its_metrics() -> None:
+def test_every_alert_has_cases_and_both_sides_of_each_use_its_metrics() -> None:
     assert {case.alert for case in CASES} == _BY_NAME.keys()
     for case in CASES:
         named = {selector.metric for selector in selectors(_BY_NAME[case.alert].expr)}

@@ -1,4 +1,4 @@
-"""Every object store, bare and as services hold it: one suite must pass on all of them."""
+"""Every object store, bare and wrapped as in services. One suite must pass on all of them."""
 
 import random
 from collections.abc import AsyncIterator
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from kafscale.objects.health import StoreHealth, Thresholds
+from kafscale.objects.availability import StoreHealth, Thresholds
 from kafscale.objects.interface import ObjectStore
 from kafscale.objects.local import LocalObjectStore
 from kafscale.objects.memory import MemoryObjectStore

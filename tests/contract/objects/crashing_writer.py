@@ -1,8 +1,8 @@
 """A process that puts objects into a local directory and is meant to die.
 
 ``forever DIRECTORY ROUND`` puts objects until it is killed and prints the key of each when its put has returned.
-``create DIRECTORY STEP`` and ``replace DIRECTORY STEP`` do one put of ``ns/t/0/a`` and exit with 9, without any
-clean-up, at the STEP-th call into the operating system; a write is cut in half there. STEP 0: never.
+``create DIRECTORY STEP`` and ``replace DIRECTORY STEP`` do one put of ``ns/t/0/a`` and exit with status 9, without any
+clean-up, at the STEP-th call into the operating system. A write at that step is cut in half. STEP 0 means never.
 """
 
 import functools

@@ -1,4 +1,4 @@
-"""Backups of the metadata and snapshots of etcd in a bucket of their own, with credentials of their own, on MinIO."""
+"""Backups of the metadata and snapshots of etcd in a separate bucket with separate credentials, on MinIO."""
 
 import hashlib
 import os
@@ -9,17 +9,17 @@ import trio
 from click.testing import CliRunner, Result
 
 from kafscale import paths
+from kafscale.config.backup_bucket import BackupSettings
+from kafscale.config.settings import load
+from kafscale.config.stores import S3Settings
 from kafscale.errors import ConfigError
 from kafscale.metadata.interface import Put
 from kafscale.metadata.topic_values import ClusterInfo
 from kafscale.objects.s3 import S3ObjectStore
 from kafscale.objects.s3_wire import S3Config
-from kafscale.service.backup_bucket import BackupSettings
-from kafscale.service.settings import load
-from kafscale.service.stores import S3Settings
-from services.cli import on_stores
-from services.cli.main import main
-from services.recovery.stores import opened
+from kafscale_tools.cli import on_stores
+from kafscale_tools.cli.main import main
+from kafscale_tools.recovery.stores import opened
 from tests.servers.minio import Minio
 
 CLUSTER = "iiL196Ctcr2ySsHvN51hHw"
@@ -62,7 +62,7 @@ def _make_cluster(environ: dict[str, str], cluster: str = CLUSTER) -> None:
 
 @pytest.fixture(autouse=True)
 def quiet(monkeypatch: pytest.MonkeyPatch) -> None:
-    # It is set up once for a process.
+    # Logging is set up once per process.
     monkeypatch.setattr(on_stores, "configure_logging", lambda _: None)
 
 
@@ -107,7 +107,7 @@ def test_two_clusters_of_one_namespace_cannot_share_a_bucket_for_backups(minio: 
         outcomes.append(_run({**environ, "KAFSCALE_BACKUP_S3_BUCKET": backups.bucket}, "backup"))
     assert outcomes[0].exit_code == 0
     assert outcomes[1].exit_code != 0
-    assert f"has backups of cluster {CLUSTER}" in outcomes[1].output
+    assert f"are of cluster {CLUSTER}" in outcomes[1].output
 
 
 def test_snapshots_of_etcd_go_to_their_bucket_with_credentials_that_the_log_does_not_have(
@@ -115,7 +115,7 @@ def test_snapshots_of_etcd_go_to_their_bucket_with_credentials_that_the_log_does
 ) -> None:
     config, environ = log
     backups = minio.new_bucket()
-    # Nothing answers for the log's bucket, whose region is not known either.
+    # The endpoint of the log's bucket does not answer, and its region is unknown too.
     environ |= {
         "KAFSCALE_S3_ENDPOINT": "http://127.0.0.1:1",
         "KAFSCALE_S3_REGION": "",
@@ -179,7 +179,7 @@ _AWS = {"KAFSCALE_BACKUP_S3_ENDPOINT": "https://s3.amazonaws.com", "KAFSCALE_BAC
         ({**_LOG, "KAFSCALE_BACKUP_S3_ENDPOINT": "http://m:9000"}, "http://m:9000", "", True, True),
     ],
 )
-def test_what_is_not_set_is_as_for_the_log(
+def test_settings_that_are_not_set_default_to_those_of_the_log(
     environ: dict[str, str], endpoint: str, access_key: str, from_aws: bool, path_style: bool
 ) -> None:
     own = {**environ, "KAFSCALE_BACKUP_S3_BUCKET": "backups"}
@@ -197,6 +197,6 @@ def test_what_is_not_set_is_as_for_the_log(
         {"KAFSCALE_BACKUP_S3_BUCKET": "b", **_KEYS, "KAFSCALE_BACKUP_S3_CREDENTIALS": "aws"},
     ],
 )
-def test_settings_that_make_no_sense_together_are_refused(wrong: dict[str, str]) -> None:
+def test_inconsistent_settings_are_refused(wrong: dict[str, str]) -> None:
     with pytest.raises(ConfigError, match="KAFSCALE_BACKUP_S3"):
         load(BackupSettings, wrong)

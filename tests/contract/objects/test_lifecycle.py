@@ -1,4 +1,4 @@
-"""A bucket's lifecycle rules, read from a real MinIO, and from stores that do not know or do not show them."""
+"""A bucket's lifecycle rules, read from a real MinIO, and from stores that do not support or do not report them."""
 
 import json
 import random
@@ -14,14 +14,14 @@ from minio import Minio as MinioClient
 from minio.commonconfig import ENABLED, Filter
 from minio.lifecycleconfig import Expiration, LifecycleConfig, NoncurrentVersionExpiration, Rule
 
+from kafscale.config.stores import S3Settings, open_object_store
 from kafscale.errors import Refused
-from kafscale.objects.health import StoreHealth, Thresholds
+from kafscale.objects.availability import StoreHealth, Thresholds
 from kafscale.objects.lifecycle import LifecycleWatch
 from kafscale.objects.metrics import OperationCounters
 from kafscale.objects.s3 import S3ObjectStore
 from kafscale.objects.s3_wire import S3Config
-from kafscale.service.stores import S3Settings, open_object_store
-from kafscale.vitals import Finding, State
+from kafscale.telemetry import Finding, State
 
 EXAMPLE = Path(__file__).parents[3] / "k8s" / "s3" / "lifecycle.json"
 
@@ -38,7 +38,7 @@ def _rule(name: str, prefix: str, days: int = 7) -> Rule:
 
 
 async def _found(config: S3Config) -> Finding:
-    """What a process that starts on the bucket reports."""
+    """The finding of a process that starts on the bucket."""
     settings = S3Settings(
         namespace="production",
         bucket=config.bucket,
@@ -113,7 +113,7 @@ async def _answering(status: int, body: bytes) -> AsyncIterator[str]:
 @pytest.mark.parametrize(
     ("status", "code"), [(501, "NotImplemented"), (403, "AccessDenied"), (405, "MethodNotAllowed")]
 )
-async def test_a_store_that_does_not_show_its_rules_is_not_unhealthy(status: int, code: str) -> None:
+async def test_a_store_that_does_not_report_its_rules_is_not_unhealthy(status: int, code: str) -> None:
     body = f"<Error><Code>{code}</Code><Message>no</Message></Error>".encode()
     watch = LifecycleWatch("production")
     async with _answering(status, body) as endpoint:

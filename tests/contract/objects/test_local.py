@@ -1,4 +1,4 @@
-"""What only the local directory has to prove: crashes, power cuts, full disks, second processes."""
+"""Tests specific to the local directory: crashes, power failures, full disks, second processes."""
 
 import errno
 import itertools
@@ -98,7 +98,7 @@ async def test_a_crash_at_any_step_leaves_the_object_whole_or_absent(tmp_path: P
 
 
 class Recorder:
-    """Notes what the store asks of the operating system, files and directories by inode number."""
+    """Records the store's calls into the operating system, with files and directories by inode number."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.events: list[tuple[str, int]] = []
@@ -186,7 +186,7 @@ async def test_directories_left_by_a_dead_process_are_synced_once(
         assert {inode(objects), inode(objects / "ns"), inode(objects / "ns/t"), inode(objects / "ns/t/0")} <= synced
 
 
-async def test_a_name_that_is_taken_is_on_disk_when_that_is_reported(
+async def test_a_name_that_exists_is_on_disk_when_that_is_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with opened(tmp_path) as store:
@@ -205,7 +205,7 @@ async def test_a_large_body_is_one_write(tmp_path: Path, monkeypatch: pytest.Mon
         assert [what for what, _ in recorder.take()].count("write") == 1
 
 
-async def test_a_write_that_stops_short_is_gone_on_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_short_write_is_continued(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write = os.write
     monkeypatch.setattr(os, "write", lambda descriptor, body: write(descriptor, body[:1000]))
     async with opened(tmp_path) as store:
@@ -237,7 +237,7 @@ async def test_a_name_the_file_system_refuses_is_refused(tmp_path: Path) -> None
         assert leftovers(tmp_path) == []
 
 
-async def test_etags_outlive_the_process(tmp_path: Path) -> None:
+async def test_etags_survive_the_process(tmp_path: Path) -> None:
     async with opened(tmp_path) as store:
         etag = await store.put_if_absent("ns/a", b"old")
     async with opened(tmp_path) as store:
@@ -247,7 +247,7 @@ async def test_etags_outlive_the_process(tmp_path: Path) -> None:
         assert (await store.get("ns/a")).etag == etag
 
 
-async def test_etags_differ_though_the_clock_stands_still(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_etags_differ_even_if_the_clock_stands_still(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("kafscale.objects.files.time.time_ns", lambda: 1_000)
     async with opened(tmp_path) as store:
         etags = [await store.put_if_absent("ns/a", b"0")]
@@ -256,7 +256,7 @@ async def test_etags_differ_though_the_clock_stands_still(tmp_path: Path, monkey
     assert len(set(etags)) == 10
 
 
-async def test_a_second_process_is_kept_out(tmp_path: Path) -> None:
+async def test_a_second_process_cannot_use_the_directory(tmp_path: Path) -> None:
     async with opened(tmp_path) as store:
         await store.put_if_absent("ns/a", b"mine")
         (tmp_path / "tmp/unfinished").write_bytes(b"mine too")
@@ -271,7 +271,7 @@ async def test_a_second_process_is_kept_out(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["file", "below a file"])
-async def test_a_directory_that_cannot_be_used_stops_the_start(tmp_path: Path, kind: str) -> None:
+async def test_an_unusable_directory_stops_the_start(tmp_path: Path, kind: str) -> None:
     (tmp_path / "file").write_bytes(b"")
     with pytest.raises(ConfigError, match="KAFSCALE_DATA_DIR"):
         async with opened(tmp_path / "file" if kind == "file" else tmp_path / "file/data"):
@@ -322,7 +322,7 @@ async def test_directories_go_with_their_last_object(tmp_path: Path) -> None:
         assert os.listdir(tmp_path / "objects") == []
 
 
-async def test_pruning_never_takes_a_puts_directory_away(tmp_path: Path) -> None:
+async def test_pruning_never_removes_the_directory_of_a_put(tmp_path: Path) -> None:
     async with LocalObjectStore.open(tmp_path) as store:
 
         async def churn(name: str) -> None:

@@ -1,4 +1,4 @@
-"""What a put promises, on every store."""
+"""The guarantees of puts, on every store."""
 
 import pytest
 import trio
@@ -85,7 +85,7 @@ async def test_of_eight_racers_one_replaces_the_object(store: ObjectStore) -> No
 
 
 @pytest.mark.parametrize("size", [0, 1, 10 * MIB + 1])
-async def test_objects_of_every_size_come_back_whole(store: ObjectStore, size: int) -> None:
+async def test_objects_of_every_size_round_trip(store: ObjectStore, size: int) -> None:
     body = (bytes(range(251)) * (size // 251 + 1))[:size]
     etag = await store.put_if_absent("ns/a", body)
     assert (await store.get("ns/a")).body == body
@@ -138,7 +138,7 @@ async def test_readers_never_see_a_part_of_a_put(store: ObjectStore) -> None:
 @pytest.mark.parametrize(
     "key", ["", "/a", "a/", "a//b", ".", "a/../b", "a/./b", "a\nb", "a\x00", "x" * 256, "x/" * 600 + "x"]
 )
-async def test_what_is_no_key_is_refused_before_anything_happens(store: ObjectStore, key: str) -> None:
+async def test_an_invalid_key_is_refused_before_anything_happens(store: ObjectStore, key: str) -> None:
     with pytest.raises(ValueError, match="not an object key"):
         await store.put_if_absent(key, b"x")
     with pytest.raises(ValueError, match="not an object key"):

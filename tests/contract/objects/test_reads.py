@@ -50,9 +50,7 @@ def odd_keys() -> list[str]:
         (10, 0, b""),
     ],
 )
-async def test_a_range_gives_what_the_object_has_there(
-    store: ObjectStore, start: int, length: int, expected: bytes
-) -> None:
+async def test_a_range_returns_the_objects_bytes(store: ObjectStore, start: int, length: int, expected: bytes) -> None:
     await store.put_if_absent("ns/a", b"0123456789")
     assert await store.get_range("ns/a", start, length) == expected
 
@@ -69,7 +67,7 @@ async def test_a_range_is_not_negative(store: ObjectStore, start: int, length: i
         await store.get_range("ns/a", start, length)
 
 
-async def test_what_is_absent_is_not_found(store: ObjectStore) -> None:
+async def test_an_absent_object_is_not_found(store: ObjectStore) -> None:
     await store.put_if_absent("ns/dir/a", b"x")
     for key in ("ns/absent", "absent/at/all", "ns/dir"):
         with pytest.raises(ObjectNotFound):
@@ -107,7 +105,7 @@ async def test_pages_of_every_size_make_up_the_whole_listing(
 ) -> None:
     for key in odd_keys:
         await store.put_if_absent(key, b"")
-    # kafscale/objects/s3.py says why not smaller ones there.
+    # kafscale/objects/s3.py explains why smaller pages do not work there.
     limits = (len(odd_keys), 1000) if store_kind.endswith("s3") else (1, 2, 3, 7, len(odd_keys), 1000)
     for limit in limits:
         assert await _list_in_pages(store, "", limit) == odd_keys
@@ -133,7 +131,7 @@ async def test_a_listing_starts_after_a_key_that_need_not_exist(store: ObjectSto
     assert await store.list_from("ns/", "o") == []
 
 
-async def test_a_listing_keeps_to_its_prefix(store: ObjectStore) -> None:
+async def test_a_listing_is_limited_to_its_prefix(store: ObjectStore) -> None:
     keys = ["ns/t-1/0/1", "ns/t/0/1", "ns/t/0/2", "ns/t/1/1", "ns/t/10/1", "ns/t0/0/1"]
     for key in keys:
         await store.put_if_absent(key, b"")
@@ -192,7 +190,7 @@ async def test_deleted_objects_are_gone_and_their_names_free(store: ObjectStore,
     assert [info.key for info in await store.list_from("")] == odd_keys
 
 
-async def test_deleting_what_is_absent_is_no_error(store: ObjectStore) -> None:
+async def test_deleting_an_absent_object_is_not_an_error(store: ObjectStore) -> None:
     await store.put_if_absent("ns/dir/a", b"x")
     await store.delete_many([])
     await store.delete_many(["ns/absent", "ns/dir", "absent/at/all", "ns/dir/a/b"])

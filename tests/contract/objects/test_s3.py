@@ -1,4 +1,4 @@
-"""What only S3 has to prove, on a real MinIO: wrong settings, signatures that ran out, answers that got lost."""
+"""Tests specific to S3, on a real MinIO: wrong settings, expired signatures, lost answers."""
 
 import random
 from collections.abc import AsyncIterator, Callable
@@ -23,7 +23,7 @@ def off_by(seconds: float) -> Callable[[], datetime]:
 
 @asynccontextmanager
 async def lossy_proxy(config: S3Config, lose: Callable[[bytes], bool]) -> AsyncIterator[S3Config]:
-    """Passes requests on to the server; loses the reply, and the connection, where ``lose`` says so of a request."""
+    """Forwards requests to the server. Drops the reply and the connection if ``lose`` returns true for a request."""
     server = urlsplit(config.endpoint)
 
     async def handle(client: trio.SocketStream) -> None:
@@ -53,7 +53,7 @@ async def lossy_proxy(config: S3Config, lose: Callable[[bytes], bool]) -> AsyncI
 
 
 @pytest.mark.parametrize("operation", ["create", "replace"])
-async def test_a_put_whose_answer_was_lost_is_known_for_ones_own(s3_config: S3Config, operation: str) -> None:
+async def test_a_put_whose_answer_was_lost_is_recognised_as_ones_own(s3_config: S3Config, operation: str) -> None:
     heads: list[bytes] = []
 
     def lose_first_put(part: bytes) -> bool:
@@ -94,7 +94,7 @@ async def test_the_probe_passes_and_leaves_nothing(s3_config: S3Config) -> None:
         assert await store.list_from("") == []
 
 
-async def test_the_region_is_found_when_none_is_given(s3_config: S3Config) -> None:
+async def test_the_region_is_detected_if_none_is_configured(s3_config: S3Config) -> None:
     async with S3ObjectStore.open(replace(s3_config, region="")) as store:
         await store.probe("ns")
 
@@ -121,7 +121,7 @@ async def test_a_wrong_setting_is_named(s3_config: S3Config, wrong: dict[str, st
 
 @pytest.mark.parametrize("endpoint", ["http://127.0.0.1:1", "http://no-such-host.invalid"])
 async def test_an_endpoint_that_does_not_answer_is_named(s3_config: S3Config, endpoint: str) -> None:
-    with pytest.raises(Unavailable, match="KAFSCALE_S3_ENDPOINT: no answer there"):
+    with pytest.raises(Unavailable, match="KAFSCALE_S3_ENDPOINT: no answer"):
         async with S3ObjectStore.open(replace(s3_config, endpoint=endpoint)) as store:
             await store.probe("ns", patience=0)
 
@@ -144,7 +144,7 @@ async def test_wrong_credentials_are_refused_at_every_operation(s3_config: S3Con
             await store.delete_many(["ns/a"])
 
 
-async def test_a_bucket_that_is_gone_is_not_an_absent_object(s3_config: S3Config) -> None:
+async def test_a_deleted_bucket_is_not_an_absent_object(s3_config: S3Config) -> None:
     async with S3ObjectStore.open(replace(s3_config, bucket="no-such-bucket")) as store:
         with pytest.raises(Refused, match="NoSuchBucket"):
             await store.put_if_absent("ns/a", b"x")
@@ -171,7 +171,7 @@ async def test_a_request_outside_its_signatures_life_is_unavailable(s3_config: S
         assert [info.key for info in await store.list_from("")] == ["ns/there"]
 
 
-async def test_deletes_are_dated_when_they_are_asked_for(s3_config: S3Config) -> None:
+async def test_deletes_are_dated_when_they_are_requested(s3_config: S3Config) -> None:
     readings = iter([-2.0 * SIGNATURE_SECONDS])
 
     def now() -> datetime:
@@ -181,12 +181,12 @@ async def test_deletes_are_dated_when_they_are_asked_for(s3_config: S3Config) ->
         await store.put_if_absent("ns/a", b"x")
         await store.put_if_absent("ns/b", b"x")
     async with S3ObjectStore.open(s3_config, now=now) as store:
-        with pytest.raises(Unavailable):  # asked for long ago, though each is sent now
+        with pytest.raises(Unavailable):  # dated long ago, although each is sent now
             await store.delete_many(["ns/a", "ns/b"])
         assert len(await store.list_from("")) == 2
 
 
-async def test_a_delete_that_was_dated_before_a_long_stop_is_refused(s3_config: S3Config) -> None:
+async def test_a_delete_dated_before_a_long_pause_is_refused(s3_config: S3Config) -> None:
     async with S3ObjectStore.open(s3_config) as store:
         await store.put_if_absent("ns/a", b"x")
         with pytest.raises(Unavailable):
@@ -196,7 +196,7 @@ async def test_a_delete_that_was_dated_before_a_long_stop_is_refused(s3_config: 
         assert await store.list_from("") == []
 
 
-def test_a_delete_has_landed_when_the_signature_ends_by_the_slowest_clock_that_is_allowed() -> None:
+def test_a_delete_has_taken_effect_when_its_signature_expires_by_the_slowest_allowed_clock() -> None:
     assert S3ObjectStore.settle_seconds >= SIGNATURE_SECONDS + MOST_CLOCK_SKEW_SECONDS
 
 
@@ -216,7 +216,7 @@ async def test_the_clocks_offset_is_known_from_the_first_answer_and_a_large_one_
         assert bool(await store.list_from("")) is bool(seconds)
 
 
-async def test_a_session_token_travels_with_the_signature(s3_config: S3Config) -> None:
+async def test_a_session_token_is_sent_with_the_signature(s3_config: S3Config) -> None:
     async with S3ObjectStore.open(replace(s3_config, session_token="not+a/token=")) as store:
         with pytest.raises(Refused, match="Token"):
             await store.get("ns/a")

@@ -1,4 +1,4 @@
-"""The transports that the contract holds for. A new one is one more name in `transport` and a branch in `storage`."""
+"""The transports that the contract covers. A new one needs a name in `transport` and a branch in `storage`."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -8,12 +8,12 @@ import pytest
 import trio
 
 from kafscale.rpc.client import Channel
-from kafscale.rpc.direct import DirectStorage
-from kafscale.rpc.interface import SegmentStorageClient
+from kafscale.rpc.direct import Direct
+from kafscale.rpc.generated import SegmentStorageClient
 from kafscale.rpc.limits import RpcLimits
 from kafscale.rpc.server import RpcServer
-from kafscale.rpc.typed import GrpcStorage, bind_storage
-from tests.contract.rpc.carrier import Carrier
+from kafscale.rpc.services import bind_storage
+from tests.support.carrier import Carrier
 
 
 @pytest.fixture(params=["direct", "grpc"])
@@ -29,7 +29,7 @@ def carrier() -> Carrier:
 @pytest.fixture
 async def storage(transport: str, carrier: Carrier) -> AsyncIterator[SegmentStorageClient]:
     if transport == "direct":
-        yield DirectStorage(carrier)
+        yield SegmentStorageClient(Direct(bind_storage(carrier)))
     else:
         async with serving(carrier) as port, connected(port) as client:
             yield client
@@ -37,13 +37,13 @@ async def storage(transport: str, carrier: Carrier) -> AsyncIterator[SegmentStor
 
 @asynccontextmanager
 async def serving(carrier: Carrier, limits: RpcLimits | None = None) -> AsyncIterator[int]:
-    """The port of a server that is cancelled at the end."""
+    """Run a server and yield its port. The server is cancelled at the end."""
     async with trio.open_nursery() as nursery:
         yield await nursery.start(RpcServer([bind_storage(carrier)], limits).run, "127.0.0.1:0", trio.Event())
         nursery.cancel_scope.cancel()
 
 
 @asynccontextmanager
-async def connected(port: int, limits: RpcLimits | None = None) -> AsyncIterator[GrpcStorage]:
+async def connected(port: int, limits: RpcLimits | None = None) -> AsyncIterator[SegmentStorageClient]:
     async with Channel(f"127.0.0.1:{port}", limits) as channel:
-        yield GrpcStorage(channel)
+        yield SegmentStorageClient(channel)

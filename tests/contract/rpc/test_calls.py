@@ -6,9 +6,7 @@ from structlog.testing import capture_logs
 
 from kafscale.errors import ConfigError, CorruptData, KafscaleError, Refused, Unavailable
 from kafscale.records.errors import CorruptBatch
-from kafscale.rpc.direct import DirectStorage
-from kafscale.rpc.interface import SegmentStorageClient
-from kafscale.rpc.typed import GrpcStorage
+from kafscale.rpc.generated import SegmentStorageClient
 from kafscale.v1.common_pb2 import PartitionRef
 from kafscale.v1.storage_pb2 import (
     AppendRequest,
@@ -27,12 +25,12 @@ from kafscale.v1.storage_pb2 import (
     StageReply,
     StageRequest,
 )
-from tests.contract.rpc.carrier import TIMEOUT, Carrier
+from tests.support.carrier import TIMEOUT, Carrier
 
 MIB = 1 << 20
 
 
-async def test_each_method_reaches_its_own_and_answers(storage: SegmentStorageClient) -> None:
+async def test_each_method_reaches_its_implementation_and_answers(storage: SegmentStorageClient) -> None:
     appended = await storage.append(AppendRequest(appends=[PartitionAppend(records=b"12345")]), timeout=TIMEOUT)
     assert [result.base_offset for result in appended.results] == [5]
     fetched = await storage.fetch(FetchRequest(stream_id="é", max_bytes=3), timeout=TIMEOUT)
@@ -41,7 +39,9 @@ async def test_each_method_reaches_its_own_and_answers(storage: SegmentStorageCl
     assert await storage.flush(FlushRequest(), timeout=TIMEOUT) == FlushReply()
 
 
-async def test_each_method_of_sinks_reaches_its_own_and_answers(storage: GrpcStorage | DirectStorage) -> None:
+async def test_each_method_of_sinks_reaches_its_implementation_and_answers(
+    storage: SegmentStorageClient,
+) -> None:
     ref = PartitionRef(topic="é", partition=3)
     staged = await storage.stage(StageRequest(partition=ref, records=bytes(2 * MIB)), timeout=TIMEOUT)
     assert staged == StageReply(stage=Stage(partition=ref, size=2 * MIB))
@@ -61,7 +61,7 @@ async def test_each_method_of_sinks_reaches_its_own_and_answers(storage: GrpcSto
         (KafscaleError("of no kind"), KafscaleError),
     ],
 )
-async def test_an_error_of_the_service_arrives_as_its_kind_with_its_message(
+async def test_an_error_of_the_service_keeps_its_kind_and_message(
     storage: SegmentStorageClient, carrier: Carrier, raised: KafscaleError, kind: type[KafscaleError]
 ) -> None:
     async def fail(_: FetchRequest) -> FetchReply:
@@ -84,7 +84,7 @@ async def test_an_error_with_a_very_long_message_keeps_its_kind(
         await storage.fetch(FetchRequest(), timeout=TIMEOUT)
 
 
-async def test_a_defect_of_the_service_is_unavailable_to_the_caller_and_logged_with_its_traceback(
+async def test_an_unexpected_exception_is_unavailable_to_the_caller_and_logged(
     storage: SegmentStorageClient, carrier: Carrier
 ) -> None:
     defect = ZeroDivisionError("what only the log may say")
@@ -103,7 +103,7 @@ async def test_a_defect_of_the_service_is_unavailable_to_the_caller_and_logged_w
     await storage.fetch(FetchRequest(), timeout=TIMEOUT)
 
 
-async def test_no_answer_in_time_is_unavailable_and_the_service_sees_the_cancellation(
+async def test_a_call_that_times_out_is_unavailable_and_cancelled_at_the_service(
     storage: SegmentStorageClient, carrier: Carrier
 ) -> None:
     carrier.fetching = carrier.hang
@@ -113,7 +113,7 @@ async def test_no_answer_in_time_is_unavailable_and_the_service_sees_the_cancell
         await carrier.cancelled.wait()
 
 
-async def test_a_cancelled_caller_cancels_the_call_at_the_service_and_the_next_call_answers(
+async def test_cancelling_a_call_cancels_it_at_the_service_and_the_next_call_is_answered(
     storage: SegmentStorageClient, carrier: Carrier
 ) -> None:
     carrier.fetching = carrier.hang
@@ -131,7 +131,7 @@ async def test_a_cancelled_caller_cancels_the_call_at_the_service_and_the_next_c
     assert (await storage.fetch(FetchRequest(stream_id="next"), timeout=TIMEOUT)).results[0].detail == "next"
 
 
-async def test_a_thousand_calls_are_under_way_at_once_and_each_gets_its_own_answer(
+async def test_a_thousand_concurrent_calls_get_their_own_answers(
     storage: SegmentStorageClient, carrier: Carrier
 ) -> None:
     calls = 1000
@@ -158,7 +158,7 @@ async def test_a_thousand_calls_are_under_way_at_once_and_each_gets_its_own_answ
     assert answers == {number: f"call {number}" for number in range(calls)}
 
 
-async def test_messages_of_64_mib_pass_both_ways(storage: SegmentStorageClient) -> None:
+async def test_messages_of_64_mib_pass_in_both_directions(storage: SegmentStorageClient) -> None:
     request = AppendRequest(appends=[PartitionAppend(records=bytes(64 * MIB))])
     assert (await storage.append(request, timeout=TIMEOUT)).results[0].base_offset == 64 * MIB
     fetched = await storage.fetch(FetchRequest(max_bytes=64 * MIB), timeout=TIMEOUT)

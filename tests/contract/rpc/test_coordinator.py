@@ -1,4 +1,4 @@
-"""Each method of the coordinator reaches its own, on every transport."""
+"""Each method of the coordinator reaches its implementation, on every transport."""
 
 import inspect
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -10,13 +10,13 @@ import trio
 
 from kafscale.errors import Unavailable
 from kafscale.rpc.client import Channel
-from kafscale.rpc.direct import DirectCoordinator, GroupCoordinator
-from kafscale.rpc.interface import GroupCoordinatorClient
+from kafscale.rpc.direct import Direct
+from kafscale.rpc.generated import GroupCoordinator, GroupCoordinatorClient
 from kafscale.rpc.limits import RpcLimits
 from kafscale.rpc.server import RpcServer
-from kafscale.rpc.typed import GrpcCoordinator, bind_coordinator
+from kafscale.rpc.services import bind_coordinator
 from kafscale.v1 import coordinator_pb2 as pb
-from tests.contract.rpc.carrier import TIMEOUT
+from tests.support.carrier import TIMEOUT
 
 METHODS = [
     name for name in vars(GroupCoordinatorClient) if inspect.iscoroutinefunction(vars(GroupCoordinatorClient)[name])
@@ -24,7 +24,7 @@ METHODS = [
 
 
 class _Recorder:
-    """Has every method of the protocol, keeps what was asked, and answers with an empty reply of the right kind."""
+    """Has every method of the protocol, records the requests, and answers with an empty reply of the right type."""
 
     def __init__(self) -> None:
         self.asked: list[tuple[str, object]] = []
@@ -48,17 +48,17 @@ def recorder() -> _Recorder:
 async def coordinator(transport: str, recorder: _Recorder) -> AsyncIterator[GroupCoordinatorClient]:
     service = cast(GroupCoordinator, recorder)
     if transport == "direct":
-        yield DirectCoordinator(service)
+        yield GroupCoordinatorClient(Direct(bind_coordinator(service)))
         return
     async with trio.open_nursery() as nursery:
         port = await nursery.start(RpcServer([bind_coordinator(service)]).run, "127.0.0.1:0", trio.Event())
         async with Channel(f"127.0.0.1:{port}") as channel:
-            yield GrpcCoordinator(channel)
+            yield GroupCoordinatorClient(channel)
         nursery.cancel_scope.cancel()
 
 
 @pytest.mark.parametrize("name", METHODS)
-async def test_each_method_reaches_its_own_and_answers(
+async def test_each_method_reaches_its_implementation_and_answers(
     coordinator: GroupCoordinatorClient, recorder: _Recorder, name: str
 ) -> None:
     hints: dict[str, Any] = inspect.get_annotations(vars(GroupCoordinatorClient)[name])
@@ -68,7 +68,7 @@ async def test_each_method_reaches_its_own_and_answers(
 
 
 class _Rebalance(_Recorder):
-    """Joins and syncs end when all members are there, which is when the test says so."""
+    """Joins and syncs end when all members have arrived, which the test decides."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -91,13 +91,13 @@ class _Rebalance(_Recorder):
         await self.over.wait()
 
 
-async def test_members_that_wait_for_others_keep_no_heartbeat_out_and_are_bounded_too() -> None:
+async def test_waiting_members_are_bounded_and_do_not_block_heartbeats() -> None:
     service, limits = _Rebalance(), RpcLimits(max_calls=1, max_waiting_calls=4)
     server = RpcServer([bind_coordinator(cast(GroupCoordinator, service))], limits)
     async with trio.open_nursery() as serving:
         port = await serving.start(server.run, "127.0.0.1:0", trio.Event())
         async with Channel(f"127.0.0.1:{port}") as channel, trio.open_nursery() as members:
-            client = GrpcCoordinator(channel)
+            client = GroupCoordinatorClient(channel)
             for _ in range(2):
                 members.start_soon(partial(client.join_group, pb.JoinGroupRequest(), timeout=TIMEOUT))
                 members.start_soon(partial(client.sync_group, pb.SyncGroupRequest(), timeout=TIMEOUT))
@@ -106,7 +106,7 @@ async def test_members_that_wait_for_others_keep_no_heartbeat_out_and_are_bounde
                     await service.moved.wait()
             await client.heartbeat(pb.HeartbeatRequest(), timeout=TIMEOUT)
             await client.offset_commit(pb.OffsetCommitRequest(), timeout=TIMEOUT)
-            with pytest.raises(Unavailable, match="4 calls are under way"):
+            with pytest.raises(Unavailable, match="limit of 4 concurrent calls"):
                 await client.join_group(pb.JoinGroupRequest(), timeout=TIMEOUT)
             service.over.set()
         serving.cancel_scope.cancel()

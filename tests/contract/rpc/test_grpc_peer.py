@@ -1,26 +1,27 @@
-"""What a caller sees over gRPC when the process at the other end dies, hangs, stops or comes back."""
+"""What a caller sees over gRPC when the process at the other end dies, hangs, stops or restarts."""
 
 import pytest
 import trio
 
 from kafscale.errors import Unavailable
+from kafscale.rpc.generated import SegmentStorageClient
 from kafscale.rpc.limits import RpcLimits
 from kafscale.rpc.server import RpcServer
-from kafscale.rpc.typed import GrpcStorage, bind_storage
+from kafscale.rpc.services import bind_storage
 from kafscale.v1.storage_pb2 import CommitsRequest, FetchReply, FetchRequest
-from tests.contract.rpc.carrier import TIMEOUT, Carrier
 from tests.contract.rpc.conftest import connected, serving
-from tests.contract.rpc.peer import running_peer
 from tests.servers.signals import pause
+from tests.support.carrier import TIMEOUT, Carrier
+from tests.support.rpc_peer import running_peer
 
 LONG = 1000.0
-"""A deadline that is not what ends the call."""
+"""A deadline that should not be reached."""
 
 
-async def test_a_peer_that_is_killed_fails_its_calls_and_streams_at_once() -> None:
+async def test_calls_and_streams_to_a_killed_peer_fail_at_once() -> None:
     failed: list[str] = []
 
-    async def call(client: GrpcStorage) -> None:
+    async def call(client: SegmentStorageClient) -> None:
         with pytest.raises(Unavailable):
             await client.fetch(FetchRequest(stream_id="hang"), timeout=LONG)
         failed.append("call")
@@ -37,7 +38,7 @@ async def test_a_peer_that_is_killed_fails_its_calls_and_streams_at_once() -> No
         assert failed == ["call"]
 
 
-async def test_a_peer_that_hangs_is_given_up_by_the_deadline_and_its_streams_by_keepalive() -> None:
+async def test_calls_to_a_hanging_peer_end_by_deadline_and_its_streams_by_keepalive() -> None:
     limits = RpcLimits(keepalive_seconds=1.0, keepalive_timeout_seconds=1.0)
     async with (
         running_peer() as peer,
@@ -53,7 +54,7 @@ async def test_a_peer_that_hangs_is_given_up_by_the_deadline_and_its_streams_by_
                 await stream.receive()
 
 
-async def test_a_client_finds_a_peer_that_came_back_on_its_port() -> None:
+async def test_a_client_reconnects_to_a_peer_that_restarts_on_its_port() -> None:
     async with running_peer() as first, connected(first.port) as client:
         await client.fetch(FetchRequest(), timeout=TIMEOUT)
         await first.kill()
@@ -64,7 +65,7 @@ async def test_a_client_finds_a_peer_that_came_back_on_its_port() -> None:
                 await _until_answered(client)
 
 
-async def test_a_stopping_server_takes_nothing_new_and_lets_calls_in_hand_finish(carrier: Carrier) -> None:
+async def test_a_stopping_server_refuses_new_calls_and_finishes_current_ones(carrier: Carrier) -> None:
     release, stop, stopped = trio.Event(), trio.Event(), trio.Event()
     entered = trio.Event()
 
@@ -134,14 +135,14 @@ async def test_a_cancelled_server_cancels_its_calls_and_returns_when_they_have_e
             assert carrier.cancelled.is_set()
 
 
-async def test_closing_a_channel_fails_what_is_under_way_and_what_comes_later(carrier: Carrier) -> None:
+async def test_closing_a_channel_fails_current_and_later_calls(carrier: Carrier) -> None:
     carrier.fetching = carrier.hang
 
-    async def call(client: GrpcStorage) -> None:
+    async def call(client: SegmentStorageClient) -> None:
         with pytest.raises(Unavailable):
             await client.fetch(FetchRequest(), timeout=LONG)
 
-    async def follow(client: GrpcStorage) -> None:
+    async def follow(client: SegmentStorageClient) -> None:
         async with client.commits(CommitsRequest()) as stream:
             await stream.receive()
             following.set()
@@ -161,8 +162,8 @@ async def test_closing_a_channel_fails_what_is_under_way_and_what_comes_later(ca
                 await client.commits(CommitsRequest()).__aenter__()
 
 
-async def _until_answered(client: GrpcStorage) -> None:
-    """As callers do: again, after a while."""
+async def _until_answered(client: SegmentStorageClient) -> None:
+    """Call again after a pause until there is an answer, as callers do."""
     while True:
         try:
             await client.fetch(FetchRequest(), timeout=TIMEOUT)
@@ -171,7 +172,7 @@ async def _until_answered(client: GrpcStorage) -> None:
             await trio.sleep(0.02)
 
 
-async def _until_refused(client: GrpcStorage) -> None:
+async def _until_refused(client: SegmentStorageClient) -> None:
     while True:
         try:
             await client.fetch(FetchRequest(), timeout=TIMEOUT)

@@ -1,4 +1,4 @@
-"""What bounds a gRPC server, and what it answers beside its services."""
+"""The limits of a gRPC server, and the health and reflection services next to its own."""
 
 from contextlib import AsyncExitStack, suppress
 from typing import Any
@@ -12,31 +12,30 @@ from grpc_reflection.v1alpha import reflection_pb2
 
 from kafscale.errors import ConfigError, CorruptData, Refused, Unavailable
 from kafscale.objects.memory import MemoryObjectStore
+from kafscale.process.operations import Operations
+from kafscale.process.process import Loaded
+from kafscale.process.startup import EVERY_SERVICE, Endpoint
 from kafscale.rpc.client import Channel, Exchange
-from kafscale.rpc.direct import DirectIndexer
-from kafscale.rpc.interface import IndexerClient
+from kafscale.rpc.direct import Direct
+from kafscale.rpc.generated import IndexerClient
 from kafscale.rpc.limits import RpcLimits
 from kafscale.rpc.methods import bind, method
 from kafscale.rpc.server import RpcServer
-from kafscale.rpc.typed import GrpcIndexer, bind_indexer, bind_storage
-from kafscale.service.cluster import EVERY_SERVICE, Endpoint
-from kafscale.service.operations import Operations
-from kafscale.service.process import Loaded
+from kafscale.rpc.services import bind_indexer, bind_storage
+from kafscale.telemetry import Finding, State
 from kafscale.v1.catalog_pb2 import CatalogSegment
 from kafscale.v1.common_pb2 import PartitionRef
 from kafscale.v1.indexer_pb2 import (
     BuildRequest,
-    LocateOffsetRequest,
     LocateTimestampRequest,
     SegmentRef,
     WriteCatalogPageRequest,
 )
 from kafscale.v1.storage_pb2 import AppendRequest, CommitsRequest, FetchReply, FetchRequest, PartitionAppend
-from kafscale.vitals import Finding, State
 from services.indexer.service import IndexerService
 from services.indexer.settings import IndexerSettings
-from tests.contract.rpc.carrier import TIMEOUT, Carrier, Send, number_of, numbered
 from tests.contract.rpc.conftest import connected, serving
+from tests.support.carrier import TIMEOUT, Carrier, Send, number_of, numbered
 
 STORAGE = "kafscale.v1.SegmentStorage"
 Status = health_pb2.HealthCheckResponse
@@ -45,7 +44,7 @@ _REFLECTION = reflection_pb2.DESCRIPTOR.services_by_name["ServerReflection"]
 REFLECT = method(_REFLECTION, "ServerReflectionInfo", ReflectionRequest, reflection_pb2.ServerReflectionResponse)
 
 
-async def test_a_message_above_the_limit_is_refused_and_the_connection_lives(carrier: Carrier) -> None:
+async def test_a_message_above_the_limit_is_refused_and_the_connection_stays_open(carrier: Carrier) -> None:
     small = RpcLimits(max_message_bytes=100_000)
     request = AppendRequest(appends=[PartitionAppend(records=bytes(100_000))])
 
@@ -58,23 +57,23 @@ async def test_a_message_above_the_limit_is_refused_and_the_connection_lives(car
     carrier.streaming = stream_it
     async with serving(carrier, small) as port:
         async with connected(port, small) as client:
-            with pytest.raises(Refused, match=r"a request of 1000\d\d bytes"):
+            with pytest.raises(Refused, match=r"request of 1000\d\d bytes"):
                 await client.append(request, timeout=TIMEOUT)
-            with pytest.raises(Refused, match=r"an answer of 1000\d\d bytes"):
+            with pytest.raises(Refused, match=r"reply of 1000\d\d bytes"):
                 await client.fetch(FetchRequest(max_bytes=100_000), timeout=TIMEOUT)
             await client.fetch(FetchRequest(max_bytes=99_000), timeout=TIMEOUT)
             async with client.commits(CommitsRequest()) as stream:
                 assert number_of(await stream.receive()) == 1
-                with trio.fail_after(TIMEOUT), pytest.raises(Refused, match=r"an answer of 1000\d\d bytes"):
+                with trio.fail_after(TIMEOUT), pytest.raises(Refused, match=r"reply of 1000\d\d bytes"):
                     await stream.receive()
         async with connected(port) as generous:
-            # The server's own limit: gRPC answers as if it were busy.
+            # The server's own limit: gRPC reports it like an overload.
             with pytest.raises(Unavailable, match="larger than max"):
                 await generous.append(request, timeout=TIMEOUT)
             await generous.fetch(FetchRequest(), timeout=TIMEOUT)
 
 
-async def test_calls_beyond_the_limit_are_unavailable_at_once_and_health_is_answered_all_the_same(
+async def test_calls_above_the_limit_fail_at_once_and_health_is_still_answered(
     carrier: Carrier,
 ) -> None:
     inside, changed, release = 0, trio.Event(), trio.Event()
@@ -100,7 +99,7 @@ async def test_calls_beyond_the_limit_are_unavailable_at_once_and_health_is_answ
         while inside < 3:
             changed = trio.Event()
             await changed.wait()
-        with pytest.raises(Unavailable, match="3 calls are under way"):
+        with pytest.raises(Unavailable, match="limit of 3 concurrent calls"):
             await client.fetch(FetchRequest(), timeout=TIMEOUT)
         assert inside == 3
         assert await trio.to_thread.run_sync(_check, port, "") == Status.SERVING
@@ -111,11 +110,11 @@ async def test_calls_beyond_the_limit_are_unavailable_at_once_and_health_is_answ
                     await client.fetch(FetchRequest(), timeout=TIMEOUT)
                     break
                 except Unavailable:
-                    # Those that were held are still ending.
+                    # The held calls are still ending.
                     await trio.sleep(0.01)
 
 
-async def test_a_call_that_its_caller_left_holds_its_place_until_it_has_ended(carrier: Carrier) -> None:
+async def test_a_call_whose_caller_left_counts_towards_the_limit_until_it_ends(carrier: Carrier) -> None:
     entered, ending, end = trio.Event(), trio.Event(), trio.Event()
 
     async def linger(_: FetchRequest) -> FetchReply:
@@ -137,7 +136,7 @@ async def test_a_call_that_its_caller_left_holds_its_place_until_it_has_ended(ca
             await entered.wait()
             nursery.cancel_scope.cancel()
         await ending.wait()
-        with pytest.raises(Unavailable, match="1 calls are under way"):
+        with pytest.raises(Unavailable, match="limit of 1 concurrent calls"):
             await client.append(AppendRequest(), timeout=TIMEOUT)
         end.set()
         with trio.fail_after(TIMEOUT):
@@ -152,10 +151,10 @@ async def test_a_call_that_its_caller_left_holds_its_place_until_it_has_ended(ca
 async def test_a_method_that_the_peer_lacks_is_refused(carrier: Carrier) -> None:
     async with serving(carrier) as port, Channel(f"127.0.0.1:{port}") as channel:
         with pytest.raises(Refused):
-            await GrpcIndexer(channel).build(BuildRequest(), timeout=TIMEOUT)
+            await IndexerClient(channel).build(BuildRequest(), timeout=TIMEOUT)
 
 
-async def test_a_request_that_is_no_message_is_corrupt(carrier: Carrier) -> None:
+async def test_a_request_that_is_not_a_message_is_corrupt(carrier: Carrier) -> None:
     async with serving(carrier) as port:
         with grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
             garbage = channel.unary_unary(f"/{STORAGE}/Fetch", None, None).future(b"\xff\xff", timeout=TIMEOUT)
@@ -170,7 +169,7 @@ async def test_an_address_in_use_is_a_configuration_error(carrier: Carrier) -> N
             await RpcServer([bind_storage(carrier)]).run(f"127.0.0.1:{port}", trio.Event())
 
 
-async def test_a_server_has_a_service_object_for_every_method() -> None:
+async def test_a_server_requires_a_service_object_with_every_method() -> None:
     class Half:
         async def build(self, request: BuildRequest) -> None: ...
 
@@ -178,7 +177,7 @@ async def test_a_server_has_a_service_object_for_every_method() -> None:
         bind_indexer(Half())  # type: ignore[arg-type]
 
 
-async def test_the_indexer_answers_over_grpc_as_it_does_directly() -> None:
+async def test_the_indexer_gives_the_same_answers_over_grpc_as_directly() -> None:
     service = IndexerService(MemoryObjectStore(), "ns", IndexerSettings())
     segment = SegmentRef(topic="t", partition=1, base_offset=2)
     page = WriteCatalogPageRequest(
@@ -192,7 +191,6 @@ async def test_the_indexer_answers_over_grpc_as_it_does_directly() -> None:
             await indexer.build(BuildRequest(offsets=[7, 9], positions=[32, 99]), timeout=TIMEOUT),
             await indexer.verify(segment, timeout=TIMEOUT),
             await indexer.rebuild(segment, timeout=TIMEOUT),
-            await indexer.locate_offset(LocateOffsetRequest(segment=segment, offset=5), timeout=TIMEOUT),
             await indexer.locate_timestamp(LocateTimestampRequest(topic="t", base_offsets=[2]), timeout=TIMEOUT),
             await indexer.write_catalog_page(page, timeout=TIMEOUT),
         ]
@@ -200,14 +198,14 @@ async def test_the_indexer_answers_over_grpc_as_it_does_directly() -> None:
     async with trio.open_nursery() as nursery:
         port = await nursery.start(RpcServer([bind_indexer(service)]).run, "127.0.0.1:0", trio.Event())
         async with Channel(f"127.0.0.1:{port}") as channel:
-            over_grpc = GrpcIndexer(channel)
-            assert await answers(over_grpc) == await answers(DirectIndexer(service))
-            with pytest.raises(CorruptData, match="no segment's batches"):
+            over_grpc = IndexerClient(channel)
+            assert await answers(over_grpc) == await answers(IndexerClient(Direct(bind_indexer(service))))
+            with pytest.raises(CorruptData, match="not the batches of a segment"):
                 await over_grpc.build(BuildRequest(offsets=[1]), timeout=TIMEOUT)
         nursery.cancel_scope.cancel()
 
 
-async def test_health_tells_of_the_server_and_of_each_service_and_of_what_was_set(carrier: Carrier) -> None:
+async def test_health_is_reported_for_the_server_and_each_service(carrier: Carrier) -> None:
     async with trio.open_nursery() as nursery:
         server = RpcServer([bind_storage(carrier)])
         port = await nursery.start(server.run, "127.0.0.1:0", trio.Event())
@@ -223,10 +221,10 @@ async def test_health_tells_of_the_server_and_of_each_service_and_of_what_was_se
         nursery.cancel_scope.cancel()
 
 
-async def test_a_process_says_of_its_services_that_they_serve_when_it_is_ready_and_from_then_on(
+async def test_the_services_of_a_process_are_serving_from_its_first_readiness_on(
     carrier: Carrier,
 ) -> None:
-    """So that a command finds a gateway that has started, and finds it in trouble too."""
+    """A command can therefore find a started gateway, also when it is unhealthy."""
     settings, operations = Loaded(EVERY_SERVICE, {"KAFSCALE_RPC_ADDR": "127.0.0.1:0"}), Operations("storage")
     troubled = Finding(State.UNAVAILABLE, "in trouble")
     operations.health.add("s3", lambda: troubled, unready_from=State.UNAVAILABLE)
@@ -239,7 +237,7 @@ async def test_a_process_says_of_its_services_that_they_serve_when_it_is_ready_a
         assert await trio.to_thread.run_sync(_check, port, "") == Status.NOT_SERVING
 
 
-async def test_who_watches_health_is_told_of_a_stop_and_does_not_hold_it_up(carrier: Carrier) -> None:
+async def test_a_watcher_of_health_sees_a_stop_and_does_not_delay_it(carrier: Carrier) -> None:
     stop, seen = trio.Event(), []
     token = trio.lowlevel.current_trio_token()
 
@@ -257,7 +255,7 @@ async def test_who_watches_health_is_told_of_a_stop_and_does_not_hold_it_up(carr
     assert (seen[0], seen[-1]) == (Status.SERVING, Status.NOT_SERVING)
 
 
-async def test_reflection_lists_the_services_and_describes_them(carrier: Carrier) -> None:
+async def test_reflection_lists_and_describes_the_services(carrier: Carrier) -> None:
     async with serving(carrier) as port, Channel(f"127.0.0.1:{port}") as channel, channel.exchange(REFLECT) as exchange:
         await exchange.send(ReflectionRequest(list_services=""))
         listed = await exchange.receive()
@@ -268,7 +266,7 @@ async def test_reflection_lists_the_services_and_describes_them(carrier: Carrier
     assert b"AppendRequest" in b"".join(described.file_descriptor_response.file_descriptor_proto)
 
 
-async def test_an_exchange_whose_peer_is_gone_fails_both_ways(carrier: Carrier) -> None:
+async def test_an_exchange_fails_in_both_directions_when_its_peer_is_gone(carrier: Carrier) -> None:
     with trio.fail_after(TIMEOUT):
         async with AsyncExitStack() as stack:
             async with serving(carrier) as port:
@@ -279,11 +277,11 @@ async def test_an_exchange_whose_peer_is_gone_fails_both_ways(carrier: Carrier) 
             for _ in range(2):
                 with pytest.raises(Unavailable):
                     await exchange.receive()
-                with pytest.raises(Unavailable, match="the stream is over"):
+                with pytest.raises(Unavailable, match="the stream is closed"):
                     await exchange.send(ReflectionRequest(list_services=""))
 
 
-async def test_a_receive_of_an_exchange_can_wait_while_another_task_sends(carrier: Carrier) -> None:
+async def test_an_exchange_can_receive_while_another_task_sends(carrier: Carrier) -> None:
     received: list[str] = []
 
     async def follow(exchange: Exchange[Any, Any]) -> None:
@@ -304,7 +302,7 @@ async def test_a_receive_of_an_exchange_can_wait_while_another_task_sends(carrie
     assert received == [str(number) for number in range(10)]
 
 
-async def test_a_server_takes_no_service_with_streams_of_requests() -> None:
+async def test_a_server_rejects_services_with_request_streams() -> None:
     with pytest.raises(TypeError, match="streams of requests"):
         bind(_REFLECTION, object())
 

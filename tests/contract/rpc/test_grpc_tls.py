@@ -1,4 +1,4 @@
-"""TLS and mutual TLS between processes, with certificates made here."""
+"""TLS and mutual TLS between processes, with certificates created by the test."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,16 +9,17 @@ import trustme
 
 from kafscale.errors import ConfigError, Unavailable
 from kafscale.rpc.client import Channel
+from kafscale.rpc.generated import SegmentStorageClient
 from kafscale.rpc.server import RpcServer
+from kafscale.rpc.services import bind_storage
 from kafscale.rpc.tls import RpcTls
-from kafscale.rpc.typed import GrpcStorage, bind_storage
 from kafscale.v1.storage_pb2 import CommitsRequest, FetchRequest
-from tests.contract.rpc.carrier import TIMEOUT, Carrier
+from tests.support.carrier import TIMEOUT, Carrier
 
 
 @dataclass(frozen=True)
 class Authority:
-    """A CA and what it signed: for 127.0.0.1, and for the name storage.internal."""
+    """A CA and the certificates it signed, for 127.0.0.1 and for the name storage.internal."""
 
     ca_file: Path
     cert_file: Path
@@ -65,14 +66,14 @@ def theirs(tmp_path_factory: pytest.TempPathFactory) -> Authority:
 
 
 async def _talk(server: RpcTls | None, client: RpcTls | None) -> None:
-    """One call and one stream between the two. Raises what the client sees."""
+    """Make one call and receive one stream message. Raise the error that the client sees."""
     with trio.fail_after(TIMEOUT):
         async with trio.open_nursery() as nursery:
             run = RpcServer([bind_storage(Carrier())], tls=server).run
             port = await nursery.start(run, "127.0.0.1:0", trio.Event())
             try:
                 async with Channel(f"127.0.0.1:{port}", tls=client) as channel:
-                    storage = GrpcStorage(channel)
+                    storage = SegmentStorageClient(channel)
                     async with storage.commits(CommitsRequest()) as stream:
                         assert (await stream.receive()).ready
                     await storage.fetch(FetchRequest(), timeout=TIMEOUT)
@@ -85,11 +86,11 @@ async def _refused(server: RpcTls | None, client: RpcTls | None) -> None:
         await _talk(server, client)
 
 
-async def test_a_client_that_knows_the_ca_talks_over_tls(ours: Authority) -> None:
+async def test_a_client_with_the_ca_connects_over_tls(ours: Authority) -> None:
     await _talk(ours.server, ours.anonymous)
 
 
-async def test_two_certificates_of_one_ca_talk_over_mutual_tls(ours: Authority) -> None:
+async def test_two_certificates_of_one_ca_connect_over_mutual_tls(ours: Authority) -> None:
     await _talk(ours.mutual_server, ours.server)
 
 
@@ -106,21 +107,19 @@ async def test_a_client_refuses_a_server_of_another_ca(ours: Authority, theirs: 
     await _refused(theirs.server, ours.anonymous)
 
 
-async def test_plaintext_and_tls_do_not_mix(ours: Authority) -> None:
+async def test_plaintext_and_tls_cannot_connect(ours: Authority) -> None:
     await _refused(ours.server, None)
     await _refused(None, ours.anonymous)
 
 
-async def test_the_servers_name_is_checked_against_the_one_that_is_set(ours: Authority) -> None:
+async def test_the_servers_name_must_match_the_configured_one(ours: Authority) -> None:
     named = RpcTls(ca_file=ours.ca_file, cert_file=ours.named_cert_file, key_file=ours.named_key_file)
     await _talk(named, RpcTls(ca_file=ours.ca_file, server_name="storage.internal"))
     await _refused(named, ours.anonymous)
     await _refused(named, RpcTls(ca_file=ours.ca_file, server_name="other.internal"))
 
 
-async def test_files_that_cannot_be_used_are_configuration_errors_that_name_them(
-    ours: Authority, tmp_path: Path
-) -> None:
+async def test_unusable_files_are_configuration_errors_that_name_them(ours: Authority, tmp_path: Path) -> None:
     nothing, no_pem = tmp_path / "nothing.pem", tmp_path / "no.pem"
     no_pem.write_text("no certificate")
     cases = [
@@ -128,7 +127,7 @@ async def test_files_that_cannot_be_used_are_configuration_errors_that_name_them
         (RpcTls(ca_file=no_pem), "no.pem"),
         (RpcTls(ca_file=ours.ca_file, cert_file=nothing, key_file=ours.key_file), "nothing.pem"),
         (RpcTls(ca_file=ours.ca_file, cert_file=no_pem, key_file=ours.key_file), "no.pem"),
-        # A key that is not the certificate's.
+        # A key that does not match the certificate.
         (RpcTls(ca_file=ours.ca_file, cert_file=ours.cert_file, key_file=ours.named_key_file), "named-key.pem"),
     ]
     for tls, name in cases:

@@ -7,16 +7,16 @@ from structlog.testing import capture_logs
 
 from kafscale.errors import ConfigError, CorruptData, KafscaleError, Refused, Unavailable
 from kafscale.records.errors import CorruptBatch
-from kafscale.rpc.interface import SegmentStorageClient
+from kafscale.rpc.generated import SegmentStorageClient
 from kafscale.v1.storage_pb2 import CommitsEvent, CommitsRequest, FetchRequest
-from tests.contract.rpc.carrier import TIMEOUT, Carrier, Send, number_of, numbered
+from tests.support.carrier import TIMEOUT, Carrier, Send, number_of, numbered
 
 LARGE = "x" * 64 * 1024
 MOST_UNREAD = 200
-"""Messages of 64 KiB between the two ends: the channel's, and what gRPC has on the way (some MB)."""
+"""Messages of 64 KiB that may be under way: in the channel and in gRPC (some MB)."""
 
 
-async def test_messages_come_in_order_and_the_end_is_unavailable_for_good(
+async def test_messages_arrive_in_order_and_the_end_is_unavailable_forever(
     storage: SegmentStorageClient, carrier: Carrier
 ) -> None:
     async def count(request: CommitsRequest, send: Send) -> None:
@@ -41,7 +41,7 @@ async def test_messages_come_in_order_and_the_end_is_unavailable_for_good(
         (KafscaleError("of no kind"), KafscaleError),
     ],
 )
-async def test_an_error_of_the_service_comes_after_what_was_sent_before_it(
+async def test_an_error_of_the_service_arrives_after_earlier_messages(
     storage: SegmentStorageClient, carrier: Carrier, raised: KafscaleError, kind: type[KafscaleError]
 ) -> None:
     async def fail(_: CommitsRequest, send: Send) -> None:
@@ -51,7 +51,7 @@ async def test_an_error_of_the_service_comes_after_what_was_sent_before_it(
 
     carrier.streaming = fail
     async with storage.commits(CommitsRequest()) as stream:
-        # The error has time to overtake.
+        # Give the error time to overtake the messages.
         await trio.testing.wait_all_tasks_blocked()
         await storage.fetch(FetchRequest(), timeout=TIMEOUT)
         assert [number_of(await stream.receive()) for _ in range(5)] == list(range(5))
@@ -61,7 +61,7 @@ async def test_an_error_of_the_service_comes_after_what_was_sent_before_it(
             assert (type(caught.value), str(caught.value)) == (kind, str(raised))
 
 
-async def test_a_defect_of_the_service_is_unavailable_to_the_reader_and_logged(
+async def test_an_unexpected_exception_is_unavailable_to_the_reader_and_logged(
     storage: SegmentStorageClient, carrier: Carrier
 ) -> None:
     defect = ZeroDivisionError("what only the log may say")
@@ -104,7 +104,7 @@ async def test_a_cancelled_reader_cancels_the_stream_at_the_service(
         await carrier.cancelled.wait()
 
 
-async def test_an_error_of_the_reader_leaves_as_it_was_raised(storage: SegmentStorageClient, carrier: Carrier) -> None:
+async def test_an_error_of_the_reader_is_raised_unchanged(storage: SegmentStorageClient, carrier: Carrier) -> None:
     class OwnError(Exception):
         pass
 
@@ -119,7 +119,7 @@ async def test_an_error_of_the_reader_leaves_as_it_was_raised(storage: SegmentSt
         await carrier.cancelled.wait()
 
 
-async def test_a_receive_that_is_given_up_loses_no_message(storage: SegmentStorageClient, carrier: Carrier) -> None:
+async def test_a_cancelled_receive_loses_no_message(storage: SegmentStorageClient, carrier: Carrier) -> None:
     go_on = trio.Event()
 
     async def pause(_: CommitsRequest, send: Send) -> None:
@@ -138,7 +138,7 @@ async def test_a_receive_that_is_given_up_loses_no_message(storage: SegmentStora
         assert [number_of(await stream.receive()) for _ in range(9)] == list(range(1, 10))
 
 
-async def test_the_service_waits_for_a_slow_reader_and_nothing_piles_up_between_them(
+async def test_the_service_waits_for_a_slow_reader_and_buffers_stay_small(
     storage: SegmentStorageClient, carrier: Carrier
 ) -> None:
     messages, sent = 1500, 0
@@ -154,7 +154,7 @@ async def test_the_service_waits_for_a_slow_reader_and_nothing_piles_up_between_
     async with storage.commits(CommitsRequest()) as stream:
         for number in range(messages):
             if number % 10 == 0:
-                # The sender has time to run ahead: until it waits, or while this call goes to the service and back.
+                # The sender can run ahead until it waits, or while this call is at the service.
                 await trio.testing.wait_all_tasks_blocked()
                 await storage.fetch(FetchRequest(), timeout=TIMEOUT)
             assert number_of(await stream.receive()) == number
@@ -162,7 +162,7 @@ async def test_the_service_waits_for_a_slow_reader_and_nothing_piles_up_between_
     assert 0 < most_unread < MOST_UNREAD
 
 
-async def test_streams_do_not_hold_up_calls_or_each_other(storage: SegmentStorageClient, carrier: Carrier) -> None:
+async def test_streams_do_not_block_calls_or_each_other(storage: SegmentStorageClient, carrier: Carrier) -> None:
     async def pour(request: CommitsRequest, send: Send) -> None:
         if request.stream_id == "read":
             await send(CommitsEvent(ready=True))

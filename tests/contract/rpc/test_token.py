@@ -1,4 +1,4 @@
-"""A service that asks its callers for a token, and errors with a status of their own."""
+"""A service that requires a token from its callers, and errors with custom gRPC statuses."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -14,7 +14,7 @@ from kafscale.rpc.methods import bind, method
 from kafscale.rpc.peer_health import PeerHealth
 from kafscale.rpc.server import RpcServer
 from kafscale.v1 import storage_pb2 as pb
-from tests.contract.rpc.carrier import TIMEOUT, Carrier, Send
+from tests.support.carrier import TIMEOUT, Carrier, Send
 
 TOKEN = "a-token-of-22-characters"
 STORAGE = pb.DESCRIPTOR.services_by_name["SegmentStorage"]
@@ -36,14 +36,14 @@ def _bearer(token: str, scheme: str = "Bearer") -> Metadata:
     return (("authorization", f"{scheme} {token}"),)
 
 
-@pytest.mark.parametrize("shown", [_bearer(TOKEN), _bearer(TOKEN, "bearer"), (("other", "x"), *_bearer(TOKEN))])
-async def test_who_shows_the_token_is_answered(carrier: Carrier, shown: Metadata) -> None:
+@pytest.mark.parametrize("metadata", [_bearer(TOKEN), _bearer(TOKEN, "bearer"), (("other", "x"), *_bearer(TOKEN))])
+async def test_a_call_with_the_token_is_answered(carrier: Carrier, metadata: Metadata) -> None:
     async with _asking_for(TOKEN, carrier) as channel:
-        await channel.call(FETCH, pb.FetchRequest(), timeout=TIMEOUT, metadata=shown)
+        await channel.call(FETCH, pb.FetchRequest(), timeout=TIMEOUT, metadata=metadata)
 
 
 @pytest.mark.parametrize(
-    "shown",
+    "metadata",
     [
         (),
         _bearer(""),
@@ -54,18 +54,20 @@ async def test_who_shows_the_token_is_answered(carrier: Carrier, shown: Metadata
         (*_bearer("another-one-of-22-chars"), *_bearer(TOKEN)),
     ],
 )
-async def test_who_does_not_is_unauthenticated_and_the_service_is_not_called(carrier: Carrier, shown: Metadata) -> None:
+async def test_a_call_without_the_token_is_unauthenticated_and_does_not_reach_the_service(
+    carrier: Carrier, metadata: Metadata
+) -> None:
     async with _asking_for(TOKEN, carrier) as channel:
         with pytest.raises(StatusError, match="the token is missing or wrong") as raised:
-            await channel.call(FETCH, pb.FetchRequest(), timeout=TIMEOUT, metadata=shown)
+            await channel.call(FETCH, pb.FetchRequest(), timeout=TIMEOUT, metadata=metadata)
         assert raised.value.code is grpc.StatusCode.UNAUTHENTICATED
-        async with channel.stream(COMMITS, pb.CommitsRequest(), metadata=shown) as stream:
+        async with channel.stream(COMMITS, pb.CommitsRequest(), metadata=metadata) as stream:
             with pytest.raises(StatusError, match="the token is missing or wrong"):
                 await stream.receive()
         assert not carrier.entered.is_set()
 
 
-async def test_health_is_told_to_everybody(carrier: Carrier) -> None:
+async def test_health_needs_no_token(carrier: Carrier) -> None:
     async with _asking_for(TOKEN, carrier) as channel:
         assert await PeerHealth(channel).serving(STORAGE.full_name, timeout=TIMEOUT)
         with pytest.raises(StatusError) as raised:
@@ -73,13 +75,13 @@ async def test_health_is_told_to_everybody(carrier: Carrier) -> None:
         assert raised.value.code is grpc.StatusCode.NOT_FOUND
 
 
-async def test_without_a_token_nobody_has_to_show_one(carrier: Carrier) -> None:
+async def test_no_token_is_required_without_a_configured_one(carrier: Carrier) -> None:
     async with _asking_for("", carrier) as channel:
         await channel.call(FETCH, pb.FetchRequest(), timeout=TIMEOUT)
         await channel.call(FETCH, pb.FetchRequest(), timeout=TIMEOUT, metadata=_bearer("any"))
 
 
-async def test_a_status_of_its_own_arrives_as_it_is(carrier: Carrier) -> None:
+async def test_a_custom_status_arrives_unchanged(carrier: Carrier) -> None:
     async def refuse(_: pb.FetchRequest) -> pb.FetchReply:
         raise StatusError(grpc.StatusCode.ALREADY_EXISTS, "there is one")
 
@@ -96,6 +98,6 @@ async def test_a_status_of_its_own_arrives_as_it_is(carrier: Carrier) -> None:
                 await stream.receive()
 
 
-def test_services_know_such_a_status_as_a_kind() -> None:
+def test_services_map_a_custom_status_to_an_error_kind() -> None:
     assert isinstance(error_of(grpc.StatusCode.UNAUTHENTICATED, ""), Refused)
     assert isinstance(error_of(grpc.StatusCode.NOT_FOUND, ""), Unavailable)

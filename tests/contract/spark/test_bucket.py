@@ -1,4 +1,4 @@
-"""The bucket as an audit's tasks read it: on a real S3 server, on one that is not there, and as a directory."""
+"""The bucket as the tasks of an audit read it: on a real S3 server, on a missing one, and as a directory."""
 
 from collections.abc import Mapping
 from io import BytesIO
@@ -16,7 +16,7 @@ from kafscale_spark.audit.findings import Kind
 from kafscale_spark.audit.objects import check_segment
 from tests.servers.minio import Minio
 from tests.servers.ports import free_ports
-from tests.unit.segment.samples import make_batch, make_segment
+from tests.support.samples.segments import make_batch, make_segment
 
 KEY = segment_key("ns", "orders", 0, 100)
 BUILT = make_segment([make_batch([30, 10]), make_batch([20])], base_offset=100)
@@ -24,7 +24,7 @@ OBJECTS = {KEY: BUILT.data, KEY.replace(".kfs", ".index"): build_index(BUILT.off
 
 
 def _holding(minio: Minio, objects: Mapping[str, bytes]) -> S3Bucket:
-    """A bucket of its own with these objects."""
+    """Create a bucket with these objects."""
     config = minio.new_bucket()
     client = Client(urlsplit(config.endpoint).netloc, config.access_key, config.secret_key, secure=False)
     for key, data in objects.items():
@@ -34,7 +34,7 @@ def _holding(minio: Minio, objects: Mapping[str, bytes]) -> S3Bucket:
 
 @pytest.fixture(params=["s3", "local"])
 def bucket(request: pytest.FixtureRequest, tmp_path: Path) -> Bucket:
-    """It holds OBJECTS, and one that begins as they do and is not below their prefix."""
+    """A bucket with OBJECTS, and one more whose key begins with their prefix without a slash."""
     objects = {**OBJECTS, "ns-2/other": b"x"}
     if request.param == "local":
         for key, data in objects.items():
@@ -45,7 +45,7 @@ def bucket(request: pytest.FixtureRequest, tmp_path: Path) -> Bucket:
     return _holding(request.getfixturevalue("minio"), objects)
 
 
-def test_a_buckets_objects_are_listed_and_read(bucket: Bucket) -> None:
+def test_objects_of_a_bucket_are_listed_and_read(bucket: Bucket) -> None:
     assert sorted(bucket.list("ns/"), key=lambda found: found.key) == [
         Listed(key, len(OBJECTS[key])) for key in sorted(OBJECTS)
     ]
@@ -64,7 +64,7 @@ def test_damage_on_s3_is_found(minio: Minio) -> None:
     assert (finding.kind, finding.key) == (Kind.SEGMENT_DAMAGED, KEY)
 
 
-def test_an_s3_that_is_not_there_or_refuses_is_told_in_words(minio: Minio) -> None:
+def test_an_unreachable_or_refusing_s3_is_an_error_with_the_reason(minio: Minio) -> None:
     [port] = free_ports(1)
     nobody = S3Bucket("logs", f"http://127.0.0.1:{port}", "us-east-1", "key", "secret")
     with pytest.raises(Unavailable, match=r"logs cannot be listed: .*Connection refused"):
@@ -80,17 +80,17 @@ def test_an_s3_that_is_not_there_or_refuses_is_told_in_words(minio: Minio) -> No
         list(absent.list("ns/"))
 
 
-def test_an_address_that_is_none() -> None:
+def test_an_address_without_a_scheme_is_an_error() -> None:
     with pytest.raises(Unavailable, match=r"cannot be read .*: No host specified"):
         S3Bucket("logs", "localhost:9000").get(KEY)
 
 
-def test_a_directory_that_is_not_there_is_not_an_empty_bucket(tmp_path: Path) -> None:
-    with pytest.raises(Unavailable, match=f"{tmp_path}/none/objects cannot be listed: there is no such"):
+def test_a_missing_directory_is_an_error_and_not_an_empty_bucket(tmp_path: Path) -> None:
+    with pytest.raises(Unavailable, match=f"{tmp_path}/none/objects cannot be listed: no such directory"):
         list(LocalBucket(tmp_path / "none").list("ns/"))
 
 
-def test_a_file_that_cannot_be_looked_at_is_told(tmp_path: Path) -> None:
+def test_an_unreadable_file_is_an_error(tmp_path: Path) -> None:
     looped = tmp_path / "objects" / "ns" / "orders"
     looped.parent.mkdir(parents=True)
     looped.symlink_to(looped)

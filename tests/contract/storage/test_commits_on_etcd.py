@@ -1,4 +1,4 @@
-"""What commits leave in a real etcd."""
+"""Effects of commits on a real etcd."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -8,18 +8,18 @@ import pytest
 import trio
 
 from kafscale import paths
+from kafscale.config.etcd import EtcdSettings
 from kafscale.errors import Unavailable
 from kafscale.metadata.etcd_space import EtcdSpace
 from kafscale.metadata.interface import Compacted, MetadataStore, Put
-from kafscale.service.cluster import EVERY_SERVICE, open_metadata
-from kafscale.service.etcd import EtcdSettings
-from kafscale.service.operations import Operations
-from kafscale.service.process import Loaded
+from kafscale.process.operations import Operations
+from kafscale.process.process import Loaded
+from kafscale.process.startup import EVERY_SERVICE, open_metadata
 from kafscale.v1.common_pb2 import PartitionRef, Status
 from kafscale.v1.metadata_pb2 import PartitionState
 from kafscale.v1.storage_pb2 import PartitionAppend
 from tests.servers.etcd import running_etcd
-from tests.unit.storage.harness import NAMESPACE, Caller, World, batch, siblings
+from tests.support.storage.harness import NAMESPACE, Caller, World, batch, siblings
 
 PARTITIONS = 4
 ROUNDS = 10
@@ -28,7 +28,7 @@ SMALL_QUOTA = 4 << 20
 
 
 class Unobserved:
-    """The operations of a process that nobody looks at."""
+    """Operations of a process without a listener."""
 
     space: EtcdSpace
 
@@ -43,11 +43,11 @@ async def _keys(metadata: MetadataStore) -> list[str]:
     return [item.key for item in (await metadata.read_prefix("")).items]
 
 
-async def test_commits_add_no_keys_to_etcd_and_their_history_goes(tmp_path: Path) -> None:
+async def test_commits_add_no_keys_to_etcd_and_their_history_is_compacted(tmp_path: Path) -> None:
     world = World()
     with running_etcd(tmp_path) as server:
         settings = Loaded(EVERY_SERVICE, {"KAFSCALE_ETCD_ENDPOINTS": ",".join(server.endpoints)})
-        # Less than anybody may set.
+        # Less than the setting allows.
         settings._values[EtcdSettings] = replace(settings[EtcdSettings], history_ms=1_000)
         async with (
             open_metadata(settings, cast(Operations, Unobserved())) as metadata,
@@ -64,15 +64,15 @@ async def test_commits_add_no_keys_to_etcd_and_their_history_goes(tmp_path: Path
             before, first = await _keys(metadata), (await metadata.read_prefix("")).revision
             await commits()
             assert await _keys(metadata) == before
-            # One at a time they are one revision each.
+            # Separate commits would need one revision each.
             assert (await metadata.read_prefix("")).revision - first <= PARTITIONS * ROUNDS
             with trio.fail_after(30):
                 while await _is_there(metadata, first):  # noqa: ASYNC110  etcd tells nobody of a compaction
                     await trio.sleep(0.1)
 
 
-async def test_commits_go_on_when_they_have_written_more_than_etcd_has_room_for(tmp_path: Path) -> None:
-    """History of five minutes would be three times the quota."""
+async def test_commits_continue_after_writing_more_than_the_etcd_quota(tmp_path: Path) -> None:
+    """A history of five minutes would be three times the quota."""
     world, operations, topic = World(), Unobserved(), "t" * 240
     with running_etcd(tmp_path, quota_bytes=SMALL_QUOTA) as server:
         settings = Loaded(EVERY_SERVICE, {"KAFSCALE_ETCD_ENDPOINTS": ",".join(server.endpoints)})
@@ -92,10 +92,10 @@ async def test_commits_go_on_when_they_have_written_more_than_etcd_has_room_for(
                     [*states] = (await metadata.read_prefix(paths.partition_states_prefix(NAMESPACE))).items
                     written += sum(len(item.key) + len(item.value) for item in states)
             assert operations.space.compactions["size"] > 0
-            assert all(PartitionState.FromString(item.value).committed_end == records for item in states)
+            assert all(PartitionState.FromString(item.value).high_watermark == records for item in states)
 
 
-async def test_commits_wait_for_a_full_etcd_which_recovers_by_itself(tmp_path: Path) -> None:
+async def test_commits_wait_while_etcd_is_full_and_continue_after_compaction(tmp_path: Path) -> None:
     world, operations = World(), Unobserved()
     with running_etcd(tmp_path, quota_bytes=SMALL_QUOTA) as server:
         settings = Loaded(EVERY_SERVICE, {"KAFSCALE_ETCD_ENDPOINTS": ",".join(server.endpoints)})
@@ -114,7 +114,7 @@ async def test_commits_wait_for_a_full_etcd_which_recovers_by_itself(tmp_path: P
 
 
 async def _appended(caller: Caller, refs: list[PartitionRef]) -> list[PartitionRef]:
-    """Append a record to each and wait until it is committed; those that are still being taken over are returned."""
+    """Append a record to each and wait for its commit. Return the partitions that are still being taken over."""
     reply = await caller.send(*(PartitionAppend(partition=ref, records=batch(b"x")) for ref in refs))
     unavailable = []
     for ref, result in zip(refs, reply.results, strict=True):

@@ -1,4 +1,4 @@
-"""Hand-over with a real etcd: how long idle partitions take to move is printed."""
+"""Hand-over with a real etcd. The time that idle partitions take to move is printed."""
 
 from pathlib import Path
 
@@ -9,14 +9,14 @@ from kafscale.metadata.etcd import open_etcd
 from kafscale.metadata.etcd_client import EtcdConfig
 from kafscale.v1.common_pb2 import Status
 from tests.servers.etcd import running_etcd
-from tests.unit.storage.cluster import cluster, until
-from tests.unit.storage.harness import World, siblings
-from tests.unit.storage.test_idempotence import numbered, numbers
+from tests.support.storage.cluster import cluster, until
+from tests.support.storage.harness import World, siblings
+from tests.support.storage.sequences import numbered, numbers
 
 PARTITIONS = 40
 
 
-async def test_partitions_move_to_a_newcomer_and_back_from_one_that_stops(
+async def test_partitions_move_to_a_new_instance_and_back_when_it_stops(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with running_etcd(tmp_path) as server:
@@ -35,7 +35,7 @@ async def test_partitions_move_to_a_newcomer_and_back_from_one_that_stops(
                 return list(owners.values()).count(newcomer.caller.run_id) == len(given_to_the_newcomer)
 
             newcomer = await moving.start("b:1")
-            given_to_the_newcomer = [ref for ref in refs if moving.given(ref) is newcomer]
+            given_to_the_newcomer = [ref for ref in refs if moving.assigned(ref) is newcomer]
             came = await until(all_where_given, seconds=60)
             one = given_to_the_newcomer[0]
             for ref in refs:
@@ -44,7 +44,7 @@ async def test_partitions_move_to_a_newcomer_and_back_from_one_that_stops(
             moving.refusals = 0
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(newcomer.stop)
-                while moving.given(one) is newcomer:  # noqa: ASYNC110  the members' view is awaited by its name only
+                while moving.assigned(one) is newcomer:  # noqa: ASYNC110  the members' view is awaited by its name only
                     await trio.sleep(0.001)
                 _, answer = await moving.append(one, numbered(2))
                 answered = trio.current_time() - began

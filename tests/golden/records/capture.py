@@ -19,7 +19,7 @@ from pathlib import Path
 from confluent_kafka import Producer
 
 from kafscale.records.record import Record
-from tests.golden.records.known import HERE, RECORDS, without_headers
+from tests.support.golden_records import HERE, RECORDS, without_headers
 
 PRODUCE, METADATA, API_VERSIONS = 0, 3, 18
 # The brokers that the listener plays. librdkafka chooses its message format and codecs by these ranges, those of

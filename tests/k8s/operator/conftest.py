@@ -1,4 +1,4 @@
-"""The kinds of the operator on the Kubernetes cluster of the tests."""
+"""The custom resource definitions of the operator on the Kubernetes cluster of the tests."""
 
 from pathlib import Path
 
@@ -12,7 +12,7 @@ PROMETHEUS = Path(__file__).parents[1] / "prometheus-operator.yaml"
 
 @pytest.fixture(scope="session")
 def with_our_kinds(kubernetes: Kubernetes) -> Kubernetes:
-    """It takes their definitions without a warning; the Prometheus operator's are there, too."""
+    """A cluster that accepted the definitions without a warning. It also has the Prometheus operator's."""
     kubernetes.kubectl("apply", "-f", str(PROMETHEUS))
     applied = kubernetes.kubectl("apply", "-k", str(CRDS))
     assert applied.stderr == ""

@@ -1,4 +1,4 @@
-"""A KafscaleCluster that the operator makes, as kubectl shows it, and what Kustomize makes of the same manifests."""
+"""A KafscaleCluster that the operator creates, as shown by kubectl, and Kustomize's output for the same manifests."""
 
 import json
 import os
@@ -22,12 +22,12 @@ _INSTANCE, _MANAGED_BY = "app.kubernetes.io/instance", "app.kubernetes.io/manage
 
 @dataclass(frozen=True)
 class MadeCluster:
-    """The one named `made`."""
+    """The cluster named `made`."""
 
     namespace: Namespace
 
     def settled(self, condition: str) -> None:
-        """Until this condition of its present form is true."""
+        """Wait until this condition is true for the current generation."""
         generation = self.namespace.get("kafscalecluster", "made")["metadata"]["generation"]
         observed = f"jsonpath={{.status.observedGeneration}}={generation}"
         for what in (observed, f"condition={condition}"):
@@ -38,7 +38,7 @@ class MadeCluster:
         return self.namespace.get(kind, f"made-kafscale-{service}")
 
     def pods(self) -> dict[str, int]:
-        """How many are ready, and wanted, of each kind."""
+        """Return the number of pods of each kind, which must all be ready."""
         found = {}
         for service in ("gateway", "storage", "indexer", "coordinator", "etcd"):
             workload = self.workload(service)
@@ -47,13 +47,13 @@ class MadeCluster:
         return found
 
     def names(self, kinds: str) -> set[str]:
-        """Of its objects of some kinds."""
+        """Return the names of its objects of some kinds."""
         selector = f"--selector={_INSTANCE}=made"
         return {each["metadata"]["name"] for each in self.namespace.get(kinds, selector)["items"]}
 
 
 def made_namespace(namespace: Namespace) -> MadeCluster:
-    """With the keys that its pods name."""
+    """Create a namespace with the keys that its pods name."""
     keys = dict.fromkeys(("KAFSCALE_S3_ACCESS_KEY", "KAFSCALE_S3_SECRET_KEY"), "x")
     secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "keys"}, "stringData": keys}
     namespace.kubectl("apply", "-f", "-", stdin=json.dumps(secret))
@@ -61,7 +61,7 @@ def made_namespace(namespace: Namespace) -> MadeCluster:
 
 
 def rendered(namespace: str) -> list[Any]:
-    """Of a cluster that has the base's bucket and no other wish; without what Kustomize knows nothing of."""
+    """Render a cluster with only the base's bucket, without the objects that Kustomize's base lacks."""
     bucket = {"name": "kafscale-data", "region": "us-east-1", "namespace": "production"}
     metadata = {"name": "made", "namespace": namespace, "uid": "0"}
     found = render({"metadata": metadata, "spec": {"bucket": bucket}}, Manifests.load())
@@ -77,7 +77,7 @@ def rendered(namespace: str) -> list[Any]:
 
 
 def by_kustomize(kubernetes: Kubernetes, directory: Path) -> list[Any]:
-    """The base with names before its own, and a label that selectors have."""
+    """Render the base with prefixed names and an additional label in selectors."""
     kustomization = {
         "apiVersion": "kustomize.config.k8s.io/v1beta1",
         "kind": "Kustomization",
@@ -95,7 +95,7 @@ def by_kustomize(kubernetes: Kubernetes, directory: Path) -> list[Any]:
     found = [_renamed(each) for each in yaml.safe_load_all(text) if each["kind"] != "Namespace"]
     for each in found:
         if each["kind"] == "NetworkPolicy" and each["spec"]["podSelector"] == {}:
-            # There all pods of a namespace of its own are meant.
+            # In Kustomize's output this rule covers all pods of the namespace.
             each["spec"]["podSelector"] = {"matchLabels": {_INSTANCE: "made"}}
         for claim in each["spec"].get("volumeClaimTemplates", []) if "spec" in each else ():
             claim["metadata"].pop("labels", None)
@@ -103,7 +103,7 @@ def by_kustomize(kubernetes: Kubernetes, directory: Path) -> list[Any]:
 
 
 def _renamed(value: Any, key: str = "") -> Any:
-    """Names in variables and settings, which Kustomize does not take for names."""
+    """Rename references in variables and settings, which Kustomize does not recognize as names."""
     if isinstance(value, dict):
         return {name: _renamed(each, name) for name, each in value.items()}
     if isinstance(value, list):

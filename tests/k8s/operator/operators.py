@@ -1,4 +1,4 @@
-"""Operators as processes, and the namespace that they look after, as a person sees it with kubectl."""
+"""Operators as processes, and the namespace that they manage, as seen with kubectl."""
 
 import json
 from collections.abc import Iterator
@@ -17,9 +17,9 @@ OPERATOR = Path(__file__).parents[3] / "k8s" / "operator-monitoring"
 
 
 class Namespace:
-    """One with the manifests of k8s/operator-monitoring, and a KafscaleCluster `main` that stands for ``cluster``.
+    """A namespace with k8s/operator-monitoring and a KafscaleCluster `main` that represents ``cluster``.
 
-    What runs as the operator there has the rights that those give it, and no more.
+    The operator there has exactly the rights that those manifests grant.
     """
 
     def __init__(self, kubernetes: Kubernetes, name: str, cluster: Cluster) -> None:
@@ -50,18 +50,18 @@ class Namespace:
         self.apply_all([("KafscaleTopic", name, {"clusterRef": {"name": "main"}, **spec}) for name in names])
 
     def apply_all(self, objects: list[tuple[str, str, dict[str, Any]]]) -> None:
-        """Without a warning."""
+        """Apply objects, without a warning."""
         done = self.kubectl("apply", "-f", "-", stdin=as_list(objects))
         assert done.stderr == ""
 
     def refused(self, objects: list[tuple[str, str, dict[str, Any]]]) -> str:
-        """What the API server says of them; none of them may be taken."""
+        """Return the API server's errors. None of the objects may be accepted."""
         done = self.kubectl("apply", "--validate=ignore", "-f", "-", stdin=as_list(objects), check=False)
         assert done.stdout == ""
         return str(done.stderr)
 
     def wait(self, condition: str, *names: str, reason: str = "") -> None:
-        """Until a condition of topics is true, or has ``reason``."""
+        """Wait until a condition of the topics is true or has ``reason``."""
         path = f'jsonpath={{.status.conditions[?(@.type=="{condition}")].reason}}={reason}'
         what = path if reason else f"condition={condition}"
         self.kubectl("wait", f"--for={what}", "--timeout=90s", *(f"kafscaletopic/{name}" for name in names))
@@ -70,13 +70,13 @@ class Namespace:
         return json.loads(self.kubectl("get", *arguments, "-o", "json").stdout)
 
     def settled(self, name: str) -> bool:
-        """Whether a topic's status is about its present spec, which it is in line with."""
+        """Return whether a topic's status is about its current spec and reports that it is synced."""
         topic = self.get("kafscaletopic", name)
         observed = topic.get("status", {}).get("observedGeneration")
         return observed == topic["metadata"]["generation"] and name in self.synced()
 
     def synced(self) -> set[str]:
-        """The topics that are as they are wanted."""
+        """Return the topics that match their spec."""
         return {
             topic["metadata"]["name"]
             for topic in self.get("kafscaletopics")["items"]
@@ -85,12 +85,12 @@ class Namespace:
         }
 
     def events(self, name: str) -> list[str]:
-        """The reasons of those about a resource, in no order."""
+        """Return the reasons of the events about a resource, unordered."""
         found = self.get("events", f"--field-selector=involvedObject.name={name}")["items"]
         return sorted(event["reason"] for event in found)
 
     def _of_the_operator(self) -> dict[str, Any]:
-        """As the pod's files would be: the namespace, and a token of the account."""
+        """Create the files that a pod would have: the namespace, and a token of the account."""
         server = {"server": self._kubernetes.url, "certificate-authority": str(self._kubernetes.ca_file)}
         token = self.kubectl("create", "token", "kafscale-operator").stdout.strip()
         return {
@@ -105,7 +105,7 @@ class Namespace:
         }
 
     def operator(self, number: int, directory: Path, **settings: str) -> ServiceProcess:
-        """Not started yet."""
+        """Return an operator that has not been started."""
         (http,) = free_ports(1)
         env = {
             **self.cluster.env,
@@ -121,7 +121,7 @@ class Namespace:
 
 @contextmanager
 def running(*operators: ServiceProcess) -> Iterator[None]:
-    """Started, and killed in the end."""
+    """Start the operator, and kill it at the end."""
     try:
         for operator in operators:
             operator.start()

@@ -1,7 +1,7 @@
-"""The operator on a real API server, for the four services as processes: resources become topics that clients use.
+"""The operator on a real API server, with the four services as processes: resources become topics for clients.
 
-Three that need no operator come first: what is applied is scheduled, runs and ends as on real nodes.
-They are here since every file of tests may start a cluster of its own.
+The first three tests need no operator. They check that pods are scheduled, run and end as on real nodes. They are in
+this file because every test file may start its own cluster.
 """
 
 import json
@@ -19,18 +19,18 @@ from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, Config
 from confluent_kafka.admin._resource import ResourceType
 from prometheus_client.parser import text_string_to_metric_families
 
-from kafscale.service.metrics import Described
-from services.cli import docs
-from tests.clients.adapters.confluent import ConfluentClient
-from tests.clients.adapters.interface import Message
-from tests.k8s.live import container
+from kafscale.process.metrics import Described
+from kafscale_tools.documents import generate as docs
 from tests.k8s.operator.made import MADE, by_kustomize, made_namespace, rendered
 from tests.k8s.operator.operators import TOKEN, Namespace, running
 from tests.servers.cluster import Cluster, ServiceProcess, running_cluster
 from tests.servers.etcd import Etcd
 from tests.servers.kubernetes import ZONES, Kubernetes
 from tests.servers.minio import Minio
-from tests.services.shell import LONG_SECONDS, once
+from tests.support.clients.confluent import ConfluentClient
+from tests.support.clients.interface import Message
+from tests.support.k8s.live import container
+from tests.support.shell import LONG_SECONDS, once
 
 ROOT = Path(__file__).parents[3]
 MANY = [f"many-{number}" for number in range(20)]
@@ -40,19 +40,19 @@ _TWICE = {"replicas": 1, "autoscaling": {"minReplicas": 1, "maxReplicas": 2}}
 _UPSIDE_DOWN = {"autoscaling": {"minReplicas": 3, "maxReplicas": 2}}
 _PORTS = {"type": "NodePort", "host": "localhost"}
 _CLUSTERS: dict[str, tuple[dict[str, Any], str, str]] = {
-    "portless": ({"adminServers": ["gateway"]}, "spec.adminServers[0]", "is host:port"),
-    "empty": ({}, "spec", "give adminServers of a cluster that runs already, or the bucket of one that is to be made"),
-    "no-bucket": ({"adminServers": ["a:1"], "gateway": {"replicas": 1}}, "spec.bucket", "to be made needs a bucket"),
-    "a-cluster-with-a-name-that-is-too-long": ({"bucket": _BUCKET}, "", "has 28 characters at most"),
-    "only-backups": ({"adminServers": ["a:1"], "backups": _BACKUPS}, "spec.bucket", "to be made needs a bucket"),
-    "two-ways": ({"bucket": _BUCKET, "storage": _TWICE}, "spec.storage", "give replicas, or autoscaling, not both"),
-    "upside-down": ({"bucket": _BUCKET, "indexer": _UPSIDE_DOWN}, "spec.indexer", "minReplicas is above maxReplicas"),
+    "portless": ({"adminServers": ["gateway"]}, "spec.adminServers[0]", "has the form host:port"),
+    "empty": ({}, "spec", "set adminServers for an existing cluster, or bucket for a cluster that the operator runs"),
+    "no-bucket": ({"adminServers": ["a:1"], "gateway": {"replicas": 1}}, "spec.bucket", "operator runs needs a bucket"),
+    "a-cluster-with-a-name-that-is-too-long": ({"bucket": _BUCKET}, "", "has at most 28 characters"),
+    "only-backups": ({"adminServers": ["a:1"], "backups": _BACKUPS}, "spec.bucket", "operator runs needs a bucket"),
+    "two-ways": ({"bucket": _BUCKET, "storage": _TWICE}, "spec.storage", "set replicas or autoscaling, but not both"),
+    "upside-down": ({"bucket": _BUCKET, "indexer": _UPSIDE_DOWN}, "spec.indexer", "minReplicas cannot be greater"),
     "two-members": ({"bucket": _BUCKET, "etcd": {"members": 2}}, "spec.etcd.members", 'supported values: "1", "3"'),
-    "no-port": ({"bucket": _BUCKET, "outside": _PORTS}, "spec.outside", "firstPort is given with type NodePort"),
+    "no-port": ({"bucket": _BUCKET, "outside": _PORTS}, "spec.outside", "type NodePort requires firstPort"),
     "many-digits": (
         {"bucket": _BUCKET, "outside": {**_PORTS, "firstPort": 30070}, "gateway": {"replicas": 11}},
         "spec.outside",
-        "ten gateways at most have ports of nodes",
+        "at most ten gateways",
     ),
 }
 
@@ -66,7 +66,7 @@ def cluster(etcd: Etcd, minio: Minio, tmp_path_factory: pytest.TempPathFactory) 
 
 @pytest.fixture
 def namespace(with_our_kinds: Kubernetes, cluster: Cluster, request: pytest.FixtureRequest) -> Namespace:
-    """Of each test's own."""
+    """A new namespace for each test."""
     name = re.sub("[^a-z]+", "-", request.node.name)[:60].strip("-")
     return Namespace(with_our_kinds, name, cluster)
 
@@ -98,7 +98,7 @@ def test_a_deployment_rolls_out_over_the_zones(kubernetes: Kubernetes) -> None:
     assert {pod["status"]["phase"] for pod in pods} == {"Running"}
 
 
-def test_a_job_succeeds_and_a_claim_gets_its_disk(kubernetes: Kubernetes) -> None:
+def test_a_job_succeeds_and_a_claim_gets_its_volume(kubernetes: Kubernetes) -> None:
     claim = {"name": "data", "persistentVolumeClaim": {"claimName": "data"}}
     kubernetes.apply(
         {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "tried-job"}},
@@ -119,8 +119,8 @@ def test_a_job_succeeds_and_a_claim_gets_its_disk(kubernetes: Kubernetes) -> Non
     assert kubernetes.json("get", "pvc", "data", "--namespace=tried-job")["status"]["phase"] == "Bound"
 
 
-def test_a_lost_member_of_etcd_is_made_anew_as_the_document_says_and_the_others_go_on(kubernetes: Kubernetes) -> None:
-    """But for what only its processes can do: there are none here."""
+def test_a_lost_etcd_member_is_replaced_with_the_documented_commands(kubernetes: Kubernetes) -> None:
+    """The commands run in etcd's own processes are skipped, because kwok runs none."""
     there = "--namespace=tried-etcd"
 
     def apply() -> None:
@@ -128,11 +128,11 @@ def test_a_lost_member_of_etcd_is_made_anew_as_the_document_says_and_the_others_
             kubernetes.kubectl("apply", "-f", str(ROOT / "k8s" / "base" / f"{name}.yaml"), there)
 
     def members() -> dict[str, tuple[str, str]]:
-        """Their pods' ids, and what they are told of their cluster."""
+        """Return the pods' ids, and their initial cluster state."""
         pods = kubernetes.items("pods", there)
         state = "ETCD_INITIAL_CLUSTER_STATE"
-        told = [next(each["value"] for each in container(pod)["env"] if each["name"] == state) for pod in pods]
-        return {pod["metadata"]["name"]: (pod["metadata"]["uid"], text) for pod, text in zip(pods, told, strict=True)}
+        states = [next(each["value"] for each in container(pod)["env"] if each["name"] == state) for pod in pods]
+        return {pod["metadata"]["name"]: (pod["metadata"]["uid"], text) for pod, text in zip(pods, states, strict=True)}
 
     kubernetes.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "tried-etcd"}})
     apply()
@@ -164,7 +164,7 @@ def test_a_lost_member_of_etcd_is_made_anew_as_the_document_says_and_the_others_
     }
 
 
-def test_resources_that_make_no_sense_are_refused_by_name(namespace: Namespace) -> None:
+def test_invalid_resources_are_refused_with_the_name_of_the_field(namespace: Namespace) -> None:
     of_topics: dict[str, tuple[dict[str, Any], str, str]] = {
         "half-a-day": ({"retention": "12"}, "spec.retention", "retention is a duration such as 24h, 7d or 1h30m"),
         "in-no-time": ({"retention": "0h"}, "spec.retention", "retention is a duration"),
@@ -172,51 +172,51 @@ def test_resources_that_make_no_sense_are_refused_by_name(namespace: Namespace) 
         "none-at-all": ({"partitions": 0}, "spec.partitions", "should be greater than or equal to 1"),
         "in-words": ({"partitions": "three"}, "spec.partitions", "must be of type integer"),
         "odd-name": ({"topicName": "a b"}, "spec.topicName", "consists of ASCII letters, digits, '.', '_' and '-'"),
-        "dots": ({"topicName": ".."}, "spec.topicName", "is neither '.' nor '..'"),
+        "dots": ({"topicName": ".."}, "spec.topicName", "cannot be '.' or '..'"),
         "unheard-of": ({"config": {"retention.hours": "5"}}, "spec.config", "no topic config is named retention.hours"),
         "a-number": ({"config": {"flush.ms": 5}}, "spec.config.flush.ms", "must be of type string"),
-        "twice": ({"retention": "1h", "config": {"retention.ms": "1"}}, "spec.retention", "give one of them"),
+        "twice": ({"retention": "1h", "config": {"retention.ms": "1"}}, "spec.retention", "set one of them"),
         "perhaps": ({"deletionPolicy": "Maybe"}, "spec.deletionPolicy", '"Retain", "Delete"'),
-        "a" * 250: ({}, "", "a topic's name has 249 characters at most; give spec.topicName"),
+        "a" * 250: ({}, "", "a topic name has at most 249 characters; set spec.topicName"),
     }
     objects: list[tuple[str, str, dict[str, Any]]] = [
         ("KafscaleTopic", name, {"clusterRef": {"name": "main"}, **spec}) for name, (spec, _, _) in of_topics.items()
     ]
     objects += [("KafscaleCluster", name, spec) for name, (spec, _, _) in _CLUSTERS.items()]
-    said = namespace.refused(objects)
-    print(said)
+    errors = namespace.refused(objects)
+    print(errors)
     expected = {name: (field, why) for name, (_, field, why) in of_topics.items()}
     expected |= {name: (field, why) for name, (_, field, why) in _CLUSTERS.items()}
     for name, (field, why) in expected.items():
-        [one] = [line for line in said.splitlines() if f'"{name}" is invalid: ' in line]
+        [one] = [line for line in errors.splitlines() if f'"{name}" is invalid: ' in line]
         assert field in one
         assert why in one
 
 
-def test_what_a_topic_is_cannot_be_changed(namespace: Namespace) -> None:
+def test_the_identity_of_a_topic_cannot_be_changed(namespace: Namespace) -> None:
     namespace.topic("orders", topicName="Orders")
     other = [("KafscaleTopic", "orders", {"clusterRef": {"name": "other"}, "topicName": "Bills"})]
-    said = namespace.refused(other)
-    assert "a topic cannot move to another cluster" in said
-    assert "a topic cannot be renamed" in said
+    errors = namespace.refused(other)
+    assert "a topic cannot move to another cluster" in errors
+    assert "a topic cannot be renamed" in errors
     assert namespace.get("kafscaletopic", "orders")["spec"]["deletionPolicy"] == "Retain"
 
 
-def test_a_topic_lives_as_its_resource_says(namespace: Namespace, cluster: Cluster, tmp_path: Path) -> None:
+def test_a_topic_follows_its_resource(namespace: Namespace, cluster: Cluster, tmp_path: Path) -> None:
     operator = namespace.operator(0, tmp_path)
     client = ConfluentClient(cluster.bootstrap)
     client.create_topic("adopted", partitions=2, configs={"retention.ms": "-1"})
     with running(operator):
         namespace.topic("orders", partitions=3, retention="24h", compression="lz4", deletionPolicy="Delete")
-        # As in the storage format's example: no clusterRef, and a name of a codec that Kafka does not use.
+        # As in the storage format's example: without clusterRef, and with a codec's name that Kafka does not use.
         namespace.apply("KafscaleTopic", "logs", partitions=6, retention="24h", compression="none")
         namespace.topic("adopted", config={"flush.ms": "100"})
         namespace.topic("lost", topicName="Lost_Orders", partitions=1)
         namespace.wait("Ready", "orders", "adopted", "lost")
         namespace.wait("Synced", "orders", "adopted", "lost", "logs")
         _await_configs(cluster, "logs", {"retention.ms": "86400000", "compression.type": "uncompressed"})
-        said = namespace.refused([("KafscaleTopic", "logs", {"clusterRef": {"name": "other"}})])
-        assert "a topic cannot move to another cluster" in said
+        errors = namespace.refused([("KafscaleTopic", "logs", {"clusterRef": {"name": "other"}})])
+        assert "a topic cannot move to another cluster" in errors
         client.produce("orders", [Message(b"%d" % number) for number in range(10)])
         assert _read(cluster, "orders", 10) == {b"%d" % number for number in range(10)}
         _await_configs(cluster, "orders", {"retention.ms": "86400000", "compression.type": "lz4"})
@@ -224,10 +224,10 @@ def test_a_topic_lives_as_its_resource_says(namespace: Namespace, cluster: Clust
         namespace.topic("orders", partitions=5, retention="7d", compression="lz4", deletionPolicy="Delete")
         once("the topic has grown", lambda: _partitions(cluster, "orders"), lambda found: found == 5)
         _await_configs(cluster, "orders", {"retention.ms": "604800000", "compression.type": "lz4"})
-        once("all is settled", lambda: namespace.settled("orders"), bool)
+        once("everything is applied", lambda: namespace.settled("orders"), bool)
         _set_config(cluster, "orders", "max.message.bytes", "2000")
         _set_config(cluster, "orders", "retention.ms", "5")
-        # Not by the configs alone: the gateway may not know of the change yet.
+        # Wait for the event, because the gateway may not know of the change yet.
         once("the change is undone", lambda: namespace.events("orders"), lambda found: "DriftRepaired" in found)
         own = {"retention.ms": "604800000", "compression.type": "lz4", "max.message.bytes": "2000"}
         _await_configs(cluster, "orders", own)
@@ -244,8 +244,8 @@ def test_a_topic_lives_as_its_resource_says(namespace: Namespace, cluster: Clust
         namespace.kubectl("delete", "kafscaletopics", "orders", "lost", "--timeout=90s")
         once("the topic is gone", client.topics, lambda found: "orders" not in found)
         assert "Lost_Orders" in client.topics()
-    told = namespace.events("orders")
-    assert sorted(set(told)) == [
+    events = namespace.events("orders")
+    assert sorted(set(events)) == [
         "Created",
         "Deleted",
         "DriftRepaired",
@@ -255,10 +255,10 @@ def test_a_topic_lives_as_its_resource_says(namespace: Namespace, cluster: Clust
     ]
 
 
-def test_a_cluster_is_made_as_its_resource_says_and_goes_with_it(
+def test_a_cluster_is_created_and_deleted_with_its_resource(
     namespace: Namespace, cluster: Cluster, tmp_path: Path
 ) -> None:
-    """Its pods are kwok's; what its gateways would tell is told by processes."""
+    """kwok simulates its pods, and processes represent its gateways."""
     servers = [gateway.address for gateway in cluster.gateways]
     spec: dict[str, Any] = {"adminServers": servers, "bucket": _BUCKET, "etcd": {"members": 1}}
     spec["outside"] = {"type": "NodePort", "host": "localhost", "firstPort": 30060}
@@ -271,12 +271,12 @@ def test_a_cluster_is_made_as_its_resource_says_and_goes_with_it(
         other = {**spec, "bucket": {**_BUCKET, "name": "other"}, "etcd": {"members": 3}}
         said = namespace.refused([("KafscaleCluster", "made", other)])
         assert "a cluster cannot move to another bucket" in said
-        assert "the number of etcd's members cannot be changed" in said
+        assert "the number of etcd members cannot be changed" in said
         said = namespace.refused([("KafscaleCluster", "main", {"adminServers": servers, "bucket": _BUCKET})])
-        assert "nor the other way round" in said
+        assert "or the reverse; delete the resource" in said
         [pod] = namespace.get("deployment", "kafscale-operator")["spec"]["template"]["spec"]["containers"]
         assert {"name": "KAFSCALE_OPERATOR_IMAGE", "value": pod["image"]} in pod["env"]
-        # As the autoscaler does it; then the operator applies all anew.
+        # Scale like the autoscaler; then the operator applies everything again.
         namespace.kubectl("scale", "statefulset/made-kafscale-storage", "--replicas=5")
         before = made.workload("storage")["spec"]["template"]["metadata"]["annotations"]
         spec["storage"] = {"settings": {"KAFSCALE_CACHE_SIZE": "2GB"}}
@@ -287,9 +287,9 @@ def test_a_cluster_is_made_as_its_resource_says_and_goes_with_it(
         assert made.pods()["storage"] == 5
         assert "made-kafscale-backups" in made.names("configmap")
         namespace.kubectl("delete", "service", "made-kafscale")
-        once("it is made anew", lambda: namespace.events("made"), lambda found: "DriftRepaired" in found)
+        once("it is created again", lambda: namespace.events("made"), lambda found: "DriftRepaired" in found)
         assert namespace.get("service", "made-kafscale")["metadata"]["ownerReferences"][0]["name"] == "made"
-        # Without an autoscaler, and with one again: the number of pods is the last one, not what is made without any.
+        # Without and again with an autoscaler: the number of pods stays, and is not reset to the default.
         spec["storage"] = {"replicas": 2}
         namespace.apply("KafscaleCluster", "made", **spec)
         made.settled("RolledOut")
@@ -311,8 +311,8 @@ def test_a_cluster_is_made_as_its_resource_says_and_goes_with_it(
         assert made.names("pvc") == {"data-made-kafscale-etcd-0"}
 
 
-def test_a_cluster_is_the_base_under_names_of_its_own(with_our_kinds: Kubernetes, tmp_path: Path) -> None:
-    """As Kustomize renames and labels it; and the API server takes it without a warning."""
+def test_a_cluster_equals_the_renamed_base(with_our_kinds: Kubernetes, tmp_path: Path) -> None:
+    """Kustomize adds the same names and labels, and the API server accepts the cluster without a warning."""
     assert rendered("default") == by_kustomize(with_our_kinds, tmp_path)
     objects = {"apiVersion": "v1", "kind": "List", "items": rendered("default")}
     arguments = ("apply", "--server-side", "--dry-run=server", "-n", "default", "-f", "-")
@@ -320,7 +320,7 @@ def test_a_cluster_is_the_base_under_names_of_its_own(with_our_kinds: Kubernetes
 
 
 def _look(namespace: Namespace) -> None:
-    """What kubectl prints for people."""
+    """Return kubectl's table."""
     listed = namespace.kubectl("get", "kafscaletopics").stdout
     described = namespace.kubectl("describe", "kafscaletopic", "orders").stdout
     print(listed, described, sep="\n")
@@ -335,8 +335,8 @@ def _look(namespace: Namespace) -> None:
         "lost": ["main", "1", "True", "True", "AsWanted"],
         "orders": ["main", "5", "7d", "True", "False", "PartitionsCannotShrink"],
     }
-    assert "the topic has 5 partitions and 2 are wanted" in described
-    assert "gave the topic 5 partitions; it had 3" in described
+    assert "the topic has 5 partitions, but the resource has 2" in described
+    assert "increased the partitions from 3 to 5" in described
     clusters = once(
         "each of the services has answered",
         lambda: namespace.kubectl("get", "kafscaleclusters").stdout,
@@ -345,9 +345,7 @@ def _look(namespace: Namespace) -> None:
     print(clusters)
 
 
-def test_an_operator_that_is_killed_at_work_is_followed_by_another_one(
-    namespace: Namespace, cluster: Cluster, tmp_path: Path
-) -> None:
+def test_another_operator_continues_after_a_kill(namespace: Namespace, cluster: Cluster, tmp_path: Path) -> None:
     first, second, third = (namespace.operator(number, tmp_path, KAFSCALE_OPERATOR_WORKERS="1") for number in range(3))
     namespace.topics(MANY, partitions=1, deletionPolicy="Delete")
     with running(first):
@@ -360,7 +358,7 @@ def test_an_operator_that_is_killed_at_work_is_followed_by_another_one(
         assert set(MANY) <= set(ConfluentClient(cluster.bootstrap).topics())
         with running(third):
             _await_line(third, '"standing by"')
-            # One that stops by itself gives the lease back.
+            # An operator that stops releases the lease.
             assert second.stop() == 0
             _await_line(third, '"leading"')
             namespace.topic(MANY[0], partitions=2, deletionPolicy="Delete")

@@ -1,8 +1,8 @@
-"""A driver that copies topics, whose tasks and commits obey orders: to die, or to be held while the driver is killed.
+"""A driver that copies topics, whose tasks and commits obey orders: to die, or to wait until the driver is killed.
 
-Arguments: Spark's settings as JSON, and a directory. An order is a file there, named as the point at which it is
-obeyed; who renames it has taken it. What the sink comes through is told in the file ``events`` there. Commands are
-JSON lines on standard input, answers are JSON lines too.
+Arguments: Spark's settings as JSON, and a directory. An order is a file there, named after the point at which it is
+obeyed. The process that renames the file obeys it. The sink's events are appended to the file ``events`` there.
+Commands on standard input and answers are JSON lines.
 """
 
 import json
@@ -31,7 +31,7 @@ _DIRECTORY = "FAULTS_DIRECTORY"
 
 
 class Points:
-    """Where the sink is, and what is ordered there."""
+    """The points that the sink passes, and the orders there."""
 
     def __init__(self) -> None:
         self._directory = Path(os.environ[_DIRECTORY])
@@ -53,7 +53,7 @@ class Points:
         self.tell("obeyed", point=point, **what)
         if order["die"]:
             os.kill(os.getpid(), signal.SIGKILL)
-        # Held until the driver is killed, which ends this process with it, or leaves it behind to go on later.
+        # Wait until the driver is killed. That ends this process too, or leaves it behind to continue later.
         if order["goes_on"]:
             signal.signal(signal.SIGHUP, signal.SIG_IGN)
         time.sleep(order["seconds"])
@@ -93,7 +93,7 @@ class FaultySource(KafscaleDataSource):
 
 
 def main(settings: str, directory: str) -> None:
-    # Answers go where standard output went; what the JVM prints there goes to standard error.
+    # Answers go to the original standard output. The JVM's output goes to standard error.
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     os.environ[_DIRECTORY] = directory

@@ -1,4 +1,4 @@
-"""As most programs are written: all imports at the top, and then a session, with which nothing is registered."""
+"""A typical program: all imports at the top, then a session, without any registration."""
 
 import json
 import sys

@@ -1,4 +1,4 @@
-"""Spark's own Kafka source and sink, and KafScale's, behind commands: JSON lines in, a line out for each.
+"""Spark's own Kafka source and sink, and KafScale's, controlled by JSON lines with one answer each.
 
 Arguments: Spark's settings as JSON, the storage instances' addresses, the brokers' addresses. It runs in the
 environment of ``spark40/requirements.lock``.
@@ -21,7 +21,7 @@ _RECORD = "topic string, partition int, key binary, value binary, headers array<
 
 
 class KafkaSource:
-    """``options`` of every command are those of the source or the sink of ``kind``, without any addresses."""
+    """``options`` of every command are those of the source or the sink of ``kind``, without addresses."""
 
     def __init__(self, spark: SparkSession, endpoints: str, bootstrap: str) -> None:
         self._spark = spark
@@ -32,7 +32,7 @@ class KafkaSource:
         self._queries: dict[str, StreamingQuery] = {}
 
     def read(self, options: dict[str, str], kind: str = "kafka") -> dict[str, Any]:
-        """All rows, and of how many tasks they are."""
+        """Return all rows and the number of tasks."""
         frame = self._frame(options, kind)
         rows = [_plain(row.asDict(recursive=True)) for row in frame.collect()]
         return {"rows": rows, "tasks": frame.rdd.getNumPartitions()}
@@ -43,7 +43,7 @@ class KafkaSource:
     def write(
         self, rows: list[dict[str, Any]], columns: list[str], options: dict[str, str], kind: str = "kafka"
     ) -> None:
-        """``columns`` of what is written; bytes are base64."""
+        """Write ``columns`` of rows. Bytes are base64."""
         records = [
             (
                 row.get("topic"),
@@ -66,18 +66,21 @@ class KafkaSource:
         name: str,
         kind: str = "kafka",
     ) -> None:
-        """A stream from topics to topics, under ``name``. What a record was goes into its header ``from``."""
+        """Start a stream from topics to topics, called ``name``.
+
+        The header ``from`` gets the position of the original record.
+        """
         read = self._spark.readStream.format(kind).options(**self._addresses[kind], **source).load()
         written = _with_origin(read).writeStream.format(kind).options(**self._addresses[kind], **sink)
         self._queries[name] = written.option("checkpointLocation", checkpoint).trigger(**trigger).start()
 
     def caught_up(self, name: str) -> list[int]:
-        """Waits until all that there is now is written; the rows of each micro-batch."""
+        """Wait until all current records are written, and return the rows of each micro-batch."""
         self._queries[name].processAllAvailable()
         return self._batches(name)
 
     def ended(self, name: str) -> list[int]:
-        """Waits until it has ended by itself; the rows of each micro-batch."""
+        """Wait until the stream has ended, and return the rows of each micro-batch."""
         if not self._queries[name].awaitTermination(AWAIT_SECONDS):
             raise TimeoutError(f"{name} has not ended within {AWAIT_SECONDS} s")
         return self._batches(name)
@@ -122,7 +125,7 @@ def _bytes(text: str | None) -> bytes | None:
 
 
 def main(settings: str, endpoints: str, bootstrap: str) -> None:
-    # Answers go where standard output went; what the JVM prints there goes to standard error.
+    # Answers go to the original standard output. The JVM's output goes to standard error.
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     builder = SparkSession.builder.master("local[2]").appName("kafka-source")

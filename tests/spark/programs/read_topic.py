@@ -1,9 +1,7 @@
-"""``read_topic.py ENDPOINTS TOPIC DIRECTORY``: prints the topic's rows, where the executors that read them are, and
-how many tasks the batch has.
+"""``read_topic.py ENDPOINTS TOPIC DIRECTORY``: print rows, the locations of executors, and the number of tasks.
 
-Those of a batch, and those of a stream, which go through ``DIRECTORY``.
-
-What it imports is shipped with it, or installed where it runs.
+The rows are those of a batch, and those of a stream that uses ``DIRECTORY``. The imported packages are shipped with the
+program or installed where it runs.
 """
 
 import json
@@ -21,7 +19,7 @@ _PLACE = "python string, directory string, kafscale string, kafscale_spark strin
 
 
 def places(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Adds to rows where they are: the interpreter, the executor's directory, and the packages'."""
+    """Add to each row where it is processed: the interpreter, the executor's directory, and the packages'."""
     import kafscale
 
     modules = [os.path.abspath(str(module.__file__)) for module in (kafscale, kafscale_spark)]

@@ -1,9 +1,9 @@
-"""``slow_sink.py ENDPOINTS TOPIC INPUT DIRECTORY``: writes Parquet as a micro-batch in two tasks, of which one is slow.
+"""``slow_sink.py ENDPOINTS TOPIC INPUT DIRECTORY``: write Parquet as a micro-batch in two tasks, one of them slow.
 
-The first attempt of the first task goes on for long when all its rows are staged. ``DIRECTORY`` gets a file for each
-attempt that has staged, and the checkpoint.
+The first attempt of the first task continues for long after it has staged all its rows. ``DIRECTORY`` gets a file for
+each attempt that has staged, and the checkpoint.
 
-What it imports is shipped with it, or is where Python looks.
+The imported packages are shipped with the program or on Python's path.
 """
 
 import sys

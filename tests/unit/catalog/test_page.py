@@ -1,4 +1,4 @@
-"""Catalog pages: what they hold, what is no page, and which of them tell of a log."""
+"""Catalog pages: their content, invalid pages, and which pages describe a log."""
 
 from copy import deepcopy
 
@@ -11,8 +11,8 @@ from kafscale.records.batch import with_log_append_time
 from kafscale.records.checksum import crc32c
 from kafscale.v1.catalog_pb2 import CatalogContent, CatalogPage, CatalogSegment
 from kafscale.v1.common_pb2 import PartitionRef
-from tests.unit.catalog.samples import PAGE, REF, golden_segments, segment
-from tests.unit.segment.samples import CREATED_MS, EPOCH, make_batch, make_segment
+from tests.support.samples.catalog import PAGE, REF, golden_segments, segment
+from tests.support.samples.segments import CREATED_MS, EPOCH, make_batch, make_segment
 
 
 def test_the_golden_page_is_still_written_and_read() -> None:
@@ -39,7 +39,7 @@ def test_a_segment_is_described_by_its_headers() -> None:
     )
 
 
-def test_append_time_counts_where_the_broker_set_it_and_no_time_is_told_as_none() -> None:
+def test_append_time_counts_if_the_broker_set_it_and_missing_timestamps_are_minus_one() -> None:
     stamped = make_segment([with_log_append_time(make_batch([5, 6]), 1000), make_batch([2000])])
     none = make_segment([make_batch([-1, -1])])
     some = make_segment([make_batch([-1]), make_batch([50])])
@@ -58,16 +58,16 @@ def test_append_time_counts_where_the_broker_set_it_and_no_time_is_told_as_none(
     [
         ([], "0 segments"),
         ([segment(i, i + 1) for i in range(SEGMENTS_PER_PAGE + 1)], "65 segments"),
-        ([segment(0, 5), segment(6, 9)], "where 5 comes next"),
-        ([segment(0, 5), segment(4, 9)], "where 5 comes next"),
-        ([CatalogSegment(base_offset=5, next_offset=5, size=1, records=1)], "where 5 comes next"),
-        ([CatalogSegment(base_offset=-1, next_offset=5, size=1, records=1)], "where -1 comes next"),
+        ([segment(0, 5), segment(6, 9)], "but 5 is next"),
+        ([segment(0, 5), segment(4, 9)], "but 5 is next"),
+        ([CatalogSegment(base_offset=5, next_offset=5, size=1, records=1)], "but 5 is next"),
+        ([CatalogSegment(base_offset=-1, next_offset=5, size=1, records=1)], "but -1 is next"),
         ([CatalogSegment(base_offset=0, next_offset=5, records=1)], "0 bytes"),
         ([CatalogSegment(base_offset=0, next_offset=5, size=1)], "0 records"),
         ([CatalogSegment(base_offset=0, next_offset=5, size=1, records=1, epoch=-1)], "epoch -1"),
     ],
 )
-def test_what_is_no_run_of_segments_is_no_page(segments: list[CatalogSegment], why: str) -> None:
+def test_segments_that_are_not_consecutive_make_no_page(segments: list[CatalogSegment], why: str) -> None:
     with pytest.raises(CorruptPage, match=why):
         build_page(REF, 3, segments)
     content = CatalogContent(topic=REF.topic, topic_id=REF.topic_id, partition=2, epoch=3, segments=segments)
@@ -75,7 +75,7 @@ def test_what_is_no_run_of_segments_is_no_page(segments: list[CatalogSegment], w
         parse_page(_sealed(content))
 
 
-def test_other_formats_and_ids_that_are_none_are_refused() -> None:
+def test_other_formats_and_invalid_ids_are_refused() -> None:
     with pytest.raises(CorruptPage, match="format 1"):
         parse_page(CatalogPage(format=2).SerializeToString())
     with pytest.raises(CorruptPage, match="format 1"):
@@ -93,7 +93,7 @@ def test_no_damaged_byte_goes_unnoticed(data: st.DataObject) -> None:
         found = parse_page(bytes(page))
     except CorruptPage:
         return
-    # Protobuf passes over what it does not know: then nothing of it counts.
+    # Protobuf skips unknown fields, so nothing in them counts.
     assert list(found.segments) == golden_segments()
 
 
@@ -108,7 +108,7 @@ EPOCHS = [(3, 0), (5, 20), (6, 40)]
 
 def _misfit(*segments: CatalogSegment, ref: PartitionRef = REF, log_start: int = 0, end: int = 60) -> str | None:
     content = parse_page(build_page(ref, 6, segments))
-    return misfit(content, REF, epochs=EPOCHS, log_start=log_start, committed_end=end)
+    return misfit(content, REF, epochs=EPOCHS, log_start=log_start, high_watermark=end)
 
 
 def test_a_page_of_the_log_fits() -> None:
@@ -116,21 +116,21 @@ def test_a_page_of_the_log_fits() -> None:
     assert _misfit(segment(40, 60, epoch=6)) is None
 
 
-def test_a_page_that_lists_what_the_log_is_not_does_not_fit() -> None:
+def test_a_page_with_segments_outside_the_log_does_not_fit() -> None:
     assert "another topic" in (_misfit(segment(0, 10), ref=PartitionRef(topic="orders", topic_id=bytes(16))) or "")
     other = deepcopy(REF)
     other.partition = 1
     assert "orders-1" in (_misfit(segment(0, 10), ref=other) or "")
     assert "the log ends at 60" in (_misfit(segment(40, 61, epoch=6)) or "")
-    # A dead owner's, an owner's that does not exist, and one's that ended before.
+    # Segments of a dead owner, of an owner that does not exist, and of an owner whose epoch ended before.
     assert "epoch 3 did not write" in (_misfit(segment(0, 20, epoch=3), segment(20, 30, epoch=3)) or "")
     assert "epoch 4 did not write" in (_misfit(segment(20, 30, epoch=4)) or "")
     assert "epoch 3 did not write" in (_misfit(segment(10, 25, epoch=3)) or "")
     assert "epoch 5 did not write" in (_misfit(segment(10, 30, epoch=5)) or "")
 
 
-def test_what_lies_below_the_log_start_is_not_asked_for() -> None:
-    """The epoch history does not go so far back."""
+def test_segments_below_the_log_start_are_not_checked() -> None:
+    """The epoch history does not go back that far."""
     page = (segment(0, 10, epoch=1), segment(10, 20, epoch=2), segment(20, 30, epoch=5))
     assert _misfit(*page) is not None
     assert _misfit(*page, log_start=20) is None

@@ -1,4 +1,4 @@
-"""Topic objects: readable, exact, and refused with a reason."""
+"""Topic objects: readable, exact, and refused with a reason if invalid."""
 
 import json
 from dataclasses import replace
@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafscale.catalog.topic_object import CorruptTopicObject, TopicObject, parse_topic_object
-from tests.unit.catalog.samples import TOPIC, TOPIC_OBJECT
+from tests.support.samples.catalog import TOPIC, TOPIC_OBJECT
 
 
 def test_the_golden_topic_object_is_still_written_and_read() -> None:
@@ -25,13 +25,13 @@ def test_the_golden_topic_object_is_still_written_and_read() -> None:
     starts=st.lists(st.integers(0, 2**63 - 1), min_size=1, max_size=5),
     topic_id=st.binary(min_size=16, max_size=16),
 )
-def test_what_is_written_is_read(configs: dict[str, str], starts: list[int], topic_id: bytes) -> None:
+def test_a_topic_object_is_read_as_written(configs: dict[str, str], starts: list[int], topic_id: bytes) -> None:
     made = replace(TOPIC, configs=configs, log_starts=tuple(starts), id=topic_id)
 
     assert parse_topic_object(made.encode()) == made
 
 
-def test_sameness_does_not_ask_for_the_revision() -> None:
+def test_equality_ignores_the_revision() -> None:
     assert TOPIC.same_as(replace(TOPIC, metadata_revision=99))
     assert not TOPIC.same_as(replace(TOPIC, log_starts=(0, 1201, 0)))
 
@@ -49,18 +49,18 @@ def _changed(**changes: Any) -> bytes:
         (b"[]", "format 1"),
         (_changed(format=2), "format 1"),
         (_changed(name="a/b"), "topic name"),
-        (_changed(name=7), "name is missing or no str"),
-        (_changed(id="x"), "no id"),
+        (_changed(name=7), "name is missing or not a str"),
+        (_changed(id="x"), "not a valid id"),
         (_changed(partitions=4), "4 partitions, but 3 log starts"),
-        (_changed(partitions=True), "partitions is missing or no number"),
+        (_changed(partitions=True), "partitions is missing or not a number"),
         (_changed(partitions=0, log_starts=[]), "0 partitions"),
-        (_changed(log_starts=[0, -1, 0]), "no offset"),
-        (_changed(log_starts=[0, 1.5, 0]), "no offset"),
+        (_changed(log_starts=[0, -1, 0]), "not an offset"),
+        (_changed(log_starts=[0, 1.5, 0]), "not an offset"),
         (_changed(configs={"a": 1}), "config"),
         (_changed(metadata_revision=None), "metadata_revision is missing"),
     ],
 )
-def test_what_is_no_topic_object_is_refused_with_a_reason(data: bytes, why: str) -> None:
+def test_an_invalid_topic_object_is_refused_with_a_reason(data: bytes, why: str) -> None:
     with pytest.raises(CorruptTopicObject, match=why):
         parse_topic_object(data)
 

@@ -1,4 +1,4 @@
-"""The commands that ask a cluster: what they print, what they refuse, and how they end."""
+"""The commands that ask a cluster: their output, refusals and exit statuses."""
 
 import json
 from collections.abc import Iterator
@@ -13,14 +13,14 @@ from grpc_reflection.v1alpha.proto_reflection_descriptor_database import ProtoRe
 
 from kafscale.v1 import admin_pb2 as pb
 from kafscale.v1.common_pb2 import PartitionRef
-from services.cli.admin.group import reset_to
-from services.cli.admin.output import plain
-from services.cli.exits import Exit
-from services.cli.main import main
-from tests.unit.cli.admin_server import AdminServer, admin_server
-from tests.unit.gateway.group_asking import commit, stable
-from tests.unit.gateway.harness import Harness
-from tests.unit.gateway.test_admin_groups import assignment
+from kafscale_tools.cli.admin.group import reset_to
+from kafscale_tools.cli.admin.output import plain
+from kafscale_tools.cli.exits import Exit
+from kafscale_tools.cli.main import main
+from tests.support.gateway.admin_server import AdminServer, admin_server
+from tests.support.gateway.assignments import assignment
+from tests.support.gateway.group_asking import commit, stable
+from tests.support.gateway.harness import Harness
 
 TOKEN = "the-token-of-the-operators"
 
@@ -32,9 +32,9 @@ def server() -> Iterator[AdminServer]:
 
 
 async def _log(harness: Harness, name: str, end: int) -> None:
-    """A topic with a partition that has so many records."""
+    """Create a topic with a partition of this many records."""
     topic = await harness.topic(name)
-    harness.storage.partition(PartitionRef(topic=name, topic_id=topic.id, partition=0)).committed_end = end
+    harness.storage.partition(PartitionRef(topic=name, topic_id=topic.id, partition=0)).high_watermark = end
 
 
 async def _commit(harness: Harness, offset: int) -> None:
@@ -45,16 +45,16 @@ async def _join(harness: Harness) -> None:
     await stable(await harness.connect(), assignment=assignment(t=(0,)))
 
 
-def test_the_cluster_is_shown(server: AdminServer) -> None:
+def test_the_cluster_is_listed(server: AdminServer) -> None:
     server.there(server.harness.topic, "t", 2)
     shown = server.run("cluster")
     assert shown.exit_code == 0
     first, _, heads, *rows = shown.output.splitlines()
     assert first.endswith("namespace test: 1 topic, 2 partitions, 2 without an owner")
-    assert heads.split() == ["SERVICE", "ID", "ADDRESS", "VERSION", "STARTED", "HEALTH", "HAS"]
+    assert heads.split() == ["SERVICE", "ID", "ADDRESS", "VERSION", "STARTED", "HEALTH", "DETAILS"]
     coordinator, gateway, storage = rows
     assert "coordinator:9096" in coordinator
-    assert coordinator.endswith("ready   64 of 64 shards of the groups")
+    assert coordinator.endswith("ready   owns 64 of 64 group shards")
     assert gateway.split()[:2] == ["gateway", "0"]
     assert f"leads 2 partitions; PLAINTEXT://127.0.0.1:{server.harness.listeners[0].port}" in gateway
     assert "owns 0 partitions" in storage
@@ -63,11 +63,11 @@ def test_the_cluster_is_shown(server: AdminServer) -> None:
     assert [each["node_id"] for each in reply["members"]] == [None, 0, None]
 
 
-def test_topics_from_their_making_to_their_end(server: AdminServer) -> None:
+def test_topics_are_created_altered_and_deleted(server: AdminServer) -> None:
     made = server.run("topic", "create", "t", "--partitions", "2", "--config", "retention.ms=1000")
-    assert (made.output, made.exit_code) == ("topic t made, with 2 partitions\n", 0)
+    assert (made.output, made.exit_code) == ("topic t created with 2 partitions\n", 0)
     checked = server.run("topic", "create", "u", "--dry-run")
-    assert checked.output == "topic u could be made, with 1 partition\n"
+    assert checked.output == "topic u can be created with 1 partition\n"
     heads, row = server.run("topic", "list").output.splitlines()
     assert heads.split() == ["NAME", "PARTITIONS", "CREATED", "CONFIGS"]
     assert (row.split()[:2], row.split()[-1]) == (["t", "2"], "retention.ms=1000")
@@ -103,7 +103,7 @@ def _notes(server: AdminServer, *command: str) -> list[str]:
     ("policy", "removed"),
     [("compact", "no record is removed"), ("delete,compact", "only retention removes records")],
 )
-def test_that_logs_are_not_compacted_is_noted_where_the_cluster_sets_the_policy(policy: str, removed: str) -> None:
+def test_a_note_says_that_logs_are_not_compacted(policy: str, removed: str) -> None:
     own = "note: logs are not compacted yet; with cleanup.policy=compact no record is removed"
     clusters = f"note: logs are not compacted yet; with the cluster's cleanup.policy={policy} {removed}"
     with admin_server(cleanup_policy=policy) as server:
@@ -118,7 +118,7 @@ def test_that_logs_are_not_compacted_is_noted_where_the_cluster_sets_the_policy(
         assert notes("topic", "create", "own", "--config", "cleanup.policy=delete") == []
 
 
-def test_a_topic_is_altered_wholly_or_not_at_all(server: AdminServer) -> None:
+def test_a_topic_is_altered_completely_or_not_at_all(server: AdminServer) -> None:
     server.there(server.harness.topic, "t")
     refused = server.run("topic", "alter", "t", "--partitions", "2", "--config", "no.such=9")
     assert refused.exit_code == Exit.WRONG
@@ -142,11 +142,11 @@ def test_a_topic_is_altered_wholly_or_not_at_all(server: AdminServer) -> None:
         "segment list t 0 --from 99999999999999999999",
     ],
 )
-def test_numbers_that_nothing_holds_are_wrong(server: AdminServer, command: str) -> None:
+def test_numbers_out_of_range_are_wrong(server: AdminServer, command: str) -> None:
     assert server.run(*command.split()).exit_code == Exit.WRONG
 
 
-def test_partitions_and_flush(server: AdminServer) -> None:
+def test_partitions_are_listed_and_flushed(server: AdminServer) -> None:
     server.there(_log, server.harness, "t", 5000)
     heads, row = server.run("partition", "list", "t").output.splitlines()
     assert heads.split("  ")[0] == "TOPIC"
@@ -157,7 +157,7 @@ def test_partitions_and_flush(server: AdminServer) -> None:
     assert server.run("flush", "--all").exit_code == server.run("flush", "t", "--partition", "0").exit_code == 0
 
 
-def test_a_flush_that_fails_in_part_says_so(server: AdminServer) -> None:
+def test_a_partly_failed_flush_is_reported(server: AdminServer) -> None:
     server.there(_log, server.harness, "t", 5)
     topic = server.harness.catalog.view.by_name["t"]
     server.harness.storage.moved[topic.id, 0] = ""
@@ -167,9 +167,9 @@ def test_a_flush_that_fails_in_part_says_so(server: AdminServer) -> None:
     assert failed.stderr == "Error: 1 of 1 partition may not be stored\n"
 
 
-def test_configs(server: AdminServer) -> None:
+def test_configs_are_listed_and_changed(server: AdminServer) -> None:
     server.there(server.harness.topic, "t")
-    assert server.run("config", "set", "t", "flush.ms=7", "--dry-run").output == "configs of topic t could be changed\n"
+    assert server.run("config", "set", "t", "flush.ms=7", "--dry-run").output == "configs of topic t can be changed\n"
     assert _config(server) == ["flush.ms", "500", "default"]
     assert server.run("config", "set", "t", "flush.ms=7", "retention.ms=1").exit_code == 0
     assert _config(server) == ["flush.ms", "7", "topic"]
@@ -182,7 +182,7 @@ def _config(server: AdminServer) -> list[str]:
     return next(words for words in lines if words[0] == "flush.ms")
 
 
-def test_groups_without_members(server: AdminServer) -> None:
+def test_groups_without_members_are_reset_and_deleted(server: AdminServer) -> None:
     server.there(_log, server.harness, "t", 1000)
     server.there(_commit, server.harness, 400)
     assert server.run("group", "list").output.splitlines()[1].split() == ["g", "Empty", "-", "coordinator:9096"]
@@ -203,7 +203,7 @@ def test_groups_without_members(server: AdminServer) -> None:
     assert server.run("group", "describe", "g").exit_code == Exit.NOT_FOUND
 
 
-def test_groups_with_members(server: AdminServer) -> None:
+def test_groups_with_members_are_described_but_not_changed(server: AdminServer) -> None:
     server.there(_log, server.harness, "t", 1000)
     server.there(_join, server.harness)
     lines = server.run("group", "describe", "g").output.splitlines()
@@ -226,35 +226,35 @@ def test_groups_with_members(server: AdminServer) -> None:
         ("topic create a+b", Exit.WRONG, "not a legal one"),
         ("topic create u --config no.such=1", Exit.WRONG, "Unknown topic config name: no.such"),
         ("topic create u --config flush.ms", Exit.WRONG, "'flush.ms' is not name=value"),
-        ("topic create u --config flush.ms=1 --config flush.ms=2", Exit.WRONG, "a config is given twice"),
+        ("topic create u --config flush.ms=1 --config flush.ms=2", Exit.WRONG, "a config is set twice"),
         ("topic describe no", Exit.NOT_FOUND, "The topic no does not exist"),
         ("topic delete no --yes", Exit.NOT_FOUND, "The topic no does not exist"),
-        ("topic alter t", Exit.WRONG, "nothing is to be changed"),
+        ("topic alter t", Exit.WRONG, "nothing to change"),
         ("topic alter t --partitions 1 --config flush.ms=9", Exit.WRONG, "already has 1 partition"),
         ("topic alter t --partitions 2 --config no.such=9", Exit.WRONG, "Unknown topic config name"),
         ("partition list no", Exit.NOT_FOUND, "The topic no does not exist"),
-        ("config set t", Exit.WRONG, "nothing is to be changed"),
+        ("config set t", Exit.WRONG, "nothing to change"),
         ("config set t flush.ms=x", Exit.WRONG, "flush.ms"),
-        ("flush", Exit.WRONG, "name the topics, or give --all"),
-        ("flush t --all", Exit.WRONG, "name the topics, or give --all"),
-        ("flush t u --partition 0", Exit.WRONG, "the one topic"),
+        ("flush", Exit.WRONG, "name topics, or use --all"),
+        ("flush t --all", Exit.WRONG, "name topics, or use --all"),
+        ("flush t u --partition 0", Exit.WRONG, "exactly one topic"),
         ("flush t --partition 9", Exit.NOT_FOUND, "no partition 9"),
         ("segment list t 9", Exit.NOT_FOUND, "no partition 9"),
         ("segment verify t --partition 9", Exit.NOT_FOUND, "no partition 9"),
         ("segment verify no", Exit.NOT_FOUND, "The topic no does not exist"),
         ("group describe no", Exit.NOT_FOUND, "The group no does not exist"),
         ("group reset g --to noon", Exit.WRONG, "'noon' is not earliest"),
-        ("group reset g --to offset=x", Exit.WRONG, "'x' is no whole number"),
-        ("group reset g --to time=noon", Exit.WRONG, "'noon' is no time"),
-        ("group reset g --to latest --topic t:x", Exit.WRONG, "'x' is no list of partitions"),
-        ("group reset g --to latest", Exit.NOT_FOUND, "has no offsets"),
+        ("group reset g --to offset=x", Exit.WRONG, "'x' is not an integer"),
+        ("group reset g --to time=noon", Exit.WRONG, "'noon' is not a time"),
+        ("group reset g --to latest --topic t:x", Exit.WRONG, "'x' is not a list of partitions"),
+        ("group reset g --to latest", Exit.NOT_FOUND, "has no committed offsets"),
         ("topic list --server nowhere", Exit.WRONG, "KAFSCALE_ADMIN_SERVER = 'nowhere' is not"),
         ("topic list --server 127.0.0.1:1", Exit.UNAVAILABLE, "no gateway answers: 127.0.0.1:1: "),
         ("topic list --tls-ca /no/such", Exit.WRONG, "TLS: /no/such cannot be read"),
         ("topic list --token short", Exit.WRONG, "KAFSCALE_ADMIN_TOKEN (value not shown) is not"),
     ],
 )
-def test_what_goes_wrong_has_a_status_and_a_text(quiet: AdminServer, command: str, code: Exit, text: str) -> None:
+def test_every_error_has_a_status_and_a_message(quiet: AdminServer, command: str, code: Exit, text: str) -> None:
     result = quiet.run(*command.split())
     assert result.exit_code == code
     assert text in result.output
@@ -262,14 +262,14 @@ def test_what_goes_wrong_has_a_status_and_a_text(quiet: AdminServer, command: st
 
 @pytest.fixture(scope="module")
 def quiet() -> Iterator[AdminServer]:
-    """One topic, which nothing changes."""
+    """Create a topic with constant state."""
     with admin_server() as server:
         server.there(server.harness.topic, "t")
         yield server
 
 
-def test_who_has_no_proto_file_learns_it_by_reflection(quiet: AdminServer) -> None:
-    """As grpcurl does."""
+def test_a_client_without_the_proto_file_uses_reflection(quiet: AdminServer) -> None:
+    """This is grpcurl's way."""
     with grpc.insecure_channel(quiet.address) as channel:
         pool = DescriptorPool(ProtoReflectionDescriptorDatabase(channel))
         described = pool.FindServiceByName("kafscale.v1.Admin").methods_by_name["ListTopics"]
@@ -279,13 +279,13 @@ def test_who_has_no_proto_file_learns_it_by_reflection(quiet: AdminServer) -> No
         assert [topic.name for topic in call(asked(), timeout=60).topics] == ["t"]
 
 
-def test_the_first_gateway_that_answers_is_asked(quiet: AdminServer) -> None:
+def test_the_first_gateway_that_answers_is_used(quiet: AdminServer) -> None:
     servers = f"127.0.0.1:1,{quiet.address}"
     assert quiet.run("topic", "list", "--server", servers).exit_code == 0
     assert quiet.run("topic", "list", KAFSCALE_ADMIN_SERVER=servers).exit_code == 0
 
 
-def test_the_token_is_shown_from_an_option_or_the_environment() -> None:
+def test_the_token_comes_from_an_option_or_the_environment() -> None:
     with admin_server(TOKEN) as server:
         for missing in ({}, {"KAFSCALE_ADMIN_TOKEN": TOKEN[:-1] + "x"}):
             refused = server.run("topic", "list", **missing)
@@ -306,11 +306,11 @@ def test_the_token_is_shown_from_an_option_or_the_environment() -> None:
         ("earliest", "earliest", True),
     ],
 )
-def test_where_a_group_is_to_read_on(where: str, field: str, value: object) -> None:
+def test_the_target_of_a_reset_is_parsed(where: str, field: str, value: object) -> None:
     assert reset_to(where) == {field: value}
 
 
-def test_json_has_numbers_nulls_and_names_of_enumerations() -> None:
+def test_json_has_numbers_nulls_and_enumeration_names() -> None:
     reply = pb.ClusterStatusReply(
         cluster_id="c", members=[pb.ClusterMember(node_id=0, started_ms=1 << 60, health=pb.ClusterMember.READY)]
     )
@@ -321,6 +321,6 @@ def test_json_has_numbers_nulls_and_names_of_enumerations() -> None:
     assert plain(pb.TopicStatus(configs={"b": "2", "a": "1"}))["configs"] == {"a": "1", "b": "2"}
 
 
-def test_help_tells_the_statuses() -> None:
+def test_help_lists_the_statuses() -> None:
     lines = CliRunner().invoke(main, ["--help"]).output.splitlines()
     assert {0, *Exit} == {int(line.split()[0]) for line in lines if line.split() and line.split()[0].isdecimal()}

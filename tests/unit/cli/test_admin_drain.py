@@ -1,14 +1,14 @@
-"""`kafscale drain`: what it prints, and how it ends."""
+"""`kafscale drain`: output and exit status."""
 
 import json
 from collections.abc import Iterator
 
 import pytest
 
-from services.cli.exits import Exit
-from tests.unit.cli.admin_server import AdminServer, admin_server
-from tests.unit.gateway.fake_storage import FakeStorage
-from tests.unit.gateway.harness import Harness
+from kafscale_tools.cli.exits import Exit
+from tests.support.gateway.admin_server import AdminServer, admin_server
+from tests.support.gateway.fake_storage import FakeStorage
+from tests.support.gateway.harness import Harness
 
 
 @pytest.fixture
@@ -18,13 +18,13 @@ def server() -> Iterator[AdminServer]:
 
 
 async def _drainable(harness: Harness) -> None:
-    """A topic of two partitions, both of the only instance; then another instance."""
+    """Create a topic of two partitions of the only instance, and add another instance."""
     topic = await harness.topic("t", 2)
     for partition in range(2):
         await harness.cluster.own(topic, "storage", partition=partition)
     other = FakeStorage()
     await harness.cluster.add("other", other)
-    # What the gateway says of it would come among what a command prints.
+    # The gateway logs this instance, and the line must not mix with a command's output.
     await other.wait_until(lambda: bool(other.opened))
 
 
@@ -34,21 +34,24 @@ async def _taken_over(harness: Harness) -> None:
         await harness.cluster.own(topic, "other", partition=partition, epoch=2)
 
 
-def test_an_instance_is_drained_and_undrained(server: AdminServer) -> None:
+def test_an_instance_is_drained_and_the_drain_is_cancelled(server: AdminServer) -> None:
     last = server.run("drain", "storage:9095")
-    assert (last.exit_code, "is the last one" in last.output) == (Exit.REFUSED, True)
+    assert (last.exit_code, "is the only one" in last.output) == (Exit.REFUSED, True)
     server.there(_drainable, server.harness)
     begun = server.run("drain", "storage:9095", "--no-wait")
-    assert (begun.output, begun.exit_code) == ("storage storage:9095 is being drained: 2 of 2 partitions left\n", 0)
+    assert (begun.output, begun.exit_code) == (
+        "storage storage:9095 is being drained: 2 of 2 partitions remaining\n",
+        0,
+    )
     assert "ready, draining owns 2 partitions" in " ".join(server.run("cluster").output.split())
     late = server.run("drain", "storage:9095", "--timeout", "1")
     assert late.exit_code == Exit.UNAVAILABLE
-    assert "Error: 2 of 2 partitions left after 1 s (--timeout); the drain may go on" in late.output
+    assert "Error: 2 of 2 partitions remaining after 1 s (--timeout); the drain may continue" in late.output
     server.there(_taken_over, server.harness)
     done = json.loads(server.run("drain", "storage:9095", "-o", "json").output)
     assert (done["address"], done["remaining"], done["done"]) == ("storage:9095", 0, True)
     assert "ready, drained owns 0 partitions" in " ".join(server.run("cluster").output.split())
     cancelled = server.run("drain", "storage:9095", "--cancel")
-    assert (cancelled.output, cancelled.exit_code) == ("storage storage:9095 is given its share again\n", 0)
+    assert (cancelled.output, cancelled.exit_code) == ("storage storage:9095 is no longer drained\n", 0)
     assert server.run("drain", "storage:9095", "--cancel").exit_code == Exit.REFUSED
     assert server.run("drain", "nowhere:1").exit_code == Exit.NOT_FOUND

@@ -1,4 +1,4 @@
-"""`kafscale segment`: what its commands print, and how they end."""
+"""`kafscale segment`: output and exit statuses."""
 
 import json
 from collections.abc import Iterator
@@ -7,11 +7,11 @@ import pytest
 
 from kafscale.v1 import common_pb2
 from kafscale.v1.storage_pb2 import SegmentsReply, SegmentsRequest, StoredSegment
-from services.cli.admin import segments as reading
-from services.cli.exits import Exit
-from tests.unit.cli.admin_server import AdminServer, admin_server
-from tests.unit.gateway.asking import produce
-from tests.unit.gateway.harness import Harness, batch
+from kafscale_tools.cli.admin import segments as reading
+from kafscale_tools.cli.exits import Exit
+from tests.support.gateway.admin_server import AdminServer, admin_server
+from tests.support.gateway.asking import produce
+from tests.support.gateway.harness import Harness, batch
 
 
 @pytest.fixture
@@ -21,20 +21,20 @@ def server() -> Iterator[AdminServer]:
 
 
 async def write(harness: Harness, batches: int) -> None:
-    """Each a segment of two records."""
+    """Write each batch as a segment of two records."""
     client = await harness.connect()
     for _ in range(batches):
         await produce(client, batch(b"1", b"2"))
 
 
-def test_segments(server: AdminServer) -> None:
+def test_segments_are_listed(server: AdminServer) -> None:
     server.there(server.harness.topic, "t", 2)
     server.there(write, server.harness, 5)
     rows = [line.split() for line in server.run("segment", "list", "t", "0").output.splitlines()]
     assert [row[:2] for row in rows[1:]] == [["0", "1"], ["2", "3"], ["4", "5"], ["6", "7"], ["8", "9"]]
     some = server.run("segment", "list", "t", "0", "--from", "3", "--limit", "2").output.splitlines()
     assert [line.split()[:2] for line in some[1:3]] == [["2", "3"], ["4", "5"]]
-    assert some[3:] == ["there are more: --from 6"]
+    assert some[3:] == ["more segments follow: --from 6"]
     reply = json.loads(server.run("segment", "list", "t", "1", "-o", "json").output)
     assert reply == {"segments": [], "next_offset": 0, "high_watermark": 0}
 
@@ -58,13 +58,13 @@ def test_segments_are_verified(server: AdminServer) -> None:
     assert found.exit_code == Exit.FAILED
     assert found.stdout.splitlines()[1].split()[-1] == "1"
     assert found.stdout.splitlines()[2:] == ["rotten"]
-    assert found.stderr == "Error: topic t: 1 segment not whole\n"
-    told = json.loads(server.run("segment", "verify", "t", "-o", "json").stdout)["partitions"]
-    assert [(each["partition"], each["segments"], len(each["faulty"])) for each in told] == [(0, 5, 1), (1, 0, 0)]
-    assert told[0]["faulty"][0]["base_offset"] == 6
+    assert found.stderr == "Error: topic t: 1 segment missing or damaged\n"
+    reported = json.loads(server.run("segment", "verify", "t", "-o", "json").stdout)["partitions"]
+    assert [(each["partition"], each["segments"], len(each["faulty"])) for each in reported] == [(0, 5, 1), (1, 0, 0)]
+    assert reported[0]["faulty"][0]["base_offset"] == 6
 
 
-def test_a_partition_that_cannot_be_read_hides_no_other(server: AdminServer, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unreadable_partition_does_not_hide_others(server: AdminServer, monkeypatch: pytest.MonkeyPatch) -> None:
     topic = server.there(server.harness.topic, "t", 3)
     server.there(write, server.harness, 5)
     server.harness.storage.rotten.add(server.harness.partition(topic).batches[3][2])
@@ -81,12 +81,16 @@ def test_a_partition_that_cannot_be_read_hides_no_other(server: AdminServer, mon
     rows = [line.split() for line in found.stdout.splitlines()[1:4]]
     assert [(row[2], row[4]) for row in rows] == [("5", "1"), ("0", "-"), ("0", "0")]
     assert found.stdout.splitlines()[4:] == ["rotten", "partition 1 not read to the end: t-1: DAMAGED: a hole"]
-    assert found.stderr == "Error: topic t: 1 segment not whole, 1 partition not read to the end\n"
-    told = json.loads(server.run("segment", "verify", "t", "-o", "json").stdout)["partitions"]
-    assert [(len(each["faulty"]), each["error"]) for each in told] == [(1, ""), (0, "t-1: DAMAGED: a hole"), (0, "")]
+    assert found.stderr == "Error: topic t: 1 segment missing or damaged, 1 partition not read to the end\n"
+    reported = json.loads(server.run("segment", "verify", "t", "-o", "json").stdout)["partitions"]
+    assert [(len(each["faulty"]), each["error"]) for each in reported] == [
+        (1, ""),
+        (0, "t-1: DAMAGED: a hole"),
+        (0, ""),
+    ]
 
 
-def test_a_page_without_an_answer_is_asked_for_again(server: AdminServer, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unanswered_page_is_requested_again(server: AdminServer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reading, "_PAUSES", (0.0,) * 3)
     topic = server.there(server.harness.topic, "t", 3)
     server.there(write, server.harness, 5)
@@ -102,7 +106,7 @@ def test_a_page_without_an_answer_is_asked_for_again(server: AdminServer, monkey
 
     monkeypatch.setattr(server.harness.storage, "segments", unsteady)
     found = server.run("segment", "verify", "t")
-    assert found.stderr == "Error: topic t: 1 segment not whole\n"
+    assert found.stderr == "Error: topic t: 1 segment missing or damaged\n"
     assert asked == [(0, 0), *[(0, 4)] * 4, *[(0, 8)] * 2, (1, 0), (2, 0)]
 
     async def silent(request: SegmentsRequest, *, timeout: float) -> SegmentsReply:
@@ -115,14 +119,14 @@ def test_a_page_without_an_answer_is_asked_for_again(server: AdminServer, monkey
     monkeypatch.setattr(server.harness.storage, "segments", silent)
     found = server.run("segment", "verify", "t")
     assert found.exit_code == Exit.FAILED
-    # Nobody waits as long for each of the others.
+    # The other partitions are not retried for as long.
     assert asked == [(0, 0), *[(0, 4)] * 4, (1, 0), (2, 0)]
     assert [line.split()[2] for line in found.stdout.splitlines()[1:4]] == ["2", "0", "0"]
     assert found.stdout.splitlines()[4:6] == ["rotten", "partition 0 not read to the end: t-0: UNAVAILABLE: 503"]
-    assert found.stderr == "Error: topic t: 1 segment not whole, 3 partitions not read to the end\n"
+    assert found.stderr == "Error: topic t: 1 segment missing or damaged, 3 partitions not read to the end\n"
 
 
-def test_who_interrupts_verifying_sees_what_is_known(server: AdminServer, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupted_verification_prints_its_findings(server: AdminServer, monkeypatch: pytest.MonkeyPatch) -> None:
     server.there(server.harness.topic, "t")
     server.there(write, server.harness, 5)
     server.harness.storage.most_segments = 2
@@ -144,13 +148,13 @@ def test_who_interrupts_verifying_sees_what_is_known(server: AdminServer, monkey
     assert found.stdout.splitlines()[2:] == ["partition 0 not read to the end: interrupted"]
 
 
-def test_a_hole_is_listed_with_what_is_behind_it(server: AdminServer, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_hole_is_listed_with_the_segments_after_it(server: AdminServer, monkeypatch: pytest.MonkeyPatch) -> None:
     server.there(server.harness.topic, "t")
 
     async def with_hole(request: SegmentsRequest, *, timeout: float) -> SegmentsReply:
         hole = StoredSegment(end_offset=2, epoch=1, faults=["no segment"])
         segment = StoredSegment(base_offset=2, end_offset=4, bytes=9, epoch=1, object="key")
-        return SegmentsReply(segments=[hole, segment], next=4, committed_end=4)
+        return SegmentsReply(segments=[hole, segment], next=4, high_watermark=4)
 
     monkeypatch.setattr(server.harness.storage, "segments", with_hole)
     listed = server.run("segment", "list", "t", "0")
@@ -158,26 +162,26 @@ def test_a_hole_is_listed_with_what_is_behind_it(server: AdminServer, monkeypatc
     assert rows == [["0", "1", "0", "1", "-"], ["2", "3", "9", "1", "key"], ["no", "segment"]]
 
 
-def test_indexes_are_written_anew(server: AdminServer) -> None:
+def test_indexes_are_rebuilt(server: AdminServer) -> None:
     topic = server.there(server.harness.topic, "t", 2)
     server.there(write, server.harness, 5)
     server.harness.storage.most_segments = 2
     batches = [batch for _, _, batch in server.harness.partition(topic).batches]
     server.harness.storage.unindexed.update(batches[1:4])
-    assert server.run("segment", "verify", "t").stderr == "Error: topic t: 3 segments not whole\n"
+    assert server.run("segment", "verify", "t").stderr == "Error: topic t: 3 segments missing or damaged\n"
     done = server.run("segment", "reindex", "t")
     assert done.exit_code == 0
     assert [line.split() for line in done.stdout.splitlines()] == [
-        ["TOPIC", "PARTITION", "SEGMENTS", "BYTES", "REINDEXED", "NOT", "WHOLE"],
+        ["TOPIC", "PARTITION", "SEGMENTS", "BYTES", "REINDEXED", "DAMAGED"],
         ["t", "0", "5", f"{sum(map(len, batches)):,}", "3", "0"],
         ["t", "1", "0", "0", "0", "0"],
     ]
     assert server.run("segment", "verify", "t").exit_code == 0
     server.harness.storage.rotten.add(batches[3])
     again = server.run("segment", "reindex", "t", "--partition", "0", "-o", "json")
-    assert (again.exit_code, again.stderr) == (Exit.FAILED, "Error: topic t: 1 segment not whole\n")
-    (told,) = json.loads(again.stdout)["partitions"]
-    assert (told["segments"], told["reindexed"], len(told["faulty"])) == (5, 0, 1)
+    assert (again.exit_code, again.stderr) == (Exit.FAILED, "Error: topic t: 1 segment missing or damaged\n")
+    (reported,) = json.loads(again.stdout)["partitions"]
+    assert (reported["segments"], reported["reindexed"], len(reported["faulty"])) == (5, 0, 1)
     assert server.run("segment", "reindex", "t", "--partition", "2").exit_code == Exit.NOT_FOUND
 
 
@@ -187,11 +191,14 @@ def test_a_segment_is_described(server: AdminServer) -> None:
     shown = server.run("segment", "describe", "t", "0", "3")
     assert shown.exit_code == 0
     facts = dict(line.split(maxsplit=1) for line in shown.output.splitlines()[1:])
-    assert (facts["offsets"], facts["checked"]) == ("2 to 3", "it and its index are whole")
+    assert (facts["offsets"], facts["verified"]) == ("2 to 3", "segment and index are intact")
     server.harness.storage.rotten.add(server.harness.partition(topic).batches[1][2])
     damaged = server.run("segment", "describe", "t", "0", "3")
-    assert (damaged.exit_code, damaged.stderr) == (Exit.FAILED, "Error: the segment at offset 2 is not whole\n")
+    assert (damaged.exit_code, damaged.stderr) == (
+        Exit.FAILED,
+        "Error: the segment at offset 2 is missing or damaged\n",
+    )
     assert json.loads(server.run("segment", "describe", "t", "0", "0", "-o", "json").stdout)["end_offset"] == 2
     none = server.run("segment", "describe", "t", "0", "4")
     assert none.exit_code == Exit.NOT_FOUND
-    assert none.stderr == "Error: No segment of t-0 holds offset 4; the log ends at 4.\n"
+    assert none.stderr == "Error: No segment of t-0 contains offset 4; the log ends at 4.\n"

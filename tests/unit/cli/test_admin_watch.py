@@ -1,10 +1,10 @@
 """`kafscale watch`: a line for each change."""
 
 from kafscale.v1 import admin_pb2 as pb
-from services.cli.admin.watch import line
+from kafscale_tools.cli.admin.watch import line
 
 
-def test_changes_are_lines() -> None:
+def test_changes_are_printed_as_lines() -> None:
     kinds = pb.MemberChange
     a = pb.ClusterMember(service="storage", address="a:9095", health=pb.ClusterMember.UNREACHABLE, detail="no\rway")
     draining = pb.ClusterMember(service="storage", address="a:9095", leaving=True, draining=True)
@@ -25,8 +25,8 @@ def test_changes_are_lines() -> None:
         "storage a:9095 is unreachable: no\\rway",
         "storage a:9095 joined",
         "storage a:9095 is draining",
-        "coordinator (in process) is given its share again",
+        "coordinator (in process) is no longer drained",
         "storage a:9095 left",
         "t-3 is owned by a:9095 in epoch 7",
-        "t-3 is no more",
+        "t-3 no longer exists",
     ]

@@ -1,4 +1,4 @@
-"""Snapshots of etcd in an object store: whole or refused, and kept for as long as was asked."""
+"""Snapshots of etcd in an object store: complete or refused, and kept for the configured time."""
 
 import hashlib
 from pathlib import Path
@@ -8,13 +8,13 @@ import pytest
 from kafscale import paths
 from kafscale.errors import CorruptData, Unavailable
 from kafscale.objects.memory import Fault, MemoryObjectStore
-from services.cli.etcd_snapshots import NoSnapshot, Snapshots
+from kafscale_tools.cli.etcd_snapshots import NoSnapshot, Snapshots
 
 NAMESPACE = "tested"
 
 
 def _snapshot(path: Path, pages: int = 5, fill: bytes = b"p") -> Path:
-    """As etcdctl writes it: pages, and their checksum behind."""
+    """Write a snapshot as etcdctl does: pages, followed by their checksum."""
     content = fill * (512 * pages)
     path.write_bytes(content + hashlib.sha256(content).digest())
     return path
@@ -30,7 +30,7 @@ def snapshots(objects: MemoryObjectStore) -> Snapshots:
     return Snapshots(objects, NAMESPACE, part_bytes=1000)
 
 
-async def test_what_is_stored_is_fetched_again(snapshots: Snapshots, tmp_path: Path) -> None:
+async def test_a_stored_snapshot_can_be_fetched(snapshots: Snapshots, tmp_path: Path) -> None:
     file = _snapshot(tmp_path / "etcd.db")
     assert await snapshots.store(file, "20261122T190000Z") == 512 * 5 + 32
     assert await snapshots.names() == ["20261122T190000Z"]
@@ -39,7 +39,7 @@ async def test_what_is_stored_is_fetched_again(snapshots: Snapshots, tmp_path: P
 
 
 @pytest.mark.parametrize("damage", ["shorter", "changed", "empty", "checksum alone"])
-async def test_what_is_no_whole_snapshot_is_not_stored(
+async def test_an_incomplete_snapshot_is_not_stored(
     damage: str, snapshots: Snapshots, objects: MemoryObjectStore, tmp_path: Path
 ) -> None:
     file = _snapshot(tmp_path / "etcd.db")
@@ -51,13 +51,13 @@ async def test_what_is_no_whole_snapshot_is_not_stored(
         "checksum alone": hashlib.sha256(b"").digest(),
     }
     file.write_bytes(damaged[damage])
-    with pytest.raises(CorruptData, match="is no whole snapshot"):
+    with pytest.raises(CorruptData, match="is not a complete etcd snapshot"):
         await snapshots.store(file, "20261122T190000Z")
     assert await objects.list_from("") == []
 
 
 @pytest.mark.parametrize("damage", ["changed", "missing"])
-async def test_what_is_damaged_in_the_bucket_is_not_fetched(
+async def test_a_snapshot_damaged_in_the_bucket_is_not_fetched(
     damage: str, snapshots: Snapshots, objects: MemoryObjectStore, tmp_path: Path
 ) -> None:
     await snapshots.store(_snapshot(tmp_path / "etcd.db"), "20261122T190000Z")
@@ -72,7 +72,7 @@ async def test_what_is_damaged_in_the_bucket_is_not_fetched(
     assert not (tmp_path / "back.db").exists()
 
 
-async def test_one_that_was_not_stored_to_its_end_is_none(
+async def test_a_partly_stored_snapshot_does_not_count(
     snapshots: Snapshots, objects: MemoryObjectStore, tmp_path: Path
 ) -> None:
     manifest = paths.etcd_snapshot_manifest_key(NAMESPACE, "20261122T190000Z")
@@ -83,14 +83,14 @@ async def test_one_that_was_not_stored_to_its_end_is_none(
     assert await snapshots.names() == []
     with pytest.raises(NoSnapshot):
         await snapshots.fetch("20261122T190000Z", tmp_path / "back.db")
-    # Nor is it kept, once there is a newer one.
+    # It is deleted once there is a newer one.
     assert await snapshots.expire(1, 0) == []
     await snapshots.store(_snapshot(tmp_path / "next.db"), "20261122T200000Z")
     assert await snapshots.expire(1, 0) == ["20261122T190000Z"]
     assert await snapshots.names() == ["20261122T200000Z"]
 
 
-async def test_the_newest_are_kept_and_the_newest_of_each_of_the_last_days(
+async def test_the_newest_snapshots_and_the_newest_of_each_recent_day_are_kept(
     snapshots: Snapshots, tmp_path: Path
 ) -> None:
     file = _snapshot(tmp_path / "etcd.db", 1)
@@ -103,7 +103,7 @@ async def test_the_newest_are_kept_and_the_newest_of_each_of_the_last_days(
     assert await snapshots.expire(2, 3) == []
 
 
-async def test_a_file_that_is_there_is_not_written_over(snapshots: Snapshots, tmp_path: Path) -> None:
+async def test_an_existing_file_is_not_overwritten(snapshots: Snapshots, tmp_path: Path) -> None:
     await snapshots.store(_snapshot(tmp_path / "etcd.db"), "20261122T190000Z")
     with pytest.raises(FileExistsError):
         await snapshots.fetch("20261122T190000Z", tmp_path / "etcd.db")

@@ -1,4 +1,4 @@
-"""`kafscale inspect` on golden, good and damaged files."""
+"""`kafscale inspect` on golden, valid and damaged files."""
 
 import shutil
 from pathlib import Path
@@ -9,9 +9,9 @@ from click.testing import CliRunner, Result
 from kafscale.records.batch import seal, with_log_append_time
 from kafscale.records.record import Record, build_batch
 from kafscale.segment.index import build_index
-from services.cli.main import main
-from tests.unit.catalog.samples import PAGE, TOPIC_OBJECT
-from tests.unit.segment.samples import (
+from kafscale_tools.cli.main import main
+from tests.support.samples.catalog import PAGE, TOPIC_OBJECT
+from tests.support.samples.segments import (
     KAFSCALE_1_INDEX,
     KAFSCALE_1_SEGMENT,
     make_batch,
@@ -25,7 +25,7 @@ def _inspect(*arguments: str | Path, env: dict[str, str] | None = None) -> Resul
 
 
 def _rows(output: str, section: str) -> list[list[str]]:
-    """The words of a section's lines after its heads."""
+    """Return the words of a section's lines after its header."""
     lines = output.splitlines()
     start = next(number for number, line in enumerate(lines) if line.startswith(section))
     rows = []
@@ -36,7 +36,7 @@ def _rows(output: str, section: str) -> list[list[str]]:
     return rows
 
 
-def test_a_segment_of_kafscale_1_shows_header_batches_and_footer() -> None:
+def test_a_segment_of_kafscale_1_is_printed_with_header_batches_and_footer() -> None:
     result = _inspect("--verify", KAFSCALE_1_SEGMENT)
 
     assert result.exit_code == 0
@@ -49,7 +49,7 @@ def test_a_segment_of_kafscale_1_shows_header_batches_and_footer() -> None:
     assert batches[0] == ["32", "1935", "0-49", "50", "none", "0", "2023-11-14", "22:13:20.490Z", "-"]
     assert [row[4] for row in batches[::3]] == ["none", "gzip", "snappy", "lz4", "zstd", "none"]
     assert "last offset  751" in result.output
-    assert "0x9667b42f, right" in result.output
+    assert "0x9667b42f, correct" in result.output
     assert result.output.endswith("Verified: no damage.\n")
 
 
@@ -61,7 +61,7 @@ def test_the_columns_of_a_table_are_aligned() -> None:
     assert len(ends) == 1
 
 
-def test_an_index_shows_its_entries_and_is_compared_with_the_segment_beside_it() -> None:
+def test_an_index_is_printed_and_compared_with_its_segment() -> None:
     result = _inspect("--verify", KAFSCALE_1_INDEX)
 
     assert result.exit_code == 0
@@ -70,7 +70,7 @@ def test_an_index_shows_its_entries_and_is_compared_with_the_segment_beside_it()
     assert result.output.endswith("Verified: no damage.\n")
 
 
-def test_records_are_decoded_and_cut() -> None:
+def test_records_are_decoded_and_shortened() -> None:
     result = _inspect("--records", "--width", "20", KAFSCALE_1_SEGMENT)
 
     assert result.exit_code == 0
@@ -84,7 +84,7 @@ def test_records_are_decoded_and_cut() -> None:
     assert sum('"last"' in line for line in lines) == 2
 
 
-def test_what_a_record_holds_cannot_move_the_cursor(tmp_path: Path) -> None:
+def test_the_contents_of_a_record_cannot_move_the_cursor(tmp_path: Path) -> None:
     hostile = Record(0, 5, b"\x1b[2J", b"a\nb\xff", (("\x1b]0;h\udcff", b"\r"),))
     path = tmp_path / "s.kfs"
     path.write_bytes(make_segment([build_batch([hostile], base_offset=0)]).data)
@@ -95,7 +95,7 @@ def test_what_a_record_holds_cannot_move_the_cursor(tmp_path: Path) -> None:
     assert all(line.isprintable() for line in output.splitlines())
 
 
-def test_producers_control_marks_and_append_time_are_shown(tmp_path: Path) -> None:
+def test_producers_control_marks_and_append_times_are_printed(tmp_path: Path) -> None:
     idempotent = build_batch(
         [Record(0, 5, None, b"v")], base_offset=0, producer_id=77, producer_epoch=2, base_sequence=9
     )
@@ -116,25 +116,25 @@ def _damaged(path: Path, at: int) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("at", "said"),
+    ("at", "message"),
     [
         (0, "not a segment"),
         (5, "segment version 65"),
         (19, "6 messages, the header says 70"),
         (31, "has epoch 3 in a segment of epoch 67"),
         (100, "checksum of the body"),
-        (-3, "cut short or damaged"),
+        (-3, "truncated or damaged"),
         (-16, "checksum of the body"),
     ],
 )
-def test_verify_exits_1_on_damage_and_says_what(tmp_path: Path, at: int, said: str) -> None:
+def test_verify_exits_with_status_1_on_damage_and_names_it(tmp_path: Path, at: int, message: str) -> None:
     result = _inspect("--verify", _damaged(tmp_path / "s.kfs", at))
 
     assert result.exit_code == 1
-    assert said in result.output.partition("Damage (")[2]
+    assert message in result.output.partition("Damage (")[2]
 
 
-def test_without_verify_a_wrong_checksum_is_shown_and_the_batches_too(tmp_path: Path) -> None:
+def test_without_verify_a_wrong_checksum_and_the_batches_are_printed(tmp_path: Path) -> None:
     result = _inspect(_damaged(tmp_path / "s.kfs", 100))
 
     assert result.exit_code == 0
@@ -142,7 +142,7 @@ def test_without_verify_a_wrong_checksum_is_shown_and_the_batches_too(tmp_path: 
     assert len(_rows(result.output, "Batches (3)")) == 3
 
 
-def test_a_segment_cut_short_shows_the_batches_that_are_whole(tmp_path: Path) -> None:
+def test_the_complete_batches_of_a_truncated_segment_are_printed(tmp_path: Path) -> None:
     built = small_segment()
     path = tmp_path / "s.kfs"
     path.write_bytes(built.data[: built.positions[2] + 10])
@@ -150,11 +150,11 @@ def test_a_segment_cut_short_shows_the_batches_that_are_whole(tmp_path: Path) ->
     result = _inspect("--verify", path)
 
     assert result.exit_code == 1
-    assert len(_rows(result.output, "Batches (2)")) == 3  # two batches, and what stands where the third begins
+    assert len(_rows(result.output, "Batches (2)")) == 3  # two batches, and what is found where the third begins
     assert "too few for a batch header" in result.output
 
 
-def test_a_batch_that_cannot_be_decoded_is_damage(tmp_path: Path) -> None:
+def test_an_undecodable_batch_is_damage(tmp_path: Path) -> None:
     good = make_batch([1, 2])
     broken = bytearray(good)
     broken[61] = 0x7F  # the first record's length
@@ -176,10 +176,10 @@ def test_the_index_of_another_segment_is_damage(tmp_path: Path) -> None:
     result = _inspect("--verify", tmp_path / "s.index")
 
     assert result.exit_code == 1
-    assert "where no batch begins" in result.output.partition("Damage (")[2]
+    assert "but no batch begins there" in result.output.partition("Damage (")[2]
 
 
-def test_an_index_beside_a_damaged_segment_names_the_segment(tmp_path: Path) -> None:
+def test_an_index_next_to_a_damaged_segment_names_the_segment(tmp_path: Path) -> None:
     built = small_segment()
     _damaged(tmp_path / "s.kfs", 100)
     (tmp_path / "s.index").write_bytes(build_index(built.offsets, built.positions))
@@ -190,7 +190,7 @@ def test_an_index_beside_a_damaged_segment_names_the_segment(tmp_path: Path) -> 
     assert f"{tmp_path / 's.kfs'}: checksum of the body" in result.output
 
 
-def test_an_index_without_its_segment_is_checked_by_itself(tmp_path: Path) -> None:
+def test_an_index_without_its_segment_is_checked_alone(tmp_path: Path) -> None:
     shutil.copyfile(KAFSCALE_1_INDEX, tmp_path / "s.index")
 
     result = _inspect("--verify", tmp_path / "s.index")
@@ -199,16 +199,16 @@ def test_an_index_without_its_segment_is_checked_by_itself(tmp_path: Path) -> No
     assert f"No segment {tmp_path / 's.kfs'} to compare it with" in result.output
 
 
-def test_a_damaged_index_says_what_is_wrong(tmp_path: Path) -> None:
+def test_a_damaged_index_is_reported_with_the_reason(tmp_path: Path) -> None:
     (tmp_path / "s.index").write_bytes(KAFSCALE_1_INDEX.read_bytes()[:-1])
 
     result = _inspect(tmp_path / "s.index")
 
     assert result.exit_code == 1
-    assert "do not hold the 8 entries" in result.output
+    assert "do not match the 8 entries" in result.output
 
 
-def test_mistakes_are_answered_with_what_to_do(tmp_path: Path) -> None:
+def test_wrong_arguments_cause_a_message_with_advice(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("hello")
 
     assert "No such file" in _inspect(tmp_path / "absent.kfs").output
@@ -220,7 +220,7 @@ def test_mistakes_are_answered_with_what_to_do(tmp_path: Path) -> None:
         assert _inspect(*arguments).exit_code != 0
 
 
-def test_a_catalog_page_shows_its_segments() -> None:
+def test_a_catalog_page_is_printed_with_its_segments() -> None:
     result = _inspect("--verify", PAGE)
 
     assert result.exit_code == 0
@@ -233,7 +233,7 @@ def test_a_catalog_page_shows_its_segments() -> None:
     assert result.output.endswith("Verified: no damage.\n")
 
 
-def test_a_topic_object_shows_configs_and_log_starts() -> None:
+def test_a_topic_object_is_printed_with_configs_and_log_starts() -> None:
     result = _inspect(TOPIC_OBJECT)
 
     assert result.exit_code == 0
@@ -242,7 +242,7 @@ def test_a_topic_object_shows_configs_and_log_starts() -> None:
     assert _rows(result.output, "Partitions (3)") == [["0", "0"], ["1", "1200"], ["2", "0"]]
 
 
-def test_damaged_pages_and_topic_objects_are_told(tmp_path: Path) -> None:
+def test_damaged_pages_and_topic_objects_are_reported(tmp_path: Path) -> None:
     page = bytearray(PAGE.read_bytes())
     page[40] ^= 1
     (tmp_path / "page").write_bytes(page)
@@ -263,7 +263,7 @@ def test_damaged_pages_and_topic_objects_are_told(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("path", "kind"), [(PAGE, "catalog page"), (TOPIC_OBJECT, "topic object")])
-def test_derived_objects_hold_no_records(path: Path, kind: str) -> None:
+def test_derived_objects_contain_no_records(path: Path, kind: str) -> None:
     result = _inspect("--records", path)
 
     assert result.exit_code == 2

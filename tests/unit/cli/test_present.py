@@ -1,10 +1,10 @@
-"""Record bytes on a terminal: readable, bounded, and harmless."""
+"""Bytes of records on a terminal: readable, limited and harmless."""
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from services.cli.present import quoted, table, time_text
+from kafscale_tools.cli.present import quoted, table, time_text
 
 
 @pytest.mark.parametrize(
@@ -22,11 +22,11 @@ from services.cli.present import quoted, table, time_text
         ("\U000e0001".encode(), r'"\U000e0001"'),
     ],
 )
-def test_bytes_are_shown_as_quoted_text_without_control_characters(data: bytes | None, shown: str) -> None:
+def test_bytes_are_printed_as_quoted_text_without_control_characters(data: bytes | None, shown: str) -> None:
     assert quoted(data, 40) == shown
 
 
-def test_what_is_too_long_is_cut_and_told_by_its_size() -> None:
+def test_long_bytes_are_shortened_and_their_size_is_printed() -> None:
     assert quoted(b"x" * 10, 10) == '"xxxxxxxxxx"'
     assert quoted(b"x" * 1234, 10) == '"xxxxxxxxxx"... (1,234 bytes)'
     assert quoted(b"\x00" * 3, 10) == r'"\x00\x00"... (3 bytes)'
@@ -36,7 +36,7 @@ def test_what_is_too_long_is_cut_and_told_by_its_size() -> None:
 
 @given(data=st.binary(max_size=60), width=st.integers(8, 40))
 @settings(deadline=None)
-def test_no_bytes_reach_the_terminal_raw_or_overflow(data: bytes, width: int) -> None:
+def test_bytes_never_reach_the_terminal_unescaped_or_unlimited(data: bytes, width: int) -> None:
     shown = quoted(data, width)
 
     assert shown.isprintable()
@@ -56,7 +56,7 @@ def test_no_bytes_reach_the_terminal_raw_or_overflow(data: bytes, width: int) ->
         (-(2**63), str(-(2**63))),
     ],
 )
-def test_times_are_utc_with_milliseconds(timestamp: int, shown: str) -> None:
+def test_times_are_printed_in_utc_with_milliseconds(timestamp: int, shown: str) -> None:
     assert time_text(timestamp) == shown
 
 

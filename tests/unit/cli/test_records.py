@@ -1,4 +1,4 @@
-"""`kafscale produce` and `kafscale consume` against a gateway, and how records are written."""
+"""`kafscale produce` and `kafscale consume` with a gateway, and the formats of records."""
 
 import os
 import signal
@@ -15,14 +15,14 @@ from kafscale.records.batch import CONTROL_BIT, pack_header, peek, seal
 from kafscale.records.record import Record
 from kafscale.v1 import common_pb2
 from kafscale.v1.storage_pb2 import PartitionOffset
-from services.cli import records
-from services.cli.exits import Exit
-from services.cli.kafka import client
-from services.cli.kafka.formats import Format, unescaped
+from kafscale_tools.cli import records
+from kafscale_tools.cli.exits import Exit
+from kafscale_tools.cli.kafka import client
+from kafscale_tools.cli.kafka.formats import Format, unescaped
 from tests.servers.ports import free_ports
-from tests.unit.cli.admin_server import AdminServer, admin_server
-from tests.unit.gateway.asking import produce
-from tests.unit.gateway.harness import NOW_MS, batch
+from tests.support.gateway.admin_server import AdminServer, admin_server
+from tests.support.gateway.asking import produce
+from tests.support.gateway.harness import NOW_MS, batch
 
 ALL = "%t %p %o %T [%k] [%s] %K %S {%h}\\n"
 
@@ -41,7 +41,7 @@ def _topic(server: AdminServer, partitions: int = 1) -> TopicInfo:
 
 
 def _produce(server: AdminServer, *batches: bytes) -> None:
-    """As another client."""
+    """Produce as another client."""
 
     async def write() -> None:
         connection = await server.harness.connect()
@@ -70,13 +70,13 @@ def _out(server: AdminServer, *arguments: str) -> bytes:
         ("", b""),
     ],
 )
-def test_formats(form: str, shown: bytes) -> None:
+def test_records_are_printed_in_the_format(form: str, shown: bytes) -> None:
     record = Record(7, NOW_MS, b"\x00\xff", None, (("a", b"1"), ("b", None), ("c", b"")))
     assert Format.parse(form, b"NULL").of("t", 3, record) == shown
 
 
 @pytest.mark.parametrize("form", ["%", "%x", "a%", "\\q", "\\xZZ"])
-def test_a_format_that_is_none_is_refused(form: str) -> None:
+def test_an_invalid_format_is_refused(form: str) -> None:
     with pytest.raises(click.BadParameter):
         Format.parse(form, b"")
 
@@ -86,16 +86,16 @@ def test_every_byte_can_be_a_delimiter() -> None:
 
 
 @pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
-def test_what_is_written_is_read_byte_by_byte(server: AdminServer, codec: str) -> None:
+def test_every_byte_is_read_as_it_was_written(server: AdminServer, codec: str) -> None:
     _topic(server)
     values = [bytes(byte for byte in range(256) if byte != 0x0A), b"", b"\xff\xfe", b"a" * 100_000]
-    # The last line may lack its end.
+    # The last line may lack its newline.
     done = server.run("produce", "t", "-z", codec, input=b"\n".join(values) + b"\nlast")
     assert (done.exit_code, done.output) == (0, "")
     assert _out(server) == b"\n".join([*values, b"last", b""])
 
 
-def test_keys_headers_and_null_apart_from_empty(server: AdminServer) -> None:
+def test_keys_headers_and_null_differ_from_empty_values(server: AdminServer) -> None:
     _topic(server)
     lines = b"k::v;::v;k::;no key;::;;"
     given = ("-K", "::", "-D", ";", "-H", "a=1", "-H", "b=")
@@ -109,7 +109,7 @@ def test_keys_headers_and_null_apart_from_empty(server: AdminServer) -> None:
     assert _out(server, "-f", "%K,%S ") == b"1,1 0,1 1,0 -1,6 0,0 -1,0 1,1 -1,1 1,-1 -1,6 -1,-1 -1,-1 "
 
 
-def test_where_it_begins_and_ends(server: AdminServer) -> None:
+def test_consuming_starts_and_ends_where_requested(server: AdminServer) -> None:
     topic = _topic(server)
     _produce(server, batch(*(b"%d" % number for number in range(5))), batch(b"5", b"6"))
     form = ("-f", "%o ")
@@ -129,10 +129,10 @@ def test_where_it_begins_and_ends(server: AdminServer) -> None:
         b"t 0 %d %d [] [%d] -1 1 {}\n" % (offset, NOW_MS, offset) for offset in (5, 6)
     )
     before = server.run("consume", "t", "--from", "offset=4")
-    assert (before.exit_code, before.output) == (Exit.WRONG, "Error: t-0 has no offset 4: it has 5 to 7.\n")
+    assert (before.exit_code, before.output) == (Exit.WRONG, "Error: t-0 has no offset 4: its log is from 5 to 7.\n")
 
 
-def test_each_key_has_its_partition_and_others_take_turns(server: AdminServer) -> None:
+def test_records_with_keys_go_to_their_partition_and_others_alternate(server: AdminServer) -> None:
     _topic(server, 3)
     lines = b"".join(b"key-%d:%d\n" % (number % 5, number) for number in range(20))
     for _ in range(2):
@@ -148,7 +148,7 @@ def test_each_key_has_its_partition_and_others_take_turns(server: AdminServer) -
 
 
 @pytest.mark.parametrize("command", ["produce", "consume"])
-def test_what_is_wrong_ends_it(server: AdminServer, command: str) -> None:
+def test_errors_end_the_command_with_a_status(server: AdminServer, command: str) -> None:
     missing = server.run(command, "t", input="a")
     assert (missing.exit_code, missing.stderr) == (Exit.NOT_FOUND, "Error: The topic t does not exist.\n")
     _topic(server)
@@ -159,7 +159,7 @@ def test_what_is_wrong_ends_it(server: AdminServer, command: str) -> None:
     nobody = f"127.0.0.1:{free_ports(1)[0]}"
     silent = server.run(command, "t", "-b", nobody, "--timeout", "5", input="a")
     assert (silent.exit_code, nobody in silent.stderr) == (Exit.UNAVAILABLE, True)
-    # One that answers is enough, and with it no Admin service is needed.
+    # One broker that answers is enough, and no Admin service is needed then.
     port = server.harness.listeners[0].port
     both = server.run(command, "t", "-b", f"{nobody},127.0.0.1:{port}", input="a", KAFSCALE_ADMIN_SERVER=nobody)
     assert both.exit_code == 0
@@ -167,7 +167,7 @@ def test_what_is_wrong_ends_it(server: AdminServer, command: str) -> None:
     assert server.run(command, "t", "-b", server.address, "--timeout", "1").exit_code == Exit.UNAVAILABLE
 
 
-def test_wrong_options(server: AdminServer) -> None:
+def test_wrong_options_are_refused(server: AdminServer) -> None:
     _topic(server)
     for arguments in (("--from", "shift=1"), ("--from", "noon"), ("-f", "%q"), ("-c", "0")):
         assert server.run("consume", "t", *arguments).exit_code == Exit.WRONG
@@ -177,7 +177,7 @@ def test_wrong_options(server: AdminServer) -> None:
 
 
 class _Lossy:
-    """Loses answers of one kind: the request was done, and nobody says so."""
+    """Loses replies of one API: requests are executed, but their replies do not arrive."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, api_key: int, *, times: int) -> None:
         self.left = times
@@ -193,10 +193,10 @@ class _Lossy:
         monkeypatch.setattr(client._Connection, "ask", lossy)
 
 
-def test_what_is_sent_again_has_the_numbers_that_it_had(server: AdminServer, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_retried_batch_has_the_same_sequence_numbers(server: AdminServer, monkeypatch: pytest.MonkeyPatch) -> None:
     _topic(server)
     _Lossy(monkeypatch, client.PRODUCE, times=2)
-    # More than a batch may hold, so there is a second one.
+    # More than one batch may hold, so there is a second one.
     done = server.run("produce", "t", input=b"a\n" + b"b" * 600_000 + b"\n")
     assert done.exit_code == 0, done.output
     headers = [peek(append.records) for request in server.harness.storage.appends for append in request.appends]
@@ -208,7 +208,7 @@ def test_what_is_sent_again_has_the_numbers_that_it_had(server: AdminServer, mon
     assert headers[0] == headers[1] == headers[2]
 
 
-def test_a_partition_that_moves_is_written_to_where_it_is(server: AdminServer) -> None:
+def test_a_moved_partition_is_written_at_its_new_broker(server: AdminServer) -> None:
     topic = _topic(server)
     server.harness.storage.refuse[topic.id, 0] = [common_pb2.UNAVAILABLE]
     done = server.run("produce", "t", input="a\nb\n")
@@ -221,7 +221,7 @@ def test_a_record_too_large_is_refused(server: AdminServer) -> None:
     assert (done.exit_code, done.stderr[:29]) == (Exit.FAILED, "Error: t-0: MESSAGE_TOO_LARGE")
 
 
-def test_a_broker_that_is_gone_is_asked_again(server: AdminServer, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unreachable_broker_is_retried(server: AdminServer, monkeypatch: pytest.MonkeyPatch) -> None:
     _topic(server)
     _produce(server, batch(b"0", b"1"))
     lossy = _Lossy(monkeypatch, client.FETCH, times=2)
@@ -235,7 +235,7 @@ def test_a_broker_that_is_gone_is_asked_again(server: AdminServer, monkeypatch: 
     assert server.run("produce", "t", "--timeout", "1", input="a").exit_code == Exit.UNAVAILABLE
 
 
-def test_control_batches_are_skipped_and_damaged_ones_are_not(server: AdminServer) -> None:
+def test_control_batches_are_skipped_but_damaged_ones_are_not(server: AdminServer) -> None:
     topic = _topic(server)
     header = peek(plain := batch(b"control"))
     control = bytearray(pack_header(header._replace(attributes=CONTROL_BIT)) + plain[61:])
@@ -259,8 +259,8 @@ def test_control_batches_are_skipped_and_damaged_ones_are_not(server: AdminServe
 
 
 @pytest.mark.parametrize(("options", "status"), [(("--follow",), 0), ((), Exit.FAILED)])
-def test_sigint_ends_it(server: AdminServer, options: tuple[str, ...], status: int) -> None:
-    """With 0 where it was told to go on, and at a record's end."""
+def test_sigint_ends_consume(server: AdminServer, options: tuple[str, ...], status: int) -> None:
+    """The status is 0 if it follows the log, and the output ends with a complete record."""
     _topic(server)
     _produce(server, batch(b"0"))
     storage = server.harness.storage

@@ -1,4 +1,4 @@
-"""`kafscale backup` and `kafscale restore` as a person gives them, on a local directory and SQLite."""
+"""`kafscale backup` and `kafscale restore` as an operator runs them, on a local directory and SQLite."""
 
 import json
 from io import StringIO
@@ -16,10 +16,10 @@ from kafscale.metadata.topic_values import ClusterInfo, TopicInfo
 from kafscale.records.record import Record, build_batch
 from kafscale.segment.writer import PREFIX_SIZE, build_segment
 from kafscale.v1.metadata_pb2 import EpochHistory, PartitionState
-from services.cli import on_stores, recovery
-from services.cli.exits import Exit
-from services.cli.main import main
-from services.recovery.stores import opened
+from kafscale_tools.cli import on_stores, recovery
+from kafscale_tools.cli.exits import Exit
+from kafscale_tools.cli.main import main
+from kafscale_tools.recovery.stores import opened
 
 CLUSTER = "iiL196Ctcr2ySsHvN51hHw"
 TOPIC = TopicObject(
@@ -37,7 +37,7 @@ class Command:
         return CliRunner().invoke(main, list(arguments), env=self.environ, input=typed)
 
     def make(self) -> None:
-        """A cluster with one topic."""
+        """Create a cluster with one topic."""
 
         async def make() -> None:
             async with opened(self.environ) as stores:
@@ -50,7 +50,7 @@ class Command:
 
 @pytest.fixture
 def command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Command:
-    # It is set up once for a process.
+    # Logging is configured once for a process.
     monkeypatch.setattr(on_stores, "configure_logging", lambda _: None)
     return Command(tmp_path)
 
@@ -60,7 +60,7 @@ class _Terminal(StringIO):
         return True
 
 
-def test_a_terminal_shows_how_many_logs_were_looked_at(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_terminal_shows_how_many_logs_were_checked(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     command.make()
     terminal = _Terminal()
     monkeypatch.setattr(recovery, "sys", SimpleNamespace(stderr=terminal))
@@ -72,7 +72,7 @@ def test_a_terminal_shows_how_many_logs_were_looked_at(command: Command, monkeyp
 
 
 @pytest.mark.usefixtures("command")
-def test_ctrl_c_is_told_as_such_whatever_tasks_it_ends() -> None:
+def test_ctrl_c_is_reported_as_an_interruption() -> None:
     async def interrupted() -> None:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(trio.sleep_forever)
@@ -82,7 +82,7 @@ def test_ctrl_c_is_told_as_such_whatever_tasks_it_ends() -> None:
         on_stores.run_on_stores(interrupted)
 
 
-def test_a_lost_file_is_made_anew(command: Command, tmp_path: Path) -> None:
+def test_a_lost_metadata_file_is_restored(command: Command, tmp_path: Path) -> None:
     command.make()
     made = command.run("backup", "--keep", "1")
     assert made.exit_code == 0, made.output
@@ -111,7 +111,7 @@ def test_a_lost_file_is_made_anew(command: Command, tmp_path: Path) -> None:
     assert (planned["cluster_id"], planned["epoch"], planned["damaged"]) == (CLUSTER, 2004, [])
 
 
-def test_what_is_wrong_is_told_with_its_status(command: Command, tmp_path: Path) -> None:
+def test_every_error_has_a_status_and_a_message(command: Command, tmp_path: Path) -> None:
     command.environ["KAFSCALE_DATA_DIR"] = str(tmp_path / "absent")
     nowhere = command.run("restore", "--yes")
     assert (nowhere.exit_code, "KAFSCALE_DATA_DIR" in nowhere.stderr) == (Exit.WRONG, True)
@@ -146,17 +146,17 @@ def test_a_damaged_snapshot_does_not_hide_the_others(command: Command, tmp_path:
     assert why.startswith(f"{made[1]['snapshot']} is damaged: object default/~backups/")
     first, second = json.loads(command.run("backup", "--list", "-o", "json").stdout)["snapshots"]
     assert first == made[0]
-    assert (second["snapshot"], "no manifest" in second["damaged"]) == (made[1]["snapshot"], True)
+    assert (second["snapshot"], "invalid manifest" in second["damaged"]) == (made[1]["snapshot"], True)
 
 
-def test_a_topic_as_it_was_goes_into_a_new_one(command: Command) -> None:
+def test_an_earlier_state_of_a_topic_is_copied_into_a_new_one(command: Command) -> None:
     command.make()
 
     async def fill() -> None:
         batch = build_batch([Record(i, 1000 * i, None, b"v") for i in range(5)], base_offset=0, leader_epoch=4)
         segment = build_segment([(batch[:PREFIX_SIZE], batch[PREFIX_SIZE:])], epoch=4, created_ms=1)
         topic = TopicInfo("orders", bytes(16), 1, {}, True, 3, 1)
-        state = PartitionState(format=1, topic_id=topic.id, epoch=4, committed_end=5)
+        state = PartitionState(format=1, topic_id=topic.id, epoch=4, high_watermark=5)
         history = EpochHistory(format=1, topic_id=topic.id, entries=[EpochHistory.Entry(epoch=4, first_offset=0)])
         async with opened(command.environ) as stores:
             await stores.objects.put_if_absent(paths.segment_key("default", "orders", 0, 0), segment.data)
@@ -176,4 +176,4 @@ def test_a_topic_as_it_was_goes_into_a_new_one(command: Command) -> None:
     assert done.exit_code == 0, done.output
     assert done.stdout.splitlines()[1].split()[:5] == ["again", "0", "0", "3", "2"]
     refused = command.run(*copy, "2000")
-    assert (refused.exit_code, "there is a topic again" in refused.stderr) == (Exit.EXISTS, True)
+    assert (refused.exit_code, "topic again already exists" in refused.stderr) == (Exit.EXISTS, True)

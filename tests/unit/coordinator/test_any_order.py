@@ -1,4 +1,4 @@
-"""Whatever is asked in whatever order, what must always hold does."""
+"""Invariants of groups hold for any requests in any order."""
 
 from typing import Any
 
@@ -10,7 +10,7 @@ from services.coordinator.effects import TimerKind
 from services.coordinator.group import reference_bytes
 from services.coordinator.limits import GroupLimits
 from services.coordinator.table import ANSWERS, EXITS, NO_GROUP, Ask, Cause, State
-from tests.unit.coordinator.harness import GROUP, E, World, subscription
+from tests.support.coordinator.harness import GROUP, E, World, subscription
 
 _PROTOCOLS = st.sampled_from([("range",), ("range", "sticky"), ("sticky", "range"), ("other",)])
 _TOPICS = st.sampled_from([subscription("t"), subscription("t", "u"), b"none"])
@@ -19,7 +19,7 @@ _INSTANCES = st.sampled_from([None, None, "i", "j"])
 
 
 class GroupMachine(RuleBasedStateMachine):
-    """Any members, some of which have been told an id, in one group whose coordinator may change."""
+    """Any members, some of which know their id, in one group whose coordinator may change."""
 
     @initialize(size=st.sampled_from([2, 4, 100]), delay=st.sampled_from([0, 3000]))
     def start(self, size: int, delay: int) -> None:
@@ -28,7 +28,7 @@ class GroupMachine(RuleBasedStateMachine):
         self.generation = 0
         self.waiting: set[int] = set()
 
-    def _asked(self, ticket: int) -> None:
+    def _wait_for(self, ticket: int) -> None:
         self.waiting.add(ticket)
 
     def _learn(self) -> None:
@@ -47,22 +47,22 @@ class GroupMachine(RuleBasedStateMachine):
     @rule(names=_PROTOCOLS, metadata=_TOPICS, first=st.booleans(), instance=_INSTANCES, skips=st.booleans())
     def join_new(self, names: tuple[str, ...], metadata: bytes, first: bool, instance: str | None, skips: bool) -> None:
         fields: dict[str, Any] = {"member_id_required": first, "instance_id": instance, "skips_assignment": skips}
-        self._asked(self.world.join(names=names, metadata=metadata, **fields))
+        self._wait_for(self.world.join(names=names, metadata=metadata, **fields))
 
     @rule(who=_WHO, names=_PROTOCOLS, metadata=_TOPICS, instance=_INSTANCES)
     def join_again(self, who: int, names: tuple[str, ...], metadata: bytes, instance: str | None) -> None:
-        self._asked(self.world.join(self._who(who), names=names, metadata=metadata, instance_id=instance))
+        self._wait_for(self.world.join(self._who(who), names=names, metadata=metadata, instance_id=instance))
 
     @rule(who=_WHO, back=st.sampled_from([0, 0, 0, 1]))
     def sync(self, who: int, back: int) -> None:
-        given = {member: member.encode() for member in self.known}
-        self._asked(self.world.sync(self._who(who), self._generation(back), given))
+        assignments = {member: member.encode() for member in self.known}
+        self._wait_for(self.world.sync(self._who(who), self._generation(back), assignments))
 
     @rule()
     def sync_leader(self) -> None:
         if GROUP in self.world.groups:
             leader = self.world.groups[GROUP].leader
-            self._asked(self.world.sync(leader, self._generation(0), {leader: b"x"}))
+            self._wait_for(self.world.sync(leader, self._generation(0), {leader: b"x"}))
 
     @rule(who=_WHO, back=st.sampled_from([0, 0, 1]))
     def heartbeat(self, who: int, back: int) -> None:
@@ -107,7 +107,7 @@ class GroupMachine(RuleBasedStateMachine):
         self.waiting.clear()
 
     @invariant()
-    def what_must_hold(self) -> None:
+    def invariants_hold(self) -> None:
         self._learn()
         world = self.world
         if GROUP not in world.groups:
@@ -141,8 +141,8 @@ class GroupMachine(RuleBasedStateMachine):
             assert not group.syncing
 
     @invariant()
-    def what_is_stored_is_what_is_known(self) -> None:
-        """As far as it is persisted: a rebalance under way is not."""
+    def stored_state_matches_memory(self) -> None:
+        """A rebalance in progress is not persisted."""
         if GROUP not in self.world.groups:
             return
         group, loaded = self.world.groups[GROUP], self.world.successor().groups
@@ -165,7 +165,7 @@ GroupMachine.TestCase.settings = settings(max_examples=40, stateful_step_count=3
 TestAnyOrder = GroupMachine.TestCase
 
 
-def test_the_table_answers_everything_and_leads_nowhere_else() -> None:
+def test_the_transition_table_is_complete() -> None:
     assert set(ANSWERS) == set(EXITS) == set(State)
     assert all(set(answers) == set(Ask) for answers in [*ANSWERS.values(), NO_GROUP])
     assert {cause for exits in EXITS.values() for cause in exits} == set(Cause)

@@ -1,4 +1,4 @@
-"""Retention of offsets goes by a clock that the coordinators share, whatever a machine's wall clock says."""
+"""Retention of offsets uses a clock that the coordinators share, independent of a machine's wall clock."""
 
 import pytest
 import trio
@@ -9,8 +9,8 @@ from kafscale.metadata.interface import Put
 from kafscale.metadata.memory import MemoryMetadataStore, lost_answer
 from kafscale.v1.groups_pb2 import GroupClock as Stored
 from services.coordinator.group_clock import GroupClock
-from tests.unit.coordinator.harness import WALL
-from tests.unit.coordinator.shell import NAMESPACE, coordinators
+from tests.support.coordinator.harness import WALL
+from tests.support.coordinator.shell import NAMESPACE, coordinators
 
 DAY = 24 * 3600.0
 SETTINGS = {"group_offsets_retention_minutes": 5, "group_offsets_retention_check_interval_ms": 10_000}
@@ -32,7 +32,7 @@ def clock(store: MemoryMetadataStore, wall_ahead: float = 0) -> GroupClock:
 
 
 @pytest.mark.parametrize("ahead", [8 * DAY, -8 * DAY])
-async def test_a_coordinator_whose_wall_clock_is_days_off_expires_nothing_too_early(
+async def test_a_coordinator_with_a_wrong_wall_clock_expires_nothing_too_early(
     store: MemoryMetadataStore, autojump_clock: object, ahead: float
 ) -> None:
     async with coordinators(store, "a:1", **SETTINGS) as made:
@@ -42,7 +42,7 @@ async def test_a_coordinator_whose_wall_clock_is_days_off_expires_nothing_too_ea
         await made.commit({1: 8})
         await trio.sleep(180)
         assert await made.offsets() == {0: 7, 1: 8}
-        # What it has stored itself is kept as long by the next one, whose clock is right.
+        # Offsets that it stored are kept equally long by the next coordinator, whose clock is right.
         await made.instances[0].kill()
         await made.start("c:1", **SETTINGS)
         await trio.sleep(60)
@@ -51,7 +51,7 @@ async def test_a_coordinator_whose_wall_clock_is_days_off_expires_nothing_too_ea
         assert await made.offsets() == {}
 
 
-async def test_a_wall_clock_that_jumps_expires_nothing(store: MemoryMetadataStore, autojump_clock: object) -> None:
+async def test_a_jump_of_the_wall_clock_expires_nothing(store: MemoryMetadataStore, autojump_clock: object) -> None:
     async with coordinators(store, "a:1", **SETTINGS) as made:
         await made.commit({0: 7})
         made.instances[0].clock.wall_ahead = 30 * DAY
@@ -82,7 +82,7 @@ async def test_the_later_of_two_clocks_is_kept(store: MemoryMetadataStore, autoj
     assert second.now_ms == first.now_ms == WALL + 60_000
 
 
-async def test_a_first_write_without_an_answer_sets_nothing_by_this_wall_clock(
+async def test_an_unanswered_first_write_does_not_set_the_clock(
     store: MemoryMetadataStore, autojump_clock: object
 ) -> None:
     mistaken = clock(store, wall_ahead=8 * DAY)

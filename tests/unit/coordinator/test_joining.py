@@ -1,4 +1,4 @@
-"""JoinGroup: who is taken in, what is chosen, and when it is answered."""
+"""JoinGroup: accepted members, chosen protocols, and the time of replies."""
 
 from typing import Any
 
@@ -8,12 +8,12 @@ from kafscale.paths import GroupKeys
 from services.coordinator.effects import Timer, TimerKind
 from services.coordinator.limits import GroupLimits
 from services.coordinator.table import State
-from tests.unit.coordinator.harness import E, World, subscription
+from tests.support.coordinator.harness import E, World, subscription
 
 SESSION = TimerKind.SESSION
 
 
-def test_the_first_rebalance_waits_for_the_initial_delay_and_longer_while_members_come() -> None:
+def test_the_first_rebalance_waits_for_the_initial_delay_and_for_more_members() -> None:
     world = World()
     first = world.join()
     world.advance(2999)
@@ -26,7 +26,7 @@ def test_the_first_rebalance_waits_for_the_initial_delay_and_longer_while_member
     assert world.joined(first).generation == world.joined(second).generation == 1
 
 
-def test_newcomers_prolong_the_first_rebalance_up_to_the_rebalance_timeout() -> None:
+def test_new_members_prolong_the_first_rebalance_up_to_the_rebalance_timeout() -> None:
     world = World()
     first = world.join(rebalance_timeout_ms=8000)
     for _ in range(5):
@@ -43,7 +43,7 @@ def test_a_delay_of_0_ends_the_first_rebalance_at_once() -> None:
     assert world.joined(ticket).generation == 1
 
 
-def test_the_leader_alone_is_told_the_members_with_their_metadata() -> None:
+def test_only_the_leader_gets_the_members_with_their_metadata() -> None:
     world = World()
     tickets = [world.join(metadata=subscription(f"t{n}"), instance_id=f"i{n}") for n in range(3)]
     world.advance(6000)
@@ -63,14 +63,14 @@ def test_the_leader_alone_is_told_the_members_with_their_metadata() -> None:
         ([("a", "b", "c"), ("b", "c", "a"), ("c", "b")], "b"),
     ],
 )
-def test_members_vote_for_the_first_of_their_protocols_that_all_have(lists: list[tuple[str, ...]], chosen: str) -> None:
+def test_members_vote_for_their_first_common_protocol(lists: list[tuple[str, ...]], chosen: str) -> None:
     world = World()
     tickets = [world.join(names=names) for names in lists]
     world.advance(6000)
     assert {world.joined(ticket).protocol for ticket in tickets} == {chosen}
 
 
-def test_who_has_no_protocol_in_common_or_another_type_is_refused() -> None:
+def test_members_without_a_common_protocol_or_type_are_refused() -> None:
     world = World()
     world.stable(2, names=("range",))
     assert world.joined(world.join(names=("sticky",))).error == E.INCONSISTENT_GROUP_PROTOCOL
@@ -86,29 +86,29 @@ def test_session_timeouts_have_bounds(timeout: int) -> None:
     assert world.joined(world.join(session_timeout_ms=timeout)).error == E.INVALID_SESSION_TIMEOUT
 
 
-def test_a_group_has_a_name_and_a_member_fits_the_store() -> None:
+def test_empty_group_ids_and_oversized_members_are_refused() -> None:
     world = World()
     assert world.joined(world.join(group="")).error == E.INVALID_GROUP_ID
     assert world.joined(world.join(metadata=bytes(1_000_001))).error == E.INVALID_REQUEST
 
 
-def test_a_new_member_is_given_an_id_first_which_it_loses_with_its_session_timeout() -> None:
+def test_a_new_member_gets_an_id_first_which_expires_after_the_session_timeout() -> None:
     world = World()
-    given = world.joined(world.join(member_id_required=True))
-    assert given.error == E.MEMBER_ID_REQUIRED
-    assert given.member_id.startswith("c-")
+    reply = world.joined(world.join(member_id_required=True))
+    assert reply.error == E.MEMBER_ID_REQUIRED
+    assert reply.member_id.startswith("c-")
     assert world.writes == 0
-    ticket = world.join(given.member_id, member_id_required=True)
+    ticket = world.join(reply.member_id, member_id_required=True)
     world.advance(6000)
-    assert world.joined(ticket).member_id == given.member_id
+    assert world.joined(ticket).member_id == reply.member_id
 
     lost = world.joined(world.join(member_id_required=True)).member_id
-    world.beat(given.member_id, 1)
+    world.beat(reply.member_id, 1)
     world.advance(10_000)
     assert world.joined(world.join(lost)).error == E.UNKNOWN_MEMBER_ID
 
 
-def test_a_rebalance_waits_for_ids_that_were_given() -> None:
+def test_a_rebalance_waits_for_pending_members() -> None:
     world = World()
     members = world.stable(1)
     pending = world.joined(world.join(member_id_required=True)).member_id
@@ -118,21 +118,21 @@ def test_a_rebalance_waits_for_ids_that_were_given() -> None:
     assert world.joined(again).generation == 2
 
 
-def test_static_members_need_no_id_first() -> None:
+def test_static_members_join_without_an_id() -> None:
     world = World()
     ticket = world.join(member_id_required=True, instance_id="i")
     world.advance(6000)
     assert world.joined(ticket).member_id.startswith("i-")
 
 
-def test_unknown_members_and_groups() -> None:
+def test_unknown_members_are_refused() -> None:
     world = World()
     assert world.joined(world.join("nobody")).error == E.UNKNOWN_MEMBER_ID
     world.stable(1)
     assert world.joined(world.join("nobody")).error == E.UNKNOWN_MEMBER_ID
 
 
-def test_a_follower_that_joins_again_unchanged_is_told_the_generation_and_the_leader_starts_another() -> None:
+def test_an_unchanged_follower_rejoins_its_generation_and_the_leader_starts_a_new_one() -> None:
     world = World()
     leader, follower = world.stable(2)
     writes = world.writes
@@ -154,7 +154,7 @@ def test_a_follower_with_other_metadata_starts_a_rebalance() -> None:
     assert world.joined(ticket).generation == 2
 
 
-def test_while_the_assignment_is_waited_for_members_may_ask_for_the_generation_again() -> None:
+def test_members_may_rejoin_while_the_assignment_is_pending() -> None:
     world = World()
     tickets = [world.join(), world.join()]
     world.advance(6000)
@@ -167,7 +167,7 @@ def test_while_the_assignment_is_waited_for_members_may_ask_for_the_generation_a
     assert world.synced(waiting).error == E.REBALANCE_IN_PROGRESS
 
 
-def test_members_that_do_not_come_within_the_rebalance_timeout_are_removed() -> None:
+def test_members_that_do_not_rejoin_within_the_rebalance_timeout_are_removed() -> None:
     world = World()
     leader, gone = world.stable(2, rebalance_timeout_ms=5000, session_timeout_ms=60_000)
     ticket = world.join(leader)
@@ -177,7 +177,7 @@ def test_members_that_do_not_come_within_the_rebalance_timeout_are_removed() -> 
     assert ("g", Timer(SESSION, gone)) not in world.deadlines
 
 
-def test_when_the_leader_does_not_come_another_one_leads() -> None:
+def test_another_member_leads_when_the_leader_does_not_rejoin() -> None:
     world = World()
     leader, follower = world.stable(2)
     ticket = world.join(follower, metadata=subscription("other"))
@@ -185,7 +185,7 @@ def test_when_the_leader_does_not_come_another_one_leads() -> None:
     assert world.joined(ticket).leader == follower
 
 
-def test_a_rebalance_timeout_of_0_evicts_nobody() -> None:
+def test_a_rebalance_timeout_of_0_evicts_no_member() -> None:
     world = World()
     members = world.stable(2, rebalance_timeout_ms=0)
     tickets = [world.join(member, rebalance_timeout_ms=0) for member in members]
@@ -194,7 +194,7 @@ def test_a_rebalance_timeout_of_0_evicts_nobody() -> None:
     assert world.joined(tickets[0]).generation == 2
 
 
-def test_a_group_has_a_largest_size_which_counts_those_that_have_joined() -> None:
+def test_the_maximum_group_size_applies_to_new_members_only() -> None:
     world = World(GroupLimits(max_size=2))
     members = world.stable(2)
     refused = world.joined(world.join())
@@ -204,27 +204,27 @@ def test_a_group_has_a_largest_size_which_counts_those_that_have_joined() -> Non
     assert [world.joined(ticket).generation for ticket in tickets] == [2, 2]
 
 
-def test_a_header_that_would_be_too_large_is_refused_before_it_is_made() -> None:
+def test_members_that_would_make_the_header_too_large_are_refused() -> None:
     world = World(GroupLimits(max_header_bytes=10_000))
     tickets = [world.join(client_id="c" * 2000) for _ in range(6)]
     world.advance(6000)
-    told = [world.joined(ticket) for ticket in tickets]
-    assert [reply.error for reply in told] == [E.NONE] * 4 + [E.GROUP_MAX_SIZE_REACHED] * 2
-    assert 8_000 < len(world.store[GroupKeys("ns", "g").header]) - len(told[0].leader) <= 10_000
-    # Ids that were given take no place: who comes first with one has it.
-    world.leave(told[0].member_id)
+    replies = [world.joined(ticket) for ticket in tickets]
+    assert [reply.error for reply in replies] == [E.NONE] * 4 + [E.GROUP_MAX_SIZE_REACHED] * 2
+    assert 8_000 < len(world.store[GroupKeys("ns", "g").header]) - len(replies[0].leader) <= 10_000
+    # Pending members take no place. The first one to join gets the place.
+    world.leave(replies[0].member_id)
     first, second = (world.joined(world.join(client_id="c" * 2000, member_id_required=True)) for _ in range(2))
     assert (first.error, second.error) == (E.MEMBER_ID_REQUIRED, E.MEMBER_ID_REQUIRED)
     ticket = world.join(second.member_id, client_id="c" * 2000)
     assert world.joined(world.join(first.member_id, client_id="c" * 2000)).error == E.GROUP_MAX_SIZE_REACHED
     world.leave(first.member_id)
-    for reply in told[1:4]:
+    for reply in replies[1:4]:
         world.join(reply.member_id)
     assert world.joined(ticket).error == E.NONE
 
 
 @pytest.mark.parametrize(
-    "said",
+    "fields",
     [
         {"client_id": "c" * 32_768},
         {"instance_id": "\N{SNOWMAN}" * 10_923},
@@ -236,9 +236,9 @@ def test_a_header_that_would_be_too_large_is_refused_before_it_is_made() -> None
         {"metadata": b"x" * 1_000_000},
     ],
 )
-def test_what_no_value_can_hold_is_refused(said: dict[str, Any]) -> None:
+def test_joins_too_large_to_be_stored_are_refused(fields: dict[str, Any]) -> None:
     world = World()
-    assert world.joined(world.join(**said)).error == E.INVALID_REQUEST
+    assert world.joined(world.join(**fields)).error == E.INVALID_REQUEST
     assert world.joined(world.join(group="g" * 32_768)).error == E.INVALID_GROUP_ID
     assert world.commit({("t", 0): 1}, group="g" * 32_768).error == E.INVALID_GROUP_ID
     assert not world.groups
@@ -247,19 +247,19 @@ def test_what_no_value_can_hold_is_refused(said: dict[str, Any]) -> None:
     assert world.state is State.COMPLETING
 
 
-def test_ids_that_were_given_and_not_used_are_bounded() -> None:
+def test_the_number_of_pending_members_is_bounded() -> None:
     world = World(GroupLimits(max_size=3))
-    given = [world.joined(world.join(member_id_required=True)) for _ in range(5)]
-    assert [reply.error for reply in given] == [E.MEMBER_ID_REQUIRED] * 5
+    replies = [world.joined(world.join(member_id_required=True)) for _ in range(5)]
+    assert [reply.error for reply in replies] == [E.MEMBER_ID_REQUIRED] * 5
     assert len(world.groups["g"].pending) == 3
-    # The oldest are forgotten: they keep nobody out, and who comes with one asks for another.
-    assert [world.joined(world.join(reply.member_id)).error for reply in given[:2]] == [E.UNKNOWN_MEMBER_ID] * 2
-    tickets = [world.join(reply.member_id) for reply in given[2:]]
+    # The oldest ids are forgotten. They block nobody, and their clients request new ids.
+    assert [world.joined(world.join(reply.member_id)).error for reply in replies[:2]] == [E.UNKNOWN_MEMBER_ID] * 2
+    tickets = [world.join(reply.member_id) for reply in replies[2:]]
     world.advance(9000)
     assert [world.joined(ticket).error for ticket in tickets] == [E.NONE] * 3
 
 
-def test_ids_that_were_given_are_bounded_in_bytes_too() -> None:
+def test_pending_members_are_bounded_in_bytes() -> None:
     world = World(GroupLimits(max_header_bytes=10_000))
     for _ in range(20):
         world.join(client_id="c" * 2000, member_id_required=True)
@@ -267,7 +267,7 @@ def test_ids_that_were_given_are_bounded_in_bytes_too() -> None:
     assert (len(group.pending), group.pending_bytes <= 10_000) == (4, True)
 
 
-def test_a_group_that_is_loaded_with_too_many_members_loses_the_last_to_join() -> None:
+def test_a_loaded_group_with_too_many_members_loses_the_last_ones_to_rejoin() -> None:
     world = World()
     members = world.stable(3)
     later = world.successor(max_size=2)
@@ -276,7 +276,7 @@ def test_a_group_that_is_loaded_with_too_many_members_loses_the_last_to_join() -
     assert [later.joined(ticket).error for ticket in tickets] == [E.NONE, E.NONE, E.GROUP_MAX_SIZE_REACHED]
 
 
-def test_a_member_that_asks_twice_is_answered_twice() -> None:
+def test_a_member_that_joins_twice_gets_two_replies() -> None:
     world = World()
     leader, follower = world.stable(2)
     first = world.join(leader)
@@ -286,7 +286,7 @@ def test_a_member_that_asks_twice_is_answered_twice() -> None:
     assert world.joined(second).generation == 2
 
 
-def test_a_member_that_was_never_told_of_itself_is_not_waited_for_longer_than_five_minutes() -> None:
+def test_a_new_member_is_not_waited_for_longer_than_five_minutes() -> None:
     world = World()
     world.stable(1, session_timeout_ms=1_800_000, rebalance_timeout_ms=3_600_000)
     ticket = world.join(rebalance_timeout_ms=3_600_000)
@@ -294,7 +294,7 @@ def test_a_member_that_was_never_told_of_itself_is_not_waited_for_longer_than_fi
     assert world.joined(ticket).error == E.UNKNOWN_MEMBER_ID
 
 
-def test_the_generation_is_persisted_with_its_members_before_join_group_is_answered() -> None:
+def test_the_generation_and_its_members_are_persisted_before_join_group_is_answered() -> None:
     world = World()
     world.join()
     world.join()

@@ -1,4 +1,4 @@
-"""A group that another coordinator takes over."""
+"""Loading a group that another coordinator owned before."""
 
 import pytest
 
@@ -7,10 +7,10 @@ from kafscale.paths import GroupKeys
 from services.coordinator.effects import Timer, TimerKind
 from services.coordinator.groups import Groups
 from services.coordinator.table import State
-from tests.unit.coordinator.harness import LIMITS, E, World, subscription
+from tests.support.coordinator.harness import LIMITS, E, World, subscription
 
 
-def test_a_stable_group_goes_on_without_a_rebalance_and_with_whole_sessions() -> None:
+def test_a_stable_group_continues_without_a_rebalance_and_with_full_sessions() -> None:
     world = World()
     members = world.stable(3)
     world.commit({("t", 0): 7}, members[0], 1)
@@ -24,7 +24,7 @@ def test_a_stable_group_goes_on_without_a_rebalance_and_with_whole_sessions() ->
     assert later.synced(later.sync(members[2], 1)).assignment == b"p2"
 
 
-def test_members_of_a_lost_coordinator_have_a_session_from_the_loading_on() -> None:
+def test_sessions_start_again_when_a_group_is_loaded() -> None:
     world = World()
     world.stable(1)
     later = world.successor()
@@ -34,7 +34,7 @@ def test_members_of_a_lost_coordinator_have_a_session_from_the_loading_on() -> N
     assert later.describe().state == "Empty"
 
 
-def test_a_group_without_an_assignment_goes_on_waiting_for_it() -> None:
+def test_a_loaded_group_still_waits_for_its_assignment() -> None:
     world = World()
     tickets = [world.join(), world.join()]
     world.advance(6000)
@@ -49,7 +49,7 @@ def test_a_group_without_an_assignment_goes_on_waiting_for_it() -> None:
     assert later.synced(waiting).assignment == b"x"
 
 
-def test_what_a_rebalance_under_way_has_heard_is_forgotten_with_its_coordinator() -> None:
+def test_a_rebalance_in_progress_is_lost_with_its_coordinator() -> None:
     world = World()
     _, follower = world.stable(2)
     world.join(follower, metadata=subscription("new"))
@@ -59,7 +59,7 @@ def test_what_a_rebalance_under_way_has_heard_is_forgotten_with_its_coordinator(
     assert later.describe().state == "PreparingRebalance"
 
 
-def test_values_that_were_written_for_a_header_that_never_came_change_nothing_and_are_removed() -> None:
+def test_values_staged_for_a_missing_header_are_ignored_and_removed() -> None:
     world = World()
     leader, follower = world.stable(2)
     stored = dict(world.store)
@@ -77,7 +77,7 @@ def test_values_that_were_written_for_a_header_that_never_came_change_nothing_an
     assert later.joined(later.join(follower)).generation == 1
 
 
-def test_two_coordinators_never_write_the_same_name() -> None:
+def test_two_coordinators_never_write_the_same_keys() -> None:
     world = World()
     leader, follower = world.stable(2)
     later = world.successor()
@@ -87,7 +87,7 @@ def test_two_coordinators_never_write_the_same_name() -> None:
     assert {r.key for r in world.last.stage}.isdisjoint({r.key for r in later.last.stage})
 
 
-def test_who_waits_is_told_when_a_group_goes_and_nothing_is_written() -> None:
+def test_unloading_a_group_answers_waiting_requests_and_writes_nothing() -> None:
     world = World()
     leader, _ = world.stable(2)
     join = world.join(leader)
@@ -119,7 +119,7 @@ def test_damage_is_an_error(part: str, damage: str) -> None:
     assert not groups
 
 
-def test_without_a_header_there_is_no_group_and_what_is_left_is_removed() -> None:
+def test_values_without_a_header_are_removed() -> None:
     world = World()
     world.stable(2)
     del world.store[GroupKeys("ns", "g").header]

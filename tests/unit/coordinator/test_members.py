@@ -1,20 +1,20 @@
-"""SyncGroup, Heartbeat, LeaveGroup, and the timers of members and rebalances."""
+"""SyncGroup, Heartbeat, LeaveGroup, and timers of members and rebalances."""
 
 import pytest
 
 from services.coordinator.effects import Timer, TimerKind
 from services.coordinator.table import State
-from tests.unit.coordinator.harness import E, World, subscription
+from tests.support.coordinator.harness import E, World, subscription
 
 
 def joined(world: World, count: int = 2) -> list[str]:
-    """Members of generation 1 that wait for their assignment."""
+    """Form generation 1, whose members wait for their assignment. Return their ids."""
     tickets = [world.join() for _ in range(count)]
     world.advance(6000)
     return [world.joined(ticket).member_id for ticket in tickets]
 
 
-def test_followers_wait_for_the_leaders_assignment_which_is_persisted_before_they_are_told() -> None:
+def test_followers_get_the_leaders_assignment_after_it_is_persisted() -> None:
     world = World()
     leader, follower = joined(world)
     waiting = world.sync(follower, 1)
@@ -27,7 +27,7 @@ def test_followers_wait_for_the_leaders_assignment_which_is_persisted_before_the
     assert world.synced(ticket).protocol == "range"
 
 
-def test_who_is_assigned_nothing_gets_nothing_and_who_comes_late_gets_its_part() -> None:
+def test_members_get_their_own_part_of_the_assignment() -> None:
     world = World()
     leader, second, third = joined(world, 3)
     world.sync(leader, 1, {leader: b"a", third: b"c", "stranger": b"x"})
@@ -36,7 +36,7 @@ def test_who_is_assigned_nothing_gets_nothing_and_who_comes_late_gets_its_part()
     assert world.state is State.STABLE
 
 
-def test_sync_group_is_checked() -> None:
+def test_sync_group_is_validated() -> None:
     world = World()
     assert world.synced(world.sync("m", 1)).error == E.UNKNOWN_MEMBER_ID
     leader, _ = joined(world)
@@ -78,7 +78,7 @@ def test_heartbeats_keep_the_session_and_write_nothing() -> None:
     assert world.beat(follower, 1) == E.UNKNOWN_MEMBER_ID
 
 
-def test_heartbeats_are_checked() -> None:
+def test_heartbeats_are_validated() -> None:
     world = World()
     assert world.beat("m", 1) == E.UNKNOWN_MEMBER_ID
     assert world.beat("m", 1, group="") == E.INVALID_GROUP_ID
@@ -91,13 +91,13 @@ def test_heartbeats_are_checked() -> None:
     assert world.beat(leader, 1) == E.UNKNOWN_MEMBER_ID
 
 
-def test_a_heartbeat_while_the_assignment_is_waited_for_is_answered_normally() -> None:
+def test_a_heartbeat_before_the_assignment_succeeds() -> None:
     world = World()
     leader, follower = joined(world)
     assert world.beat(leader, 1) == world.beat(follower, 1) == E.NONE
 
 
-def test_who_waits_needs_no_heartbeats_and_has_a_whole_session_afterwards() -> None:
+def test_waiting_members_need_no_heartbeats_and_get_a_full_session_afterwards() -> None:
     world = World()
     leader, follower = world.stable(2, session_timeout_ms=6000, rebalance_timeout_ms=60_000)
     ticket = world.join(leader, session_timeout_ms=6000, rebalance_timeout_ms=60_000)
@@ -110,7 +110,7 @@ def test_who_waits_needs_no_heartbeats_and_has_a_whole_session_afterwards() -> N
     assert world.beat(leader, 2) == E.NONE
 
 
-def test_several_leave_with_one_rebalance() -> None:
+def test_several_members_leave_with_one_rebalance() -> None:
     world = World()
     members = world.stable(4)
     reply = world.leave(members[0], members[1], "nobody")
@@ -120,7 +120,7 @@ def test_several_leave_with_one_rebalance() -> None:
     assert [m.member_id for m in world.joined(tickets[0]).members] == members[2:]
 
 
-def test_the_last_to_leave_leaves_an_empty_group_with_its_generation() -> None:
+def test_the_last_member_leaves_an_empty_group_with_its_generation() -> None:
     world = World()
     members = world.stable(2)
     world.leave(*members)
@@ -130,7 +130,7 @@ def test_the_last_to_leave_leaves_an_empty_group_with_its_generation() -> None:
     assert world.successor().state is State.EMPTY
 
 
-def test_leaving_is_checked() -> None:
+def test_leave_group_is_validated() -> None:
     world = World()
     assert [m.error for m in world.leave("m").members] == [E.UNKNOWN_MEMBER_ID]
     assert world.leave("m", group="").error == E.INVALID_GROUP_ID
@@ -139,7 +139,7 @@ def test_leaving_is_checked() -> None:
     assert world.state is State.STABLE
 
 
-def test_an_id_that_was_given_leaves_without_a_rebalance() -> None:
+def test_a_pending_member_leaves_without_a_rebalance() -> None:
     world = World()
     world.stable(2)
     pending = world.joined(world.join(member_id_required=True)).member_id
@@ -148,7 +148,7 @@ def test_an_id_that_was_given_leaves_without_a_rebalance() -> None:
     assert ("g", Timer(TimerKind.SESSION, pending)) not in world.deadlines
 
 
-def test_a_member_that_leaves_while_it_waits_is_answered() -> None:
+def test_a_waiting_request_of_a_member_that_leaves_is_answered() -> None:
     world = World()
     leader, _ = world.stable(2)
     ticket = world.join(leader)
@@ -162,8 +162,8 @@ def test_a_member_that_leaves_while_it_waits_is_answered() -> None:
 
 
 @pytest.mark.parametrize("cooperative", [False, True])
-def test_eager_and_cooperative_members_rebalance_alike(cooperative: bool) -> None:
-    """Cooperative ones join again, with what they own, after they have revoked: that is all."""
+def test_eager_and_cooperative_members_rebalance_in_the_same_way(cooperative: bool) -> None:
+    """The only difference is that cooperative members rejoin with their owned partitions after they revoked some."""
     world = World()
     names = ("cooperative-sticky",) if cooperative else ("range",)
     leader, follower = world.stable(2, names=names)
@@ -183,10 +183,10 @@ def test_eager_and_cooperative_members_rebalance_alike(cooperative: bool) -> Non
 def test_assignments_of_any_size_are_stored_in_chunks() -> None:
     world = World()
     members = joined(world, 3)
-    given = {member: bytes([number]) * 700_000 for number, member in enumerate(members)}
+    assignments = {member: bytes([number]) * 700_000 for number, member in enumerate(members)}
     for member in reversed(members):
-        world.sync(member, 1, given)
+        world.sync(member, 1, assignments)
     assert len([key for key in world.store if "/assignments/" in key]) == 5
     assert max(len(value) for value in world.store.values()) < 600_000
     later = world.successor()
-    assert [m.assignment for m in later.describe().members] == list(given.values())
+    assert [m.assignment for m in later.describe().members] == list(assignments.values())

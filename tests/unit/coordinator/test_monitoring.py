@@ -1,37 +1,35 @@
-"""What a coordinator shows of itself."""
+"""The health check and metrics of a coordinator."""
 
 import trio
 
 from kafscale.metadata.memory import MemoryMetadataStore
-from kafscale.service.operations import Operations
+from kafscale.process.operations import Operations
 from services.coordinator.monitoring import show
-from tests.unit.coordinator.shell import LEASE_SECONDS, Instance, coordinators
+from tests.support.coordinator.shell import LEASE_SECONDS, Instance, coordinators
 
 
-def _shown(instance: Instance) -> tuple[object, float, float]:
-    """The state of the check, and the shards that are served and awaited."""
+def _status(instance: Instance) -> tuple[object, float, float]:
+    """Return the state of the check, and the numbers of owned and awaited shards."""
     operations = Operations()
-    show(instance.service, instance.parts.figures, operations)
+    show(instance.service, instance.deps.counters, operations)
     lines = operations.metrics.text().decode().splitlines()
     values = dict(line.rsplit(" ", 1) for line in lines if not line.startswith("#"))
     owned, awaited = (float(values[f"kafscale_coordinator_shards_{name}"]) for name in ("owned", "awaited"))
     return operations.health.report().checks["groups"]["state"], owned, awaited
 
 
-async def test_groups_that_another_coordinator_does_not_let_go_of_are_shown_when_it_takes_long(
-    autojump_clock: object,
-) -> None:
+async def test_health_degrades_when_another_coordinator_does_not_release_shards(autojump_clock: object) -> None:
     async with coordinators(MemoryMetadataStore(), "a:1") as made:
         await made.serving()
         (first,) = made.instances
-        assert _shown(first) == ("healthy", 64, 0)
+        assert _status(first) == ("healthy", 64, 0)
         first.gate.shut()
         second = await made.start("b:1")
         await trio.sleep(2)
-        state, owned, awaited = _shown(second)
+        state, owned, awaited = _status(second)
         assert (state, owned) == ("healthy", 0)
         assert awaited > 0
         await trio.sleep(4)
-        assert _shown(second) == ("degraded", 0, awaited)
+        assert _status(second) == ("degraded", 0, awaited)
         await trio.sleep(2 * LEASE_SECONDS)
-        assert _shown(second) == ("healthy", 64, 0)
+        assert _status(second) == ("healthy", 64, 0)

@@ -8,7 +8,7 @@ from kafscale.v1.coordinator_pb2 import GroupOffsets, GroupOffsetsQuery, JoinGro
 from services.coordinator.group import Offsets
 from services.coordinator.limits import GroupLimits
 from services.coordinator.table import State
-from tests.unit.coordinator.harness import E, World, subscription, topic_id
+from tests.support.coordinator.harness import E, World, subscription, topic_id
 
 HOUR = 3_600_000
 WEEK = 7 * 24 * HOUR
@@ -27,7 +27,7 @@ def test_a_member_commits_in_its_generation() -> None:
     assert world.committed() == {("t", 0): 5, ("t", 1): 6}
 
 
-def test_commits_while_rebalancing_are_answered_as_kafka_does() -> None:
+def test_commits_during_a_rebalance_are_answered_as_in_kafka() -> None:
     world = World()
     leader, follower = world.stable(2)
     tickets = [world.join(leader)]
@@ -39,7 +39,7 @@ def test_commits_while_rebalancing_are_answered_as_kafka_does() -> None:
     assert world.committed() == {("t", 0): 5}
 
 
-def test_a_commit_keeps_the_session() -> None:
+def test_a_commit_extends_the_session() -> None:
     world = World()
     [member] = world.stable(1)
     for _ in range(5):
@@ -47,7 +47,7 @@ def test_a_commit_keeps_the_session() -> None:
         assert world.commit({("t", 0): 5}, member, 1).error == E.NONE
 
 
-def test_who_is_no_member_commits_when_the_group_has_none() -> None:
+def test_clients_without_membership_commit_to_groups_without_members() -> None:
     world = World()
     assert world.commit({("t", 0): 5}).error == E.NONE
     assert world.commit({("t", 0): 6}, "any", -1).error == E.NONE
@@ -59,7 +59,7 @@ def test_who_is_no_member_commits_when_the_group_has_none() -> None:
     assert world.successor().committed() == {("t", 0): 8}
 
 
-def test_metadata_has_a_largest_size_for_each_offset() -> None:
+def test_the_metadata_of_an_offset_is_limited() -> None:
     world = World()
     assert list(world.commit({("t", 0): 1}, metadata="x" * 4096).errors) == [E.NONE]
     assert list(world.commit({("t", 0): 2}, metadata="x" * 4097).errors) == [E.OFFSET_METADATA_TOO_LARGE]
@@ -70,14 +70,14 @@ def test_metadata_has_a_largest_size_for_each_offset() -> None:
     assert world.successor().fetch(("t", 0)).offsets[0] == found
 
 
-def test_a_commit_of_which_nothing_is_taken_makes_no_group() -> None:
+def test_a_fully_refused_commit_creates_no_group() -> None:
     world = World()
     world.commit({("t", 0): 2}, metadata="x" * 4097)
     assert not world.groups
     assert not world.store
 
 
-def test_offsets_of_an_empty_group_expire_a_retention_after_it_became_empty() -> None:
+def test_offsets_of_a_group_expire_after_it_has_been_empty_for_the_retention() -> None:
     world = World()
     members = world.stable(1)
     world.commit({("t", 0): 1}, members[0], 1)
@@ -97,7 +97,7 @@ def test_offsets_of_an_empty_group_expire_a_retention_after_it_became_empty() ->
     assert not later.store
 
 
-def test_what_is_committed_in_a_group_long_empty_has_its_whole_retention() -> None:
+def test_offsets_committed_to_a_long_empty_group_have_the_full_retention() -> None:
     world = World()
     world.leave(*world.stable(1))
     world.commit({("old", 0): 1})
@@ -108,7 +108,7 @@ def test_what_is_committed_in_a_group_long_empty_has_its_whole_retention() -> No
     assert world.committed() == {("t", 0): 1}
 
 
-def test_offsets_of_simple_consumers_expire_a_retention_after_their_commit() -> None:
+def test_offsets_of_simple_consumers_expire_after_the_retention() -> None:
     world = World()
     world.commit({("t", 0): 1})
     world.advance(HOUR)
@@ -131,7 +131,7 @@ def test_a_client_may_choose_the_retention() -> None:
     assert later.committed() == {("t", 1): 1}
 
 
-def test_offsets_of_deleted_topics_are_forgotten_in_every_state() -> None:
+def test_offsets_of_deleted_topics_are_deleted_in_every_state() -> None:
     world = World()
     [member] = world.stable(1)
     world.commit({("t", 0): 1, ("other", 0): 1}, member, 1)
@@ -147,7 +147,7 @@ def test_offsets_of_deleted_topics_are_forgotten_in_every_state() -> None:
     assert not world.store
 
 
-def test_in_a_stable_group_only_topics_that_nobody_subscribes_to_expire() -> None:
+def test_only_offsets_of_unsubscribed_topics_expire_in_a_stable_group() -> None:
     world = World()
     [member] = world.stable(1, session_timeout_ms=1_800_000)
     world.commit({("t", 0): 1, ("other", 0): 1}, member, 1)
@@ -157,7 +157,7 @@ def test_in_a_stable_group_only_topics_that_nobody_subscribes_to_expire() -> Non
 
 
 @pytest.mark.parametrize("metadata", [b"", b"\x00", subscription("t")[:-6], b"\x00\x01\x7f\xff\xff\xff"])
-def test_a_group_whose_topics_are_not_known_keeps_all(metadata: bytes) -> None:
+def test_a_group_with_unknown_topics_keeps_all_offsets(metadata: bytes) -> None:
     world = World()
     [member] = world.stable(1, metadata=metadata)
     world.commit({("t", 0): 1}, member, 1)
@@ -167,7 +167,7 @@ def test_a_group_whose_topics_are_not_known_keeps_all(metadata: bytes) -> None:
     assert list(world.delete_offsets(("t", 0)).errors) == [E.GROUP_SUBSCRIBED_TO_TOPIC]
 
 
-def test_offsets_are_deleted_for_topics_not_subscribed_to() -> None:
+def test_offsets_are_deleted_only_for_unsubscribed_topics() -> None:
     world = World()
     [member] = world.stable(1)
     world.commit({("t", 0): 1, ("other", 0): 1}, member, 1)
@@ -179,14 +179,14 @@ def test_offsets_are_deleted_for_topics_not_subscribed_to() -> None:
     assert world.committed() == {}
 
 
-def test_offsets_of_unknown_groups_and_of_members_of_another_kind_are_not_deleted() -> None:
+def test_offsets_of_unknown_groups_and_other_protocols_are_not_deleted() -> None:
     world = World()
     assert world.delete_offsets(("t", 0)).error == E.GROUP_ID_NOT_FOUND
     world.stable(1, protocol_type="connect")
     assert world.delete_offsets(("t", 0)).error == E.NON_EMPTY_GROUP
 
 
-def test_a_group_may_begin_anew_after_its_deletion() -> None:
+def test_a_group_can_be_created_again_after_its_deletion() -> None:
     world = World()
     world.leave(*world.stable(1))
     world.commit({("t", 0): 1})
@@ -198,7 +198,7 @@ def test_a_group_may_begin_anew_after_its_deletion() -> None:
     assert world.beat(members[0], 1) == E.NONE
 
 
-def test_what_is_asked_while_the_deletion_is_stored_may_be_asked_again() -> None:
+def test_requests_during_a_deletion_get_retriable_errors() -> None:
     world = World()
     world.commit({("t", 0): 1})
     world.groups.delete("g", 999, world.now)
@@ -212,7 +212,7 @@ def test_what_is_asked_while_the_deletion_is_stored_may_be_asked_again() -> None
     assert reply.message.error == E.COORDINATOR_NOT_AVAILABLE  # type: ignore[attr-defined]
 
 
-def test_a_commit_that_says_the_same_is_not_stored_again_for_minutes() -> None:
+def test_an_unchanged_offset_is_not_stored_again_for_minutes() -> None:
     world = World()
     world.commit({("t", 0): 5, ("t", 1): 6})
     stored = dict(world.store)
@@ -225,7 +225,7 @@ def test_a_commit_that_says_the_same_is_not_stored_again_for_minutes() -> None:
     assert [key.rpartition("/")[2] for key, value in world.store.items() if stored[key] != value] == ["0"]
 
 
-def test_an_offset_that_is_committed_again_and_again_does_not_expire() -> None:
+def test_a_repeatedly_committed_offset_does_not_expire() -> None:
     world = World()
     for _ in range(2 * WEEK // HOUR):
         world.commit({("t", 0): 5})
@@ -234,7 +234,7 @@ def test_an_offset_that_is_committed_again_and_again_does_not_expire() -> None:
     assert world.committed() == {("t", 0): 5}
 
 
-def test_metadata_of_all_offsets_of_a_group_has_a_largest_size() -> None:
+def test_the_metadata_of_all_offsets_of_a_group_is_limited() -> None:
     world = World(GroupLimits(metadata_total_bytes=10_000))
     assert list(world.commit({("t", n): 1 for n in range(3)}, metadata="x" * 4000).errors) == [
         E.NONE,
@@ -242,13 +242,13 @@ def test_metadata_of_all_offsets_of_a_group_has_a_largest_size() -> None:
         E.OFFSET_METADATA_TOO_LARGE,
     ]
     assert list(world.commit({("t", 2): 1}, metadata="x" * 2001).errors) == [E.OFFSET_METADATA_TOO_LARGE]
-    assert list(world.commit({("t", 0): 2}, metadata="y" * 4000).errors) == [E.NONE], "in place of what it had"
+    assert list(world.commit({("t", 0): 2}, metadata="y" * 4000).errors) == [E.NONE], "it replaces the old metadata"
     assert list(world.commit({("t", 2): 1}).errors) == [E.NONE], "without metadata"
     world.commit({("t", 0): 3})
-    assert list(world.commit({("t", 2): 1}, metadata="x" * 4000).errors) == [E.NONE], "there is room again"
+    assert list(world.commit({("t", 2): 1}, metadata="x" * 4000).errors) == [E.NONE], "metadata fits again"
 
 
-def test_room_for_metadata_is_the_same_after_loads_and_comes_back_with_deletion_and_expiry() -> None:
+def test_the_size_of_metadata_is_tracked_across_loads_deletions_and_expiry() -> None:
     def full(world: World) -> bool:
         (error,) = world.commit({("u", 0): 1}, metadata="x" * 2001).errors
         return error == E.OFFSET_METADATA_TOO_LARGE
@@ -272,14 +272,14 @@ def test_room_for_metadata_is_the_same_after_loads_and_comes_back_with_deletion_
     assert offsets(world).metadata_bytes == 2001
 
 
-def test_a_commit_looks_at_no_metadata_but_that_of_its_own_partitions() -> None:
-    looked_at: list[str] = []
+def test_a_commit_reads_only_the_metadata_of_its_own_partitions() -> None:
+    encoded: list[str] = []
 
     class Watched(str):
         __slots__ = ()
 
         def encode(self, *args: str, **named: str) -> bytes:
-            looked_at.append(self)
+            encoded.append(self)
             return super().encode(*args, **named)
 
     world = World()
@@ -287,6 +287,6 @@ def test_a_commit_looks_at_no_metadata_but_that_of_its_own_partitions() -> None:
     offsets = world.groups["g"].offsets
     for partition, offset in list(offsets.items()):
         offsets[partition] = replace(offset, metadata=Watched(f"of {partition[1]}"))
-    looked_at.clear()
+    encoded.clear()
     world.commit({("t", 1): 2}, metadata="y")
-    assert set(looked_at) == {"of 1"}
+    assert set(encoded) == {"of 1"}

@@ -1,4 +1,4 @@
-"""What one group may write in a time."""
+"""The write rate of one group is limited."""
 
 from collections.abc import Sequence
 
@@ -7,15 +7,15 @@ import trio
 from kafscale.metadata.interface import Operation, Put, TxnResult, Unchanged
 from kafscale.metadata.memory import MemoryMetadataStore
 from services.coordinator.pacing import Pacing
-from tests.unit.coordinator.harness import E
-from tests.unit.coordinator.shell import coordinators
+from tests.support.coordinator.harness import E
+from tests.support.coordinator.shell import coordinators
 
 RATE, BURST = 8_000, 128_000
 OFFSETS = 300
 
 
 class Counting(MemoryMetadataStore):
-    """Adds up what is put into offsets."""
+    """A metadata store that counts the bytes written to offsets."""
 
     written = 0
 
@@ -26,7 +26,7 @@ class Counting(MemoryMetadataStore):
         return await super().txn(compares, then, otherwise)
 
 
-async def test_a_group_that_writes_too_much_is_slowed_down_and_no_other(autojump_clock: object) -> None:
+async def test_only_a_group_that_writes_too_much_is_slowed_down(autojump_clock: object) -> None:
     store = Counting()
     async with (
         coordinators(store, "a:1", group_write_bytes_per_second=RATE, group_write_burst_bytes=BURST) as made,
@@ -46,15 +46,15 @@ async def test_a_group_that_writes_too_much_is_slowed_down_and_no_other(autojump
         began = trio.current_time()
         await trio.sleep(60)
         assert store.written < BURST + 65 * RATE
-        assert len(acked) > 2 * store.written / (OFFSETS * 50), "commits that wait share transactions"
+        assert len(acked) > 2 * store.written / (OFFSETS * 50), "waiting commits share transactions"
         with trio.fail_after(0.5):
             await made.commit({0: 1}, "another")
         assert trio.current_time() < began + 61
-        assert made.instances[0].parts.figures.delayed_writes > 10
+        assert made.instances[0].deps.counters.delayed_writes > 10
         nursery.cancel_scope.cancel()
 
 
-async def test_what_waits_of_a_group_that_is_slowed_down_leaves_room_for_others(autojump_clock: object) -> None:
+async def test_the_queue_of_a_slowed_down_group_leaves_room_for_others(autojump_clock: object) -> None:
     async with (
         coordinators(
             MemoryMetadataStore(),
@@ -70,13 +70,13 @@ async def test_what_waits_of_a_group_that_is_slowed_down_leaves_room_for_others(
         for first in range(0, 100 * OFFSETS, OFFSETS):
             nursery.start_soon(made.commit, dict.fromkeys(range(first, first + OFFSETS), 2))
         await trio.sleep(1)
-        assert made.instances[0].parts.figures.queued_bytes < 150_000
-        assert set(made.refusals) == {E.COORDINATOR_NOT_AVAILABLE}, "clients ask again"
+        assert made.instances[0].deps.counters.queued_bytes < 150_000
+        assert set(made.refusals) == {E.COORDINATOR_NOT_AVAILABLE}, "clients retry"
         await made.commit({0: 1}, "another")
         nursery.cancel_scope.cancel()
 
 
-def test_pacing_gives_a_burst_and_then_a_rate() -> None:
+def test_pacing_allows_a_burst_and_then_a_rate() -> None:
     pacing = Pacing(100, 1_000)
     pacing.wrote("g", 1_000, 50.0)
     assert pacing.wait("g", 50.0) == 0
@@ -84,4 +84,4 @@ def test_pacing_gives_a_burst_and_then_a_rate() -> None:
     assert (pacing.wait("g", 50.0), pacing.wait("g", 51.0), pacing.wait("g", 52.0)) == (2, 1, 0)
     assert pacing.wait("other", 50.0) == 0
     pacing.wrote("g", 1_000, 100.0)
-    assert pacing.wait("g", 100.0) == 0, "what was written long ago is paid for"
+    assert pacing.wait("g", 100.0) == 0, "older writes no longer count"

@@ -1,23 +1,23 @@
-"""Rules of the group protocol that the state machine alone can show."""
+"""Rules of the group protocol, tested on the state machine alone."""
 
 from kafscale.v1.coordinator_pb2 import ListGroupsRequest
-from tests.unit.coordinator.harness import E, World
+from tests.support.coordinator.harness import E, World
 
 
-def test_the_leaders_assignment_is_passed_through_byte_for_byte() -> None:
+def test_the_leaders_assignment_is_passed_on_unchanged() -> None:
     world = World()
     tickets = [world.join(protocol_type="any", names=("x",)) for _ in range(2)]
     world.advance(6000)
     leader, follower = [world.joined(ticket).member_id for ticket in tickets]
-    given = {leader: bytes(range(256)), follower: b"\x00not a consumer's assignment"}
+    assignments = {leader: bytes(range(256)), follower: b"\x00not a consumer's assignment"}
     waiting = world.sync(follower, 1)
-    own = world.sync(leader, 1, given)
-    assert world.synced(own).assignment == given[leader]
-    assert world.synced(waiting).assignment == given[follower]
-    assert [m.assignment for m in world.successor().describe().members] == list(given.values())
+    own = world.sync(leader, 1, assignments)
+    assert world.synced(own).assignment == assignments[leader]
+    assert world.synced(waiting).assignment == assignments[follower]
+    assert [m.assignment for m in world.successor().describe().members] == list(assignments.values())
 
 
-def test_no_committed_offset_is_minus_1() -> None:
+def test_a_missing_offset_is_minus_1() -> None:
     world = World()
     for group in ("nobody's", "g"):
         [found] = world.fetch(("t", 0), group=group).offsets
@@ -42,14 +42,14 @@ def test_join_group_waits_for_the_rebalance_and_leaves_no_phantom_member() -> No
     world = World()
     leader, follower = world.stable(2)
     waiting = world.join(leader)
-    given = world.joined(world.join(member_id_required=True)).member_id
+    pending = world.joined(world.join(member_id_required=True)).member_id
     forgotten = world.joined(world.join(member_id_required=True)).member_id
-    new = world.join(given, member_id_required=True)
+    new = world.join(pending, member_id_required=True)
     world.join(follower)
     assert not {waiting, new} & set(world.replies)
     world.advance(10_000)
     members = [m.member_id for m in world.joined(waiting).members]
-    assert sorted(members) == sorted([leader, follower, given])
+    assert sorted(members) == sorted([leader, follower, pending])
     assert forgotten not in members
 
 
@@ -65,7 +65,7 @@ def test_heartbeats_write_nothing() -> None:
     assert (world.store, world.writes) == (stored, writes)
 
 
-def test_a_coordinator_that_lost_a_group_names_nothing_that_its_successor_has() -> None:
+def test_a_former_coordinator_never_writes_keys_of_its_successor() -> None:
     world = World()
     leader, follower = world.stable(2)
     before = set(world.store)
@@ -76,7 +76,7 @@ def test_a_coordinator_that_lost_a_group_names_nothing_that_its_successor_has() 
             each.join(member)
         each.finish([leader, follower, each.joined(new).member_id], 2)
     header = world.groups["g"].keys.header
-    # The header's revision, which every write compares, is what stops the former one: all else hangs on that.
+    # Every write compares the header's revision, which stops the former coordinator.
     written, deleted = set(world.store) - before - {header}, before - set(world.store)
     assert written
     assert deleted
@@ -84,7 +84,7 @@ def test_a_coordinator_that_lost_a_group_names_nothing_that_its_successor_has() 
     assert later.beat(leader, 2) == E.NONE
 
 
-def test_empty_groups_stay_with_their_offsets_and_deletion_takes_both() -> None:
+def test_empty_groups_keep_their_offsets_until_they_are_deleted() -> None:
     world = World()
     members = world.stable(2)
     world.commit({("t", 0): 1}, members[0], 1)
@@ -103,7 +103,7 @@ def test_empty_groups_stay_with_their_offsets_and_deletion_takes_both() -> None:
     assert not world.groups.list(ListGroupsRequest(types=["share"])).groups
 
 
-def test_members_stay_known_through_rebalances_that_overlap() -> None:
+def test_members_stay_known_through_overlapping_rebalances() -> None:
     world = World()
     members = world.stable(3)
     for generation in range(2, 6):
@@ -119,7 +119,7 @@ def test_members_stay_known_through_rebalances_that_overlap() -> None:
         world.finish(members, generation)
 
 
-def test_metadata_of_commits_is_kept() -> None:
+def test_metadata_of_commits_is_stored() -> None:
     world = World()
     world.commit({("t", 0): 1}, metadata="where I was")
     assert [o.metadata for o in world.fetch(("t", 0)).offsets] == ["where I was"]

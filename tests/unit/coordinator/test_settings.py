@@ -1,14 +1,14 @@
-"""What test suites turn of the coordinator's settings counts in its groups."""
+"""Settings that test suites change apply to groups."""
 
 import pytest
 
-from kafscale.service.settings import load
+from kafscale.config.settings import load
 from services.coordinator.settings import CoordinatorSettings
-from tests.unit.coordinator.harness import E, World
+from tests.support.coordinator.harness import E, World
 
 
 @pytest.mark.parametrize("delay_ms", [0, 3000])
-def test_session_timeouts_of_3_seconds_and_both_initial_delays_can_be_set(delay_ms: int) -> None:
+def test_minimum_session_timeout_and_initial_delay_are_configurable(delay_ms: int) -> None:
     environ = {
         "KAFSCALE_GROUP_MIN_SESSION_TIMEOUT_MS": "3000",
         "KAFSCALE_GROUP_INITIAL_REBALANCE_DELAY_MS": str(delay_ms),

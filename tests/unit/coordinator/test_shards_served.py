@@ -1,4 +1,4 @@
-"""Every shard is served within its bound, in whatever way a claim or a hand-over was interrupted."""
+"""Every shard is served within a time limit, however a claim or a hand-over was interrupted."""
 
 import pytest
 import trio
@@ -9,8 +9,8 @@ from kafscale.errors import Unavailable
 from kafscale.metadata.memory import Fault, MemoryMetadataStore, lost_answer, no_answer
 from kafscale.v1 import coordinator_pb2 as pb
 from kafscale.v1.groups_pb2 import GroupShard
-from tests.unit.coordinator.harness import E
-from tests.unit.coordinator.shell import LEASE_SECONDS, NAMESPACE, TIMEOUT, Coordinators, Instance, coordinators
+from tests.support.coordinator.harness import E
+from tests.support.coordinator.shell import LEASE_SECONDS, NAMESPACE, TIMEOUT, Coordinators, Instance, coordinators
 
 HANDOVER_SECONDS = 5
 BOUND_SECONDS = LEASE_SECONDS + HANDOVER_SECONDS + 5
@@ -25,16 +25,16 @@ def store() -> MemoryMetadataStore:
 
 
 async def unserved(made: Coordinators) -> dict[int, str]:
-    """The shards that no coordinator has after the bound, with the address of whom each one's key names."""
+    """Return shards without a serving coordinator after the limit, with the address of the owner in the key."""
     await trio.sleep(BOUND_SECONDS)
     runs = {one.run_id: one for one in made.instances if one.service.current}
     served = {index for one in runs.values() if one.service.current for index in one.service.current.shards}
-    left = {}
+    without_server = {}
     for index in set(range(paths.GROUP_SHARDS)) - served:
         item = await made.metadata.get(paths.group_shard_key(NAMESPACE, index))
         owner = GroupShard.FromString(item.value).owner if item else ""
-        left[index] = runs[owner].address if owner in runs else owner
-    return left
+        without_server[index] = runs[owner].address if owner in runs else owner
+    return without_server
 
 
 async def beat(instance: Instance) -> None:
@@ -42,13 +42,13 @@ async def beat(instance: Instance) -> None:
     await instance.client.heartbeat(pb.HeartbeatRequest(heartbeats=beats), timeout=TIMEOUT)
 
 
-async def until_hit(fault: Fault) -> None:
+async def wait_until_hit(fault: Fault) -> None:
     with trio.fail_after(BOUND_SECONDS):
         while fault.times == MANY:  # noqa: ASYNC110
             await trio.sleep(0.001)
 
 
-async def test_a_claim_whose_answer_is_lost_when_another_is_given_the_shard(
+async def test_a_claim_with_a_lost_answer_does_not_orphan_a_shard(
     store: MemoryMetadataStore, autojump_clock: object
 ) -> None:
     store.faults.append(lost_answer(key=KEYS, times=paths.GROUP_SHARDS))
@@ -57,7 +57,9 @@ async def test_a_claim_whose_answer_is_lost_when_another_is_given_the_shard(
 
 
 @pytest.mark.parametrize("fault", [lost_answer(key=KEYS, times=20), no_answer("txn", key=KEYS, times=20)])
-async def test_a_release_that_is_not_answered(store: MemoryMetadataStore, autojump_clock: object, fault: Fault) -> None:
+async def test_an_unanswered_release_does_not_orphan_a_shard(
+    store: MemoryMetadataStore, autojump_clock: object, fault: Fault
+) -> None:
     async with coordinators(store, "a:1") as made:
         await made.serving()
         store.faults.append(fault)
@@ -66,7 +68,7 @@ async def test_a_release_that_is_not_answered(store: MemoryMetadataStore, autoju
         assert fault.times == 0
 
 
-async def test_a_write_of_unknown_outcome_while_a_shard_is_given_back(
+async def test_a_write_of_unknown_outcome_during_a_release_does_not_orphan_a_shard(
     store: MemoryMetadataStore, autojump_clock: object
 ) -> None:
     async with coordinators(store, "a:1") as made, trio.open_nursery() as nursery:
@@ -80,11 +82,11 @@ async def test_a_write_of_unknown_outcome_while_a_shard_is_given_back(
         await wait_all_tasks_blocked()
         await made.start("b:1")
         assert await unserved(made) == {}
-        assert made.instances[0].parts.figures.writes["unknown"] > 0
+        assert made.instances[0].deps.counters.writes["unknown"] > 0
         assert [await made.offsets(group) for group in GROUPS] == [{0: 2}] * len(GROUPS)
 
 
-async def test_the_lease_is_not_proven_for_a_moment_while_shards_are_given_back(
+async def test_an_unproven_lease_during_a_release_does_not_orphan_a_shard(
     store: MemoryMetadataStore, autojump_clock: object
 ) -> None:
     async with coordinators(store, "a:1") as made:
@@ -93,7 +95,7 @@ async def test_the_lease_is_not_proven_for_a_moment_while_shards_are_given_back(
         fault = no_answer("txn", key=KEYS, times=MANY)
         store.faults.append(fault)
         await made.start("b:1")
-        await until_hit(fault)
+        await wait_until_hit(fault)
         first.clock.ahead = 60
         await beat(first)
         first.clock.ahead = 0
@@ -101,7 +103,7 @@ async def test_the_lease_is_not_proven_for_a_moment_while_shards_are_given_back(
         assert await unserved(made) == {}
 
 
-async def test_the_lease_is_not_proven_when_a_release_is_answered(
+async def test_an_unproven_lease_when_a_release_is_answered_does_not_orphan_a_shard(
     store: MemoryMetadataStore, autojump_clock: object
 ) -> None:
     async with coordinators(store, "a:1") as made:
@@ -110,7 +112,7 @@ async def test_the_lease_is_not_proven_when_a_release_is_answered(
         fault = Fault(method="txn", key=KEYS, delay=0.5, times=MANY)
         store.faults.append(fault)
         await made.start("b:1")
-        await until_hit(fault)
+        await wait_until_hit(fault)
         fault.times = 0
         first.clock.ahead = 60
         await beat(first)
@@ -121,7 +123,7 @@ async def test_the_lease_is_not_proven_when_a_release_is_answered(
 
 
 @pytest.mark.parametrize("attempt", range(8))
-async def test_a_caller_that_goes_as_its_answer_comes(
+async def test_a_caller_cancelled_when_its_answer_arrives_leaves_nothing_behind(
     store: MemoryMetadataStore, autojump_clock: object, attempt: int
 ) -> None:
     async with coordinators(store, "a:1", group_initial_rebalance_delay_ms=0) as made, trio.open_nursery() as nursery:
@@ -147,7 +149,7 @@ async def test_a_caller_that_goes_as_its_answer_comes(
         nursery.start_soon(join)
         await stored.wait()
         await wait_all_tasks_blocked()
-        # Both in one turn of the event loop, in either order.
+        # Both events happen in one turn of the event loop, in either order.
         answered.set()
         caller.cancel()
         await trio.sleep(1)

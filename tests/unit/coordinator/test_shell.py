@@ -1,4 +1,4 @@
-"""Coordinators over a store in memory, on a virtual clock: what is stored, who has which groups, what they answer."""
+"""Coordinators on an in-memory store and a virtual clock: stored values, ownership of groups, and answers."""
 
 from collections import Counter
 from collections.abc import Awaitable, Callable
@@ -12,8 +12,16 @@ from kafscale.metadata.interface import Put
 from kafscale.metadata.memory import Fault, MemoryMetadataStore, lost_answer, no_answer
 from kafscale.v1 import coordinator_pb2 as pb
 from kafscale.v1.groups_pb2 import GroupShard
-from tests.unit.coordinator.harness import E, topic_id
-from tests.unit.coordinator.shell import LEASE_SECONDS, NAMESPACE, TIMEOUT, Consumer, Coordinators, coordinators, stable
+from tests.support.coordinator.harness import E, topic_id
+from tests.support.coordinator.shell import (
+    LEASE_SECONDS,
+    NAMESPACE,
+    TIMEOUT,
+    Consumer,
+    Coordinators,
+    coordinators,
+    stable,
+)
 
 HEADER = paths.GroupKeys(NAMESPACE, "g").header
 SHARD = paths.group_shard("g")
@@ -51,29 +59,29 @@ async def test_a_group_forms_commits_and_is_listed(store: MemoryMetadataStore, a
         nursery.cancel_scope.cancel()
 
 
-async def test_a_stable_group_goes_on_with_its_generation_when_its_coordinator_dies(
+async def test_a_stable_group_keeps_its_generation_when_its_coordinator_dies(
     store: MemoryMetadataStore, autojump_clock: object
 ) -> None:
     async with coordinators(store, "a:1", "b:1") as made, trio.open_nursery() as nursery:
         members = await stable(made, nursery)
         await made.commit({0: 7}, member_id=members[0].member_id, generation=1)
         before = {member.name: (member.member_id, member.assignment) for member in members}
-        first = made.given("g")
+        first = made.assigned("g")
         await first.kill()
         await trio.sleep(LEASE_SECONDS + 20)
-        assert made.given("g") is not first
+        assert made.assigned("g") is not first
         assert [await member.beat() for member in members] == [E.NONE, E.NONE]
         assert {member.name: (member.member_id, member.assignment) for member in members} == before
         assert [(member.joins, member.errors) for member in members] == [([1], [])] * 2
         assert await made.offsets() == {0: 7}
-        # And a session that nobody keeps ends at the new one.
+        # A session without heartbeats also ends at the new coordinator.
         nursery.cancel_scope.cancel()
     async with coordinators(store, "c:1") as made:
         await trio.sleep(LEASE_SECONDS + 45)
         assert (await described(made)).state == "Empty"
 
 
-async def test_groups_move_to_a_newcomer_and_back_from_one_that_stops(
+async def test_groups_move_to_a_new_coordinator_and_back_when_it_stops(
     store: MemoryMetadataStore, autojump_clock: object
 ) -> None:
     async with coordinators(store, "a:1") as made, trio.open_nursery() as nursery:
@@ -87,11 +95,11 @@ async def test_groups_move_to_a_newcomer_and_back_from_one_that_stops(
         owners = {shard: value.owner for shard, value in (await shards(store)).items()}
         assert len(owners) == paths.GROUP_SHARDS
         assert set(owners.values()) == {first.run_id, newcomer.run_id}
-        moved = [group for group in groups if made.given(group) is newcomer]
+        moved = [group for group in groups if made.assigned(group) is newcomer]
         assert moved
-        assert first.parts.figures.hand_overs == newcomer.parts.figures.take_overs > 0
+        assert first.deps.counters.hand_overs == newcomer.deps.counters.take_overs > 0
         for group in groups:
-            assert (await made.serving(group)).address == made.given(group).address
+            assert (await made.serving(group)).address == made.assigned(group).address
         began = trio.current_time()
         await newcomer.stop()
         assert trio.current_time() - began < 1
@@ -103,7 +111,9 @@ async def test_groups_move_to_a_newcomer_and_back_from_one_that_stops(
         nursery.cancel_scope.cancel()
 
 
-async def test_a_waiting_join_is_sent_to_the_next_owner(store: MemoryMetadataStore, autojump_clock: object) -> None:
+async def test_a_waiting_join_is_redirected_to_the_next_owner(
+    store: MemoryMetadataStore, autojump_clock: object
+) -> None:
     async with coordinators(store, "a:1", group_initial_rebalance_delay_ms=30_000) as made, trio.open_nursery() as n:
         (first,) = made.instances
         waiting = Consumer(made, "c")
@@ -126,12 +136,12 @@ async def _commit(made: Coordinators, at: int, offset: int) -> "E.Code":
     return (await made.instances[at].client.offset_commit(request, timeout=TIMEOUT)).error
 
 
-async def test_a_coordinator_whose_lease_is_not_proven_answers_nothing_heartbeats_included(
+async def test_a_coordinator_without_a_proven_lease_answers_no_heartbeats(
     store: MemoryMetadataStore, autojump_clock: object
 ) -> None:
     async with coordinators(store, "a:1", "b:1") as made, trio.open_nursery() as nursery:
         members = await stable(made, nursery)
-        stale = made.given("g")
+        stale = made.assigned("g")
         stale.gate.shut()
         beat = pb.MemberHeartbeat(group="g", member_id=members[0].member_id, generation=1)
         request = pb.HeartbeatRequest(heartbeats=[beat])
@@ -152,7 +162,7 @@ async def _serves(instance: object) -> bool:
     return SHARD in run.shards and run.proven
 
 
-async def test_a_commit_of_unknown_outcome_cannot_land_after_a_later_one(
+async def test_a_commit_of_unknown_outcome_cannot_apply_after_a_later_one(
     store: MemoryMetadataStore, autojump_clock: object
 ) -> None:
     async with coordinators(store, "a:1") as made:
@@ -164,7 +174,7 @@ async def test_a_commit_of_unknown_outcome_cannot_land_after_a_later_one(
         async def hold(compares, then, otherwise=()):  # type: ignore[no-untyped-def]
             if not late and any("/offsets/" in operation.key for operation in then):
                 late.append(lambda: txn(compares, then, otherwise))
-                raise Unavailable("no answer; it lands later")
+                raise Unavailable("no answer; it applies later")
             return await txn(compares, then, otherwise)
 
         store.txn = hold  # type: ignore[method-assign]
@@ -177,10 +187,10 @@ async def test_a_commit_of_unknown_outcome_cannot_land_after_a_later_one(
         assert await made.offsets() == {0: 200}
 
 
-async def test_a_stale_coordinator_can_change_nothing(store: MemoryMetadataStore, autojump_clock: object) -> None:
+async def test_a_stale_coordinator_cannot_change_anything(store: MemoryMetadataStore, autojump_clock: object) -> None:
     async with coordinators(store, "a:1", "b:1") as made, trio.open_nursery() as nursery:
         members = await stable(made, nursery)
-        stale = made.given("g")
+        stale = made.assigned("g")
         run = stale.service.current
         assert run is not None
         shard = run.shards[SHARD]
@@ -188,10 +198,10 @@ async def test_a_stale_coordinator_can_change_nothing(store: MemoryMetadataStore
         await trio.sleep(3 * LEASE_SECONDS)
         assert [await member.beat() for member in members] == [E.NONE, E.NONE]
         before = await store.read_prefix(paths.group_shard_prefix(NAMESPACE, SHARD))
-        # It goes on where it was stopped: a session that is over, a commit, a deletion, rubbish.
+        # It resumes where it was suspended, and tries to write.
         stale.gate.open()
         shard.closed = False
-        with pytest.raises(Exception, match="claimed anew"):
+        with pytest.raises(Exception, match="claimed again"):
             await shard._write("g", [Put(HEADER, b"")])
         shard.closed = True
         await trio.sleep(60)
@@ -202,7 +212,7 @@ async def test_a_stale_coordinator_can_change_nothing(store: MemoryMetadataStore
 
 
 @pytest.mark.parametrize("fault", [lost_answer(key=HEADER), no_answer("txn", key=HEADER)])
-async def test_a_rebalance_whose_write_has_no_known_outcome_is_done_again(
+async def test_a_rebalance_whose_write_has_an_unknown_outcome_is_repeated(
     store: MemoryMetadataStore, autojump_clock: object, fault: Fault
 ) -> None:
     async with coordinators(store, "a:1") as made, trio.open_nursery() as nursery:
@@ -220,39 +230,39 @@ async def test_a_rebalance_whose_write_has_no_known_outcome_is_done_again(
 async def test_an_outage_of_the_store_ends_no_session(store: MemoryMetadataStore, autojump_clock: object) -> None:
     async with coordinators(store, "a:1") as made, trio.open_nursery() as nursery:
         members = await stable(made, nursery)
-        # The lease lives on, as in an etcd that comes back with another leader, and nobody here knows that.
+        # The lease stays valid, as in an etcd that comes back with another leader, but the coordinator does not know.
         store.faults.append(lost_answer("keep_alive", times=40))
         await trio.sleep(60)
         assert made.refusals.count(E.NOT_COORDINATOR) > 100
         await trio.sleep(120)
         assert store.faults[0].times == 0
-        assert made.instances[0].parts.figures.leases_lost == 0
+        assert made.instances[0].deps.counters.leases_lost == 0
         assert [(member.joins, member.errors) for member in members] == [([1], [])] * 2
         nursery.cancel_scope.cancel()
 
 
-async def test_a_group_forms_with_as_many_members_as_its_header_can_name(
+async def test_a_group_forms_with_as_many_members_as_fit_into_its_header(
     store: MemoryMetadataStore, autojump_clock: object
 ) -> None:
     longest = "\N{SNOWMAN}" * 10_922
     async with coordinators(store, "a:1") as made:
         instance = await made.serving(longest)
-        told: Counter[int] = Counter()
+        errors: Counter[int] = Counter()
 
         async def join() -> None:
             request = pb.JoinGroupRequest(group=longest, client_id="c" * 32_767, protocol_type="consumer")
             request.session_timeout_ms, request.rebalance_timeout_ms = 30_000, 60_000
             request.protocols.add(name="n" * 32_767, metadata=b"x" * 900_000)
-            told[(await instance.client.join_group(request, timeout=TIMEOUT)).error] += 1
+            errors[(await instance.client.join_group(request, timeout=TIMEOUT)).error] += 1
 
         async with trio.open_nursery() as nursery:
             for _ in range(60):
                 nursery.start_soon(join)
-        assert told == {E.NONE: 36, E.GROUP_MAX_SIZE_REACHED: 24}
+        assert errors == {E.NONE: 36, E.GROUP_MAX_SIZE_REACHED: 24}
         assert (await described(made, longest)).state == "CompletingRebalance"
 
 
-async def test_a_damaged_group_is_refused_and_the_others_of_its_shard_are_served(
+async def test_a_damaged_group_does_not_affect_others_of_its_shard(
     store: MemoryMetadataStore, autojump_clock: object
 ) -> None:
     other = next(name for number in range(10_000) if paths.group_shard(name := f"h{number}") == SHARD)
@@ -272,7 +282,9 @@ async def test_a_damaged_group_is_refused_and_the_others_of_its_shard_are_served
         assert [group.group for group in chosen.groups] == [other]
 
 
-async def test_who_has_the_groups_is_told_by_who_has_not(store: MemoryMetadataStore, autojump_clock: object) -> None:
+async def test_another_coordinator_names_the_owner_of_a_group(
+    store: MemoryMetadataStore, autojump_clock: object
+) -> None:
     async with coordinators(store, "a:1", "b:1") as made:
         owner = await made.serving()
         [other] = [instance for instance in made.instances if instance is not owner]
@@ -281,20 +293,18 @@ async def test_who_has_the_groups_is_told_by_who_has_not(store: MemoryMetadataSt
         assert (result.error, result.owner) == (E.NOT_COORDINATOR, owner.run_id)
 
 
-async def test_a_shard_is_not_taken_from_a_live_owner_and_who_waits_for_it_says_so(
-    store: MemoryMetadataStore, autojump_clock: object
-) -> None:
+async def test_a_shard_is_not_taken_from_a_live_owner(store: MemoryMetadataStore, autojump_clock: object) -> None:
     async with coordinators(store, "a:1", group_handover_timeout_ms=20_000) as made, trio.open_nursery() as nursery:
         (first,) = made.instances
         await made.commit({0: 1})
-        # The first one cannot store what it has taken in, so it keeps what the newcomer is given.
+        # The first coordinator cannot store a commit, so it does not release the shards of the new one.
         others = [f"b:{number}" for number in range(1, 9)]
         store.faults.append(Fault(method="txn", key=HEADER, delay=15))
         nursery.start_soon(made.commit, {0: 2})
         await trio.sleep(0.01)
         newcomers = [await made.start(address) for address in others]
         await trio.sleep(1)
-        newcomer = made.given("g")
+        newcomer = made.assigned("g")
         assert newcomer in newcomers
         assert await _commit(made, made.instances.index(newcomer), 9) == E.COORDINATOR_LOAD_IN_PROGRESS
         await trio.sleep(4)
@@ -302,10 +312,10 @@ async def test_a_shard_is_not_taken_from_a_live_owner_and_who_waits_for_it_says_
         await trio.sleep(15)
         assert await made.offsets() == {0: 2}
         assert (await made.serving()) is newcomer
-        assert first.parts.figures.writes["unknown"] == 0
+        assert first.deps.counters.writes["unknown"] == 0
 
 
-async def test_a_group_whose_header_somebody_else_changed_is_loaded_anew_alone(
+async def test_only_a_group_with_a_changed_header_is_reloaded(
     store: MemoryMetadataStore, autojump_clock: object
 ) -> None:
     async with coordinators(store, "a:1") as made, trio.open_nursery() as nursery:
@@ -323,7 +333,7 @@ async def test_a_group_whose_header_somebody_else_changed_is_loaded_anew_alone(
         nursery.cancel_scope.cancel()
 
 
-async def test_groups_are_not_listed_while_one_is_loaded_anew(
+async def test_a_shard_is_not_listed_while_a_group_is_reloaded(
     store: MemoryMetadataStore, autojump_clock: object
 ) -> None:
     async with coordinators(store, "a:1") as made, trio.open_nursery() as nursery:
@@ -335,7 +345,7 @@ async def test_groups_are_not_listed_while_one_is_loaded_anew(
         store.faults.append(Fault(method="read_prefix", key=HEADER.removesuffix("header"), delay=3))
         nursery.start_soon(made.commit, {0: 4})
         await trio.sleep(1)
-        # A list that names its shard and not it would be taken for complete.
+        # A list with the shard but without the group would be mistaken for complete.
         listed = await client.list_groups(pb.ListGroupsRequest(), timeout=TIMEOUT)
         assert (len(listed.groups), sorted({*range(64)} - {*listed.shards})) == (0, [SHARD])
         await trio.sleep(3)
@@ -343,7 +353,7 @@ async def test_groups_are_not_listed_while_one_is_loaded_anew(
         assert ([group.group for group in listed.groups], len(listed.shards)) == (["g"], 64)
 
 
-async def test_what_waits_to_be_stored_is_bounded(store: MemoryMetadataStore, autojump_clock: object) -> None:
+async def test_queued_writes_are_bounded(store: MemoryMetadataStore, autojump_clock: object) -> None:
     async with coordinators(store, "a:1", group_queue_bytes=100_000) as made, trio.open_nursery() as nursery:
         await made.commit({0: 0})
         store.faults.append(Fault(method="txn", key=HEADER, delay=1))
@@ -355,13 +365,13 @@ async def test_what_waits_to_be_stored_is_bounded(store: MemoryMetadataStore, au
         for _ in range(1000):
             nursery.start_soon(commit)
         await trio.sleep(0.5)
-        assert 85_000 < made.instances[0].parts.figures.queued_bytes <= 102_000
+        assert 85_000 < made.instances[0].deps.counters.queued_bytes <= 102_000
         await trio.sleep(1)
         assert 800 < sum(refused) < 950
-        assert made.instances[0].parts.figures.queued_bytes == 0
+        assert made.instances[0].deps.counters.queued_bytes == 0
 
 
-async def test_a_caller_that_is_gone_leaves_nothing_behind(store: MemoryMetadataStore, autojump_clock: object) -> None:
+async def test_a_cancelled_caller_leaves_nothing_behind(store: MemoryMetadataStore, autojump_clock: object) -> None:
     async with coordinators(store, "a:1") as made:
         await made.commit({0: 0})
         run = made.instances[0].service.current
@@ -373,7 +383,7 @@ async def test_a_caller_that_is_gone_leaves_nothing_behind(store: MemoryMetadata
         assert len(run.tickets) == 0
 
 
-async def test_a_restarted_process_takes_its_groups_when_the_lease_of_its_former_run_is_over(
+async def test_a_restarted_process_gets_its_groups_after_its_former_lease_expires(
     store: MemoryMetadataStore, autojump_clock: object
 ) -> None:
     async with coordinators(store, "a:1") as made:
@@ -382,7 +392,7 @@ async def test_a_restarted_process_takes_its_groups_when_the_lease_of_its_former
         began = trio.current_time()
         await made.start("a:1")
         await trio.sleep(5)
-        # Nobody is sent to the former run, which is not there any more.
+        # Clients are not redirected to the former run, which is gone.
         assert await _commit(made, 0, 2) == E.COORDINATOR_LOAD_IN_PROGRESS
         assert await made.offsets() == {0: 1}
         assert trio.current_time() - began < LEASE_SECONDS + 2

@@ -7,9 +7,9 @@ import trio.lowlevel
 from kafscale import paths
 from kafscale.metadata.memory import Fault, MemoryMetadataStore
 from kafscale.v1 import coordinator_pb2 as pb
-from services.gateway.heartbeats import CALLS_IN_FLIGHT, HeartbeatGatherer
-from tests.unit.coordinator.harness import E
-from tests.unit.coordinator.shell import NAMESPACE, TIMEOUT, Consumer, Coordinators, coordinators, stable
+from services.gateway.coordinators.heartbeats import CALLS_IN_FLIGHT, heartbeat_gatherer
+from tests.support.coordinator.harness import E
+from tests.support.coordinator.shell import NAMESPACE, TIMEOUT, Consumer, Coordinators, coordinators, stable
 
 HEADER = paths.GroupKeys(NAMESPACE, "g").header
 SHARD = paths.group_shard("g")
@@ -21,7 +21,7 @@ def store() -> MemoryMetadataStore:
 
 
 async def _beats(made: Coordinators, *beats: tuple[str, str, int]) -> list[int]:
-    """The answers to heartbeats of these groups, members and generations in one call, which waits for nothing."""
+    """Send heartbeats of these groups, members and generations in one call, which must not wait. Return the errors."""
     heartbeats = [pb.MemberHeartbeat(group=group, member_id=name, generation=number) for group, name, number in beats]
     began = trio.current_time()
     reply = await made.instances[0].client.heartbeat(pb.HeartbeatRequest(heartbeats=heartbeats), timeout=TIMEOUT)
@@ -29,7 +29,7 @@ async def _beats(made: Coordinators, *beats: tuple[str, str, int]) -> list[int]:
     return [result.error for result in reply.results]
 
 
-async def test_heartbeats_are_answered_at_once_and_never_with_what_is_not_stored(
+async def test_heartbeats_are_answered_at_once_from_stored_state(
     store: MemoryMetadataStore, autojump_clock: object
 ) -> None:
     async with coordinators(store, "a:1", group_queue_bytes=2_000) as made, trio.open_nursery() as nursery:
@@ -46,13 +46,13 @@ async def test_heartbeats_are_answered_at_once_and_never_with_what_is_not_stored
         assert await _beats(made, *beats) == [E.NONE, E.ILLEGAL_GENERATION, E.UNKNOWN_MEMBER_ID]
         await trio.sleep(7)
         assert await _beats(made, *beats) == [E.NONE, E.ILLEGAL_GENERATION, E.UNKNOWN_MEMBER_ID]
-        # The next generation is there and not stored.
+        # The next generation exists but is not stored.
         newcomer = Consumer(made, "c")
         nursery.start_soon(newcomer.join)
         await trio.sleep(0.5)
         assert await _beats(made, *beats) == [E.REBALANCE_IN_PROGRESS, E.ILLEGAL_GENERATION, E.UNKNOWN_MEMBER_ID]
         with trio.fail_after(30):
-            while made.instances[0].parts.figures.queued_bytes == 0:  # noqa: ASYNC110  it has no event for it
+            while made.instances[0].deps.counters.queued_bytes == 0:  # noqa: ASYNC110  it has no event for it
                 await trio.sleep(0.1)
         assert await _beats(made, beats[0]) == [E.COORDINATOR_LOAD_IN_PROGRESS]
         await trio.sleep(7)
@@ -60,24 +60,23 @@ async def test_heartbeats_are_answered_at_once_and_never_with_what_is_not_stored
         nursery.cancel_scope.cancel()
 
 
-async def test_groups_whose_store_is_slow_hold_up_no_heartbeats_of_others(
+async def test_slow_writes_of_a_group_do_not_delay_heartbeats_of_others(
     store: MemoryMetadataStore, autojump_clock: object
 ) -> None:
     async with coordinators(store, "a:1") as made, trio.open_nursery() as nursery:
         [instance] = made.instances
         member = Consumer(made, "c")
         await member.join(session_timeout_ms=6_000)
-        gatherer = HeartbeatGatherer(lambda request: instance.client.heartbeat(request, timeout=TIMEOUT))
-        for _ in range(CALLS_IN_FLIGHT):
-            nursery.start_soon(gatherer.run)
+        gatherer = heartbeat_gatherer(lambda request: instance.client.heartbeat(request, timeout=TIMEOUT))
+        nursery.start_soon(gatherer.run)
         for slow in [f"slow{number}" for number in range(2 * CALLS_IN_FLIGHT)]:
             await made.commit({0: 1}, slow)
             store.faults.append(Fault(method="txn", key=paths.GroupKeys(NAMESPACE, slow).header, delay=30))
             nursery.start_soon(made.commit, {0: 2}, slow)
             await trio.lowlevel.checkpoint()
-            nursery.start_soon(gatherer.heartbeat, pb.MemberHeartbeat(group=slow, member_id="x", generation=1))
+            nursery.start_soon(gatherer.ask, pb.MemberHeartbeat(group=slow, member_id="x", generation=1))
         for _ in range(8):
             await trio.sleep(3)
             beat = pb.MemberHeartbeat(group="g", member_id=member.member_id, generation=1)
-            assert (await gatherer.heartbeat(beat)).error == E.NONE
+            assert (await gatherer.ask(beat)).error == E.NONE
         nursery.cancel_scope.cancel()

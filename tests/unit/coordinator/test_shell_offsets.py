@@ -1,4 +1,4 @@
-"""Committed offsets in the store: how they are written, and when they go."""
+"""Committed offsets in the store: writes and removal."""
 
 import pytest
 import trio
@@ -8,8 +8,8 @@ from kafscale.metadata.interface import Put
 from kafscale.metadata.memory import Fault, MemoryMetadataStore, no_answer
 from kafscale.metadata.topic_values import TopicInfo
 from kafscale.v1 import coordinator_pb2 as pb
-from tests.unit.coordinator.harness import E, topic_id
-from tests.unit.coordinator.shell import NAMESPACE, coordinators
+from tests.support.coordinator.harness import E, topic_id
+from tests.support.coordinator.shell import NAMESPACE, coordinators
 
 HEADER = paths.GroupKeys(NAMESPACE, "g").header
 SHARD = paths.group_shard("g")
@@ -20,32 +20,32 @@ def store() -> MemoryMetadataStore:
     return MemoryMetadataStore()
 
 
-async def test_commits_that_wait_share_a_transaction(store: MemoryMetadataStore, autojump_clock: object) -> None:
+async def test_waiting_commits_share_a_transaction(store: MemoryMetadataStore, autojump_clock: object) -> None:
     async with coordinators(store, "a:1") as made, trio.open_nursery() as nursery:
         await made.commit({0: 0})
-        figures = made.instances[0].parts.figures
-        before = figures.writes["stored"]
+        counters = made.instances[0].deps.counters
+        before = counters.writes["stored"]
         store.faults.append(Fault(method="txn", key=HEADER, delay=1))
         for number in range(300):
             nursery.start_soon(made.commit, {number % 150: number})
         await trio.sleep(5)
-        assert figures.writes["stored"] - before <= 5
+        assert counters.writes["stored"] - before <= 5
         assert {partition: offset % 150 for partition, offset in (await made.offsets()).items()} == {
             partition: partition for partition in range(150)
         }
-        assert figures.queued_bytes == 0
+        assert counters.queued_bytes == 0
 
 
 async def test_a_commit_of_4095_offsets_is_one_transaction(store: MemoryMetadataStore, autojump_clock: object) -> None:
     async with coordinators(store, "a:1") as made:
         await made.serving()
-        figures = made.instances[0].parts.figures
-        before = figures.writes["stored"]
+        counters = made.instances[0].deps.counters
+        before = counters.writes["stored"]
         assert set((await made.commit({number: number for number in range(4095)})).errors) == {E.NONE}
-        assert figures.writes["stored"] == before + 1
+        assert counters.writes["stored"] == before + 1
 
 
-async def test_a_commit_of_more_offsets_than_a_transaction_takes_is_stored_whole(
+async def test_a_commit_with_more_offsets_than_fit_into_a_transaction_is_stored(
     store: MemoryMetadataStore, autojump_clock: object
 ) -> None:
     offsets = {number: number for number in range(5000)}
@@ -59,7 +59,7 @@ async def test_a_commit_of_more_offsets_than_a_transaction_takes_is_stored_whole
         assert reply.groups[0].error == E.NONE
         assert not (await store.read_prefix(paths.group_shard_prefix(NAMESPACE, SHARD))).items
         assert await made.offsets() == {}
-        # The name begins anew.
+        # The group can be created again.
         await made.commit({1: 1})
         assert await made.offsets() == {1: 1}
 
@@ -77,7 +77,7 @@ async def test_offsets_expire(store: MemoryMetadataStore, autojump_clock: object
         assert not (await store.read_prefix(paths.group_shard_prefix(NAMESPACE, SHARD))).items
 
 
-async def test_offsets_of_topics_that_are_no_more_are_forgotten(
+async def test_offsets_of_deleted_topics_are_removed_from_the_store(
     store: MemoryMetadataStore, autojump_clock: object
 ) -> None:
     topic = TopicInfo("t", topic_id("t"), 1, {}, True, 0, 1)
@@ -88,7 +88,7 @@ async def test_offsets_of_topics_that_are_no_more_are_forgotten(
         await trio.sleep(3)
         assert await made.offsets() == {0: 1}
         await store.txn([], [Put(key, topic.deleting().value())])
-        # Not known which topics there are: nothing is forgotten.
+        # While the topics are unknown, no offset is removed.
         store.faults.append(no_answer("read_prefix", key=paths.topics_prefix(NAMESPACE), times=3))
         await trio.sleep(2)
         assert await made.offsets() == {0: 1}

@@ -1,4 +1,4 @@
-"""Commits by gateways that have not seen that a topic was deleted, or created again."""
+"""Commits by gateways that do not know yet that a topic was deleted or created again."""
 
 from collections.abc import Callable
 from typing import Any
@@ -13,8 +13,8 @@ from kafscale.metadata.memory import Fault, MemoryMetadataStore
 from kafscale.v1 import coordinator_pb2 as pb
 from services.coordinator.offsets import Replaced
 from services.coordinator.topics import LiveTopics
-from tests.unit.coordinator.harness import E, topic_id
-from tests.unit.coordinator.shell import NAMESPACE, Coordinators, coordinators, create_topic
+from tests.support.coordinator.harness import E, topic_id
+from tests.support.coordinator.shell import NAMESPACE, Coordinators, coordinators, create_topic
 
 OLD, NEW = topic_id("t"), topic_id("t again")
 TOPIC = paths.topic_key(NAMESPACE, "t")
@@ -36,7 +36,7 @@ async def commit(made: Coordinators, offset: int, id_: bytes) -> Any:
     return error
 
 
-async def test_a_commit_for_a_deleted_topic_never_replaces_one_of_its_successor(
+async def test_a_commit_for_a_deleted_topic_does_not_replace_one_for_its_successor(
     store: MemoryMetadataStore, autojump_clock: object
 ) -> None:
     async with coordinators(store, "a:1") as made:
@@ -48,8 +48,8 @@ async def test_a_commit_for_a_deleted_topic_never_replaces_one_of_its_successor(
 
 
 @pytest.fixture
-def slow_first_look_up(store: MemoryMetadataStore, monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
-    """Call it, and the next answer about the topic takes a second to come back."""
+def slow_first_lookup(store: MemoryMetadataStore, monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
+    """Return a function that delays the next answer about the topic by a second."""
     txn = store.txn
 
     def begin() -> None:
@@ -67,12 +67,12 @@ def slow_first_look_up(store: MemoryMetadataStore, monkeypatch: pytest.MonkeyPat
     return begin
 
 
-async def test_a_commit_that_was_looked_up_before_its_successors_does_not_replace_that(
-    store: MemoryMetadataStore, autojump_clock: object, slow_first_look_up: Callable[[], None]
+async def test_an_older_slow_commit_does_not_replace_one_for_the_recreated_topic(
+    store: MemoryMetadataStore, autojump_clock: object, slow_first_lookup: Callable[[], None]
 ) -> None:
     async with coordinators(store, "a:1") as made, trio.open_nursery() as nursery:
         await made.serving()
-        slow_first_look_up()
+        slow_first_lookup()
         nursery.start_soon(commit, made, 600, OLD)
         await trio.sleep(0.5)
         await create_topic(store, "t", NEW)
@@ -81,12 +81,12 @@ async def test_a_commit_that_was_looked_up_before_its_successors_does_not_replac
         assert await made.offsets() == {0: 500}
 
 
-async def test_commits_of_a_group_take_effect_in_order_although_the_first_is_looked_up_for_longer(
-    store: MemoryMetadataStore, autojump_clock: object, slow_first_look_up: Callable[[], None]
+async def test_a_slow_topic_lookup_does_not_reorder_commits(
+    store: MemoryMetadataStore, autojump_clock: object, slow_first_lookup: Callable[[], None]
 ) -> None:
     async with coordinators(store, "a:1") as made, trio.open_nursery() as nursery:
         await made.serving()
-        slow_first_look_up()
+        slow_first_lookup()
         nursery.start_soon(commit, made, 1, OLD)
         await trio.sleep(0.5)
         assert await commit(made, 2, OLD) == E.NONE
@@ -95,7 +95,7 @@ async def test_commits_of_a_group_take_effect_in_order_although_the_first_is_loo
 
 
 @pytest.mark.parametrize("seen", [True, False])
-async def test_commits_for_a_deleted_topic_are_refused_when_the_bound_is_over(
+async def test_commits_for_a_deleted_topic_are_refused_after_the_check_interval(
     store: MemoryMetadataStore, autojump_clock: object, *, seen: bool
 ) -> None:
     async with coordinators(store, "a:1", group_topic_check_ms=10_000) as made:
@@ -107,14 +107,14 @@ async def test_commits_for_a_deleted_topic_are_refused_when_the_bound_is_over(
         assert await commit(made, 2, OLD) == E.UNKNOWN_TOPIC_OR_PARTITION
 
 
-async def test_a_topic_is_looked_up_once_within_the_bound(store: MemoryMetadataStore, autojump_clock: object) -> None:
+async def test_a_topic_is_looked_up_once_per_check_interval(store: MemoryMetadataStore, autojump_clock: object) -> None:
     async with coordinators(store, "a:1", group_topic_check_ms=10_000) as made:
         assert await commit(made, 1, OLD) == E.NONE
         await store.txn([], [Delete(TOPIC)])
         assert await commit(made, 2, OLD) == E.NONE
 
 
-async def test_a_commit_that_cannot_be_looked_up_is_refused_retriably(
+async def test_a_commit_gets_a_retriable_error_if_its_topic_cannot_be_looked_up(
     store: MemoryMetadataStore, autojump_clock: object
 ) -> None:
     async with coordinators(store, "a:1") as made:
@@ -124,7 +124,7 @@ async def test_a_commit_that_cannot_be_looked_up_is_refused_retriably(
         assert reply.error == E.COORDINATOR_NOT_AVAILABLE
 
 
-async def test_a_commit_is_refused_retriably_when_its_group_was_loaded_again_during_the_look_up(
+async def test_a_commit_gets_a_retriable_error_if_its_group_was_reloaded_meanwhile(
     store: MemoryMetadataStore, autojump_clock: object, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     loaded: set[Replaced] = set()

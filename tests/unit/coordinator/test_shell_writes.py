@@ -1,4 +1,4 @@
-"""Writes that are under way, and who waits for them."""
+"""Writes in flight, and requests that wait for them."""
 
 from itertools import count
 
@@ -7,11 +7,11 @@ import trio
 from kafscale import paths
 from kafscale.metadata.memory import Fault, MemoryMetadataStore
 from kafscale.v1 import coordinator_pb2 as pb
-from tests.unit.coordinator.harness import E
-from tests.unit.coordinator.shell import NAMESPACE, TIMEOUT, coordinators
+from tests.support.coordinator.harness import E
+from tests.support.coordinator.shell import NAMESPACE, TIMEOUT, coordinators
 
 
-async def test_a_write_under_way_holds_up_no_other_group_of_its_shard(autojump_clock: object) -> None:
+async def test_a_write_in_flight_does_not_delay_other_groups_of_its_shard(autojump_clock: object) -> None:
     shard = paths.group_shard("g")
     other = next(name for name in map("other-{}".format, count()) if paths.group_shard(name) == shard)
     store = MemoryMetadataStore()

@@ -4,7 +4,7 @@ from kafscale.v1.coordinator_pb2 import LeaveGroupReply
 from services.coordinator.effects import Timer, TimerKind
 from services.coordinator.limits import GroupLimits
 from services.coordinator.table import State
-from tests.unit.coordinator.harness import E, World, subscription
+from tests.support.coordinator.harness import E, World, subscription
 
 
 def statics(world: World, count: int = 2) -> list[str]:
@@ -15,7 +15,7 @@ def statics(world: World, count: int = 2) -> list[str]:
     return members
 
 
-def test_a_static_member_that_comes_back_keeps_its_assignment_and_nobody_rebalances() -> None:
+def test_a_returning_static_member_keeps_its_assignment_without_a_rebalance() -> None:
     world = World()
     leader, follower = statics(world)
     back = world.joined(world.join(instance_id="i1", metadata=subscription("t", owned=b"other"), client_host="/new"))
@@ -30,7 +30,7 @@ def test_a_static_member_that_comes_back_keeps_its_assignment_and_nobody_rebalan
     assert later.beat(follower, 1) == E.UNKNOWN_MEMBER_ID
 
 
-def test_the_former_id_is_fenced_everywhere() -> None:
+def test_the_former_member_id_is_fenced_in_every_request() -> None:
     world = World()
     leader, old = statics(world)
     new = world.joined(world.join(instance_id="i1")).member_id
@@ -45,7 +45,7 @@ def test_the_former_id_is_fenced_everywhere() -> None:
     assert world.beat(leader, 1, "nobody's") == E.UNKNOWN_MEMBER_ID
 
 
-def test_a_leader_that_comes_back_leads_on_and_assigns_nothing() -> None:
+def test_a_returning_leader_leads_again_and_assigns_nothing() -> None:
     world = World()
     old, _ = statics(world)
     back = world.joined(world.join(instance_id="i0", skips_assignment=True))
@@ -54,7 +54,7 @@ def test_a_leader_that_comes_back_leads_on_and_assigns_nothing() -> None:
     assert back.member_id != old
 
 
-def test_a_leader_with_an_older_client_is_not_told_that_it_leads() -> None:
+def test_a_returning_leader_with_an_older_client_does_not_lead() -> None:
     world = World()
     old, _ = statics(world)
     back = world.joined(world.join(instance_id="i0"))
@@ -62,7 +62,7 @@ def test_a_leader_with_an_older_client_is_not_told_that_it_leads() -> None:
     assert world.state is State.STABLE
 
 
-def test_one_that_comes_back_with_other_topics_or_another_choice_of_protocol_starts_a_rebalance() -> None:
+def test_a_changed_subscription_of_a_returning_static_member_starts_a_rebalance() -> None:
     world = World()
     statics(world)
     world.join(instance_id="i1", metadata=subscription("t", "more"))
@@ -75,7 +75,7 @@ def test_one_that_comes_back_with_other_topics_or_another_choice_of_protocol_sta
     assert other.state is State.PREPARING
 
 
-def test_while_members_join_a_static_one_is_replaced_and_its_former_request_fenced() -> None:
+def test_a_static_member_replaced_while_joining_is_fenced() -> None:
     world = World()
     old = world.join(instance_id="i")
     new = world.join(instance_id="i")
@@ -84,7 +84,7 @@ def test_while_members_join_a_static_one_is_replaced_and_its_former_request_fenc
     assert world.joined(new).generation == 1
 
 
-def test_while_the_assignment_is_waited_for_a_replacement_starts_over() -> None:
+def test_a_static_member_replaced_before_the_assignment_starts_a_rebalance() -> None:
     world = World()
     tickets = [world.join(instance_id=f"i{n}") for n in range(2)]
     world.advance(6000)
@@ -96,7 +96,7 @@ def test_while_the_assignment_is_waited_for_a_replacement_starts_over() -> None:
     assert world.joined(world.join(leader, instance_id="i0")).generation == 2
 
 
-def test_static_members_stay_through_a_rebalance_until_their_session_ends() -> None:
+def test_absent_static_members_stay_until_their_session_ends() -> None:
     world = World()
     leader, absent = statics(world)
     ticket = world.join(leader, instance_id="i0", rebalance_timeout_ms=5000, session_timeout_ms=600_000)
@@ -107,7 +107,7 @@ def test_static_members_stay_through_a_rebalance_until_their_session_ends() -> N
     assert world.joined(ticket).generation == 2
 
 
-def test_when_no_static_member_comes_back_the_rebalance_waits_for_their_sessions() -> None:
+def test_a_rebalance_without_returning_static_members_ends_with_their_sessions() -> None:
     world = World()
     statics(world, 3)
     world.leave(("", "i0"))
@@ -125,7 +125,7 @@ def test_static_members_leave_by_instance_id_alone() -> None:
     assert world.beat(follower, 1) == E.UNKNOWN_MEMBER_ID
 
 
-def test_one_that_comes_back_has_its_place_in_a_full_group() -> None:
+def test_a_returning_static_member_keeps_its_place_in_a_full_group() -> None:
     world = World(GroupLimits(max_size=2))
     statics(world)
     assert world.joined(world.join(instance_id="i1")).error == E.NONE

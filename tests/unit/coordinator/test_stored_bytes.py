@@ -1,9 +1,9 @@
-"""The bytes that a group is persisted as: what this release writes, later ones read."""
+"""The bytes of a persisted group. Later releases must be able to read them."""
 
 from kafscale.paths import GroupKeys
 from services.coordinator.groups import Groups
 from services.coordinator.table import State
-from tests.unit.coordinator.harness import LIMITS, WALL, World, topic_id
+from tests.support.coordinator.harness import LIMITS, WALL, World, topic_id
 
 _PREFIX = "kafscale/ns/groups/54/g/"
 _MEMBER = "08011201691a02633022092f31302e302e302e3128904e30b0ea013a160a0572616e6765120d00000000000100017400000000"
@@ -17,14 +17,14 @@ _STORED = {
 }
 
 
-def test_a_group_is_written_as_these_bytes() -> None:
+def test_a_group_is_encoded_as_these_bytes() -> None:
     world = World()
     [member] = world.stable(1, instance_id="i")
     world.commit({("t", 3): 5}, member, 1, metadata="note", retention_ms=1000)
     assert {key.removeprefix(_PREFIX): value.hex() for key, value in world.store.items()} == _STORED
 
 
-def test_these_bytes_are_read_as_the_group() -> None:
+def test_these_bytes_are_decoded_as_the_group() -> None:
     groups = Groups("ns", LIMITS, 9)
     items = [(_PREFIX + key, bytes.fromhex(value)) for key, value in _STORED.items()]
     effects = groups.load("g", items, 9, World().now)

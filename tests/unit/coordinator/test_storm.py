@@ -1,7 +1,7 @@
-"""A group in trouble: coordinators die, stop for a while and come back, the store answers late, never or not.
+"""A group in trouble: coordinators die, pause and come back, and the store answers late, not at all, or with errors.
 
-Whatever happens, what is committed never goes back, no two members have a partition in one generation, and no two
-coordinators answer for the group at the same time.
+Committed offsets never go back, no two members own a partition in one generation, and no two coordinators answer for
+the group at the same time.
 """
 
 from random import Random
@@ -12,9 +12,9 @@ import trio
 from kafscale import paths
 from kafscale.metadata.memory import Fault, MemoryMetadataStore, lost_answer, no_answer
 from kafscale.v1 import coordinator_pb2 as pb
-from tests.sim.scheduling import run
-from tests.unit.coordinator.harness import E
-from tests.unit.coordinator.shell import NAMESPACE, RETRIABLE, TIMEOUT, Consumer, Coordinators, coordinators
+from tests.support.coordinator.harness import E
+from tests.support.coordinator.shell import NAMESPACE, RETRIABLE, TIMEOUT, Consumer, Coordinators, coordinators
+from tests.support.scheduling import run
 
 SECONDS = 120
 MEMBERS = 3
@@ -22,7 +22,7 @@ PREFIX = paths.GroupKeys(NAMESPACE, "g").prefix
 
 
 class Ledger:
-    """What was sent and acknowledged, by partition, and who has had which partition in which generation."""
+    """Sent and acknowledged offsets by partition, and the owner of each partition in each generation."""
 
     def __init__(self) -> None:
         self.sent = dict.fromkeys(range(MEMBERS), 0)
@@ -33,12 +33,12 @@ class Ledger:
 
     def owns(self, member: Consumer) -> int:
         owner = self.owners.setdefault((member.generation, member.assignment), member.member_id)
-        assert owner == member.member_id, f"two members have {member.assignment!r} in generation {member.generation}"
+        assert owner == member.member_id, f"two members own {member.assignment!r} in generation {member.generation}"
         return int(member.assignment.removeprefix(b"p"))
 
 
 async def _live(member: Consumer, ledger: Ledger, random: Random) -> None:
-    """Commit one offset after another, as a member that beats, and join again when told to; now and then be stopped."""
+    """Commit offsets in order as a member with heartbeats, rejoin on errors, and pause now and then."""
     while True:
         await member.join(session_timeout_ms=10_000, rebalance_timeout_ms=15_000)
         partition = ledger.owns(member)
@@ -65,7 +65,7 @@ async def _read(made: Coordinators, ledger: Ledger, random: Random) -> None:
 
 
 async def _ask_all(made: Coordinators, ledger: Ledger, random: Random) -> None:
-    """Heartbeats are answered from memory, so by a coordinator that has lost its groups too, if it does not know."""
+    """Check that at most one coordinator answers. Heartbeats are answered from memory, so a stale one could."""
     while True:
         await trio.sleep(random.uniform(0.1, 1))
         request = pb.HeartbeatRequest(heartbeats=[pb.MemberHeartbeat(group="g", member_id="nobody", generation=1)])
@@ -96,7 +96,7 @@ async def _trouble(made: Coordinators, store: MemoryMetadataStore, random: Rando
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_a_group_in_trouble_loses_nothing_and_is_never_two(seed: int) -> None:
+def test_a_group_in_trouble_loses_no_commit_and_has_one_coordinator(seed: int) -> None:
     ledger = run(seed, lambda: _storm(Random(seed)))
     assert min(ledger.acked.values()) >= 3
     assert len({generation for generation, _ in ledger.owners}) >= 2

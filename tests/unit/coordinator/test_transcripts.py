@@ -1,6 +1,6 @@
-"""Whole scenarios as readable text: tests/golden/groups/*.txt.
+"""Whole scenarios as readable text in tests/golden/groups/*.txt.
 
-With ``KAFSCALE_REWRITE_GOLDEN=1`` the files are written anew; the difference is then to be read in review.
+``KAFSCALE_REWRITE_GOLDEN=1`` rewrites the files. The difference must then be reviewed.
 """
 
 import os
@@ -15,15 +15,15 @@ _SCENARIOS = Path(__file__).parents[2] / "golden" / "groups"
 
 @pytest.mark.parametrize("path", sorted(_SCENARIOS.glob("*.txt")), ids=lambda path: path.stem)
 def test_scenario(path: Path) -> None:
-    kept = path.read_text()
-    found = replay(kept)
+    expected = path.read_text()
+    found = replay(expected)
     if os.environ.get("KAFSCALE_REWRITE_GOLDEN") == "1":
         path.write_text(found)
     else:
-        assert found == kept
+        assert found == expected
 
 
-def test_there_are_scenarios_and_they_say_something() -> None:
+def test_scenarios_exist_and_have_results() -> None:
     texts = [path.read_text() for path in _SCENARIOS.glob("*.txt")]
     assert len(texts) >= 6
     assert all("\n> " in text for text in texts)

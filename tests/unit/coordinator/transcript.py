@@ -1,7 +1,7 @@
-"""Replays a scenario of groups and writes down what comes of each step, as text.
+"""Replay a scenario of groups, and write the effects of each step as text.
 
-A line is ``@milliseconds verb words``; lines that begin with ``>`` are what came of it, ``#`` is a comment. Between two
-steps the timers that are due go off, each written down as ``@milliseconds timer``. Tickets are numbers in the order of
+A line is ``@milliseconds verb words``; lines that begin with ``>`` are its effects, ``#`` is a comment. Between two
+steps the due timers fire, each written as ``@milliseconds timer``. Tickets are numbers in the order of
 requests; a name after ``as`` stands for the member id of the reply to that request, in this and later lines.
 """
 
@@ -14,11 +14,11 @@ from google.protobuf.message import Message
 from kafscale.paths import GroupKeys
 from kafscale.v1 import coordinator_pb2 as pb
 from services.coordinator.effects import Effects, Record
-from tests.unit.coordinator.harness import GROUP, LIMITS, World, subscription
+from tests.support.coordinator.harness import GROUP, LIMITS, World, subscription
 
 
 class Transcript(World):
-    """A world that keeps the text of what it does."""
+    """A world that records its effects as text."""
 
     def __init__(self) -> None:
         self.lines: list[str] = []
@@ -57,7 +57,7 @@ class Transcript(World):
         return next((member_id for member_id, known in self.names.items() if known == name), name)
 
     def pass_until(self, moment: int) -> None:
-        """Let due timers go off, each on a line of its own."""
+        """Fire due timers, each on its own line."""
         while (due := self.next_timer()) is not None and self.deadlines[due] <= moment:
             timer = due[1]
             line = f"@{self.deadlines[due]} timer {timer.kind.value} {timer.member_id}"
@@ -97,8 +97,8 @@ class Transcript(World):
         self.join(self.member(name) if self.member(name) != name and "anew" not in plain else "", **fields)
 
     def _sync(self, plain: list[str], options: dict[str, str]) -> None:
-        given = {self.member(name): text.encode() for name, text in options.items()}
-        self.sync(self.member(plain[0]), int(plain[1]), given)
+        assignments = {self.member(name): text.encode() for name, text in options.items()}
+        self.sync(self.member(plain[0]), int(plain[1]), assignments)
 
     def _commit(self, plain: list[str], options: dict[str, str]) -> None:
         offsets = {}
@@ -154,7 +154,7 @@ def _value(field: FieldDescriptor, value: Any) -> str:
 
 
 def replay(text: str) -> str:
-    """The scenario of ``text`` with what comes of it."""
+    """Return the scenario in ``text`` with its effects."""
     transcript = Transcript()
     for line in text.splitlines():
         if line.startswith(">") or line.split()[1:2] == ["timer"]:

@@ -6,8 +6,8 @@ from kafscale.segment.index import build_index
 from kafscale.segment.writer import PREFIX_SIZE, build_segment
 from kafscale.v1.common_pb2 import PartitionRef
 from kafscale.v1.metadata_pb2 import SinkManifest
-from services.recovery.backup_format import Item, encode_part
-from services.storage.producers import ProducerTable, SentBatch, Sequenced
+from kafscale_tools.recovery.backup_format import Item, encode_part
+from services.storage.log.producers import ProducerTable, SentBatch, Sequenced
 
 CREATED_MS = 1_700_000_000_000
 EPOCH = 3

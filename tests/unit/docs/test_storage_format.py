@@ -12,9 +12,9 @@ from kafscale.records.batch import BatchHeader, peek
 from kafscale.segment.format import FOOTER_SIZE, HEADER_SIZE, SegmentFooter, SegmentHeader
 from kafscale.segment.index import INDEX_ENTRY_SIZE, INDEX_HEADER_SIZE, parse_index
 from kafscale.segment.verify import verify_segment
-from services.recovery.backup_format import parse_manifest
+from kafscale_tools.recovery.backup_format import parse_manifest
+from tests.support.samples.segments import KAFSCALE_1_SEGMENT
 from tests.unit.docs.samples import SAMPLES, dump
-from tests.unit.segment.samples import KAFSCALE_1_SEGMENT
 
 ROOT = Path(__file__).parents[3]
 PAGE = (ROOT / "docs" / "reference" / "storage-format.md").read_text()

@@ -1,4 +1,4 @@
-"""What operators ask of a gateway about processes, topics, partitions and configs."""
+"""Admin requests about processes, topics, partitions and configs."""
 
 import base64
 
@@ -10,27 +10,27 @@ from kafscale.errors import Unavailable
 from kafscale.metadata.interface import Put
 from kafscale.metadata.memory import no_answer
 from kafscale.metadata.topic_values import TopicInfo
-from kafscale.service.health import Health
+from kafscale.process.health import Health
+from kafscale.telemetry import Finding, State
 from kafscale.v1 import admin_pb2 as pb
 from kafscale.v1 import common_pb2
 from kafscale.v1.metadata_pb2 import Member
 from kafscale.v1.storage_pb2 import LogSizesReply, LogSizesRequest, PartitionOffset, SegmentsReply, SegmentsRequest
-from kafscale.vitals import Finding, State
 from services.gateway.admin import topics
 from services.gateway.admin.service import AdminService
 from services.gateway.service import Gateway
-from tests.unit.gateway.admin import admin_of, refused
-from tests.unit.gateway.asking import produce
-from tests.unit.gateway.fake_coordinator import FakeCoordinator
-from tests.unit.gateway.fake_storage import FakeStorage
-from tests.unit.gateway.harness import NAMESPACE, Cluster, Harness, batch, running_gateway
+from tests.support.gateway.admin import admin_of, refused
+from tests.support.gateway.asking import produce
+from tests.support.gateway.fake_coordinator import FakeCoordinator
+from tests.support.gateway.fake_storage import FakeStorage
+from tests.support.gateway.harness import NAMESPACE, Cluster, Harness, batch, running_gateway
 from tests.unit.gateway.test_topics import metadata
 from tests.unit.gateway.two_owners import settled, two_owners
 
 CODE = grpc.StatusCode
 
 
-async def test_the_processes_are_shown_with_their_health_and_what_each_has() -> None:
+async def test_cluster_status_lists_processes_with_health_and_owned_partitions() -> None:
     cluster, a, b = Cluster(), FakeStorage(), FakeStorage()
     await cluster.add("a", a)
     await cluster.add("b", b, leaving=True)
@@ -38,10 +38,10 @@ async def test_the_processes_are_shown_with_their_health_and_what_each_has() -> 
     indexer = Member(format=1, run_id="i", service="indexer", address="i:9096", version="9.9", started_ms=7)
     await cluster.metadata.txn((), [Put(paths.member_key(NAMESPACE, "indexer", "i"), indexer.SerializeToString())])
     async with running_gateway(cluster=cluster) as harness:
-        said: dict[str, bool | Exception] = {"b": False, "c": Unavailable("no connection")}
+        answers: dict[str, bool | Exception] = {"b": False, "c": Unavailable("no connection")}
         health = Health()
         health.add("etcd", lambda: Finding(State.DEGRADED, "slow"))
-        admin = await admin_of(harness, health=health, said=said)
+        admin = await admin_of(harness, health=health, answers=answers)
         topic = await harness.topic("t", 4)
         for partition, owner in enumerate(("a", "a", "b", "gone")):
             await cluster.own(topic, owner, partition=partition)
@@ -49,20 +49,20 @@ async def test_the_processes_are_shown_with_their_health_and_what_each_has() -> 
         reply = await admin.cluster_status(pb.ClusterStatusRequest())
     assert reply.cluster_id == (await harness.catalog.cluster()).cluster_id
     assert (reply.namespace, reply.topics, reply.partitions, reply.partitions_without_owner) == (NAMESPACE, 1, 4, 1)
-    shown = {each.run_id: each for each in reply.members}
+    members = {each.run_id: each for each in reply.members}
     gateway = next(each for each in reply.members if each.service == "gateway")
     assert [each.service for each in reply.members] == ["coordinator", "gateway", "indexer", "storage", "storage"]
     assert (gateway.node_id, gateway.owned, gateway.address) == (0, 4, "")
     assert gateway.listeners == [f"PLAINTEXT://127.0.0.1:{harness.listeners[0].port}"]
     assert (gateway.health, gateway.detail) == (pb.ClusterMember.READY, "etcd degraded: slow")
-    assert (shown["a"].owned, shown["a"].health, shown["a"].address) == (2, pb.ClusterMember.READY, "a:9095")
-    assert (shown["b"].owned, shown["b"].health, shown["b"].leaving) == (1, pb.ClusterMember.NOT_READY, True)
-    assert (shown["c"].owned, shown["c"].health) == (64, pb.ClusterMember.UNREACHABLE)
-    assert shown["c"].detail == "no connection"
-    assert (shown["i"].version, shown["i"].started_ms, shown["i"].owned) == ("9.9", 7, 0)
+    assert (members["a"].owned, members["a"].health, members["a"].address) == (2, pb.ClusterMember.READY, "a:9095")
+    assert (members["b"].owned, members["b"].health, members["b"].leaving) == (1, pb.ClusterMember.NOT_READY, True)
+    assert (members["c"].owned, members["c"].health) == (64, pb.ClusterMember.UNREACHABLE)
+    assert members["c"].detail == "no connection"
+    assert (members["i"].version, members["i"].started_ms, members["i"].owned) == ("9.9", 7, 0)
 
 
-async def test_topics_are_made_grown_and_deleted_as_kafkas_clients_see_it() -> None:
+async def test_topics_are_created_grown_and_deleted_for_kafka_clients_too() -> None:
     async with running_gateway(auto_create_partitions=3) as harness:
         admin, client = await admin_of(harness), await harness.connect()
         made = (await admin.create_topic(pb.CreateTopicRequest(name="b", configs={"retention.ms": "5"}))).topic
@@ -79,8 +79,8 @@ async def test_topics_are_made_grown_and_deleted_as_kafkas_clients_see_it() -> N
         assert ids["b"] == made.id
         await admin.delete_topic(pb.DeleteTopicRequest(name="b"))
         assert [each.name for each in (await metadata(client, None)).topics] == ["a"]
-        listed = (await admin.list_topics(pb.ListTopicsRequest())).topics
-        assert [(each.name, each.deleting) for each in listed] == [("a", False), ("b", True)]
+        all_topics = (await admin.list_topics(pb.ListTopicsRequest())).topics
+        assert [(each.name, each.deleting) for each in all_topics] == [("a", False), ("b", True)]
         described = (await admin.describe_topic(pb.DescribeTopicRequest(name="a"))).topic
         assert (described.name, described.partitions, described.id) == ("a", 5, ids["a"])
 
@@ -89,7 +89,7 @@ def _live(harness: Harness) -> list[tuple[str, TopicInfo]]:
     return [(name, topic) for name, topic in harness.catalog.view.by_name.items() if topic.live]
 
 
-async def test_what_is_wrong_with_a_topic_has_a_code_of_its_own() -> None:
+async def test_invalid_topic_requests_have_distinct_codes() -> None:
     async with running_gateway(max_partitions_per_topic=9) as harness:
         admin = await admin_of(harness)
         await harness.topic("t", 2)
@@ -97,7 +97,7 @@ async def test_what_is_wrong_with_a_topic_has_a_code_of_its_own() -> None:
             await admin.create_topic(pb.CreateTopicRequest(name="t"))
         with refused(CODE.INVALID_ARGUMENT, "not a legal one"):
             await admin.create_topic(pb.CreateTopicRequest(name="a b"))
-        with refused(CODE.INVALID_ARGUMENT, "10 partitions are more than 9"):
+        with refused(CODE.INVALID_ARGUMENT, "10 partitions exceed the limit of 9"):
             await admin.create_topic(pb.CreateTopicRequest(name="u", partitions=10))
         with refused(CODE.INVALID_ARGUMENT, "larger than 0"):
             await admin.create_topic(pb.CreateTopicRequest(name="u", partitions=-2))
@@ -105,7 +105,7 @@ async def test_what_is_wrong_with_a_topic_has_a_code_of_its_own() -> None:
             await admin.create_topic(pb.CreateTopicRequest(name="u", configs={"no.such": "1"}))
         with refused(CODE.INVALID_ARGUMENT, "would not be an increase"):
             await admin.grow_topic(pb.GrowTopicRequest(name="t", partitions=1))
-        with refused(CODE.INVALID_ARGUMENT, "10 partitions are more than 9"):
+        with refused(CODE.INVALID_ARGUMENT, "10 partitions exceed the limit of 9"):
             await admin.grow_topic(pb.GrowTopicRequest(name="t", partitions=10))
         for call in (
             lambda: admin.grow_topic(pb.GrowTopicRequest(name="no", partitions=3)),
@@ -120,7 +120,7 @@ async def test_what_is_wrong_with_a_topic_has_a_code_of_its_own() -> None:
                 await call()
 
 
-async def test_a_gateway_that_is_not_up_yet_says_so() -> None:
+async def test_a_starting_gateway_is_unavailable() -> None:
     async with running_gateway() as harness:
         running = await admin_of(harness)
         starting = AdminService(Gateway(harness.parts), running._cluster)
@@ -128,7 +128,7 @@ async def test_a_gateway_that_is_not_up_yet_says_so() -> None:
             await starting.list_topics(pb.ListTopicsRequest())
 
 
-async def test_partitions_are_shown_with_owners_ends_and_sizes() -> None:
+async def test_partitions_are_listed_with_owners_ends_and_sizes() -> None:
     async with two_owners(3) as two:
         admin, client = await admin_of(two.harness), await two.harness.connect()
         first, second = batch(b"1", b"2"), batch(b"3")
@@ -137,16 +137,14 @@ async def test_partitions_are_shown_with_owners_ends_and_sizes() -> None:
         await produce(client, first, partition=2)
         two.a.partition(two.ref(0)).log_start = 1
         reply = await admin.list_partitions(pb.ListPartitionsRequest())
-        shown = [(each.topic, each.partition, each.owner_run, each.epoch, each.error) for each in reply.partitions]
-        assert shown == [("t", 0, "a", 1, ""), ("t", 1, "b", 1, ""), ("t", 2, "a", 1, "")]
-        figures = [(each.log_start, each.high_watermark, each.bytes, each.segments) for each in reply.partitions]
-        assert figures == [(1, 3, len(first) + len(second), 2), (0, 0, 0, 0), (0, 2, len(first), 1)]
+        listed = [(each.topic, each.partition, each.owner_run, each.epoch, each.error) for each in reply.partitions]
+        assert listed == [("t", 0, "a", 1, ""), ("t", 1, "b", 1, ""), ("t", 2, "a", 1, "")]
+        counters = [(each.log_start, each.high_watermark, each.bytes, each.segments) for each in reply.partitions]
+        assert counters == [(1, 3, len(first) + len(second), 2), (0, 0, 0, 0), (0, 2, len(first), 1)]
         assert reply.partitions[0].owner == "a:9095"
 
 
-async def test_how_many_segments_there_are_is_not_known_of_an_owner_of_an_older_release(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_an_older_owner_reports_an_unknown_number_of_segments(monkeypatch: pytest.MonkeyPatch) -> None:
     async with running_gateway() as harness:
         admin, client = await admin_of(harness), await harness.connect()
         await harness.topic("t", 2)
@@ -160,11 +158,11 @@ async def test_how_many_segments_there_are_is_not_known_of_an_owner_of_an_older_
             return reply
 
         monkeypatch.setattr(harness.storage, "log_sizes", older)
-        shown = (await admin.list_partitions(pb.ListPartitionsRequest())).partitions
-        assert [(each.bytes, each.segments, each.error) for each in shown] == [(len(batch(b"1")), -1, ""), (0, 0, "")]
+        listed = (await admin.list_partitions(pb.ListPartitionsRequest())).partitions
+        assert [(each.bytes, each.segments, each.error) for each in listed] == [(len(batch(b"1")), -1, ""), (0, 0, "")]
 
 
-async def test_what_an_owner_does_not_tell_stands_with_its_partitions() -> None:
+async def test_partitions_without_an_answer_are_listed_with_an_error() -> None:
     async with two_owners(2, owner_grace_ms=50) as two:
         admin = await admin_of(two.harness)
         two.b.hand_over(two.ref(1), "")
@@ -177,7 +175,7 @@ async def test_what_an_owner_does_not_tell_stands_with_its_partitions() -> None:
         assert (lost.owner, lost.owner_run, lost.epoch) == ("", "", 1)
 
 
-async def test_what_is_buffered_is_stored_on_demand() -> None:
+async def test_buffered_records_are_flushed_on_demand() -> None:
     async with two_owners(2) as two:
         admin, client = await admin_of(two.harness), await two.harness.connect()
         two.a.auto_commit = two.b.auto_commit = False
@@ -185,7 +183,7 @@ async def test_what_is_buffered_is_stored_on_demand() -> None:
         await produce(client, batch(b"1", b"2"), partition=1, acks=1)
         only = await admin.flush_topics(pb.FlushTopicsRequest(topics=["t"], partition=1))
         assert [(each.partition, each.high_watermark, each.error) for each in only.partitions] == [(1, 2, "")]
-        assert two.a.partition(two.ref(0)).committed_end == 0
+        assert two.a.partition(two.ref(0)).high_watermark == 0
         everything = await admin.flush_topics(pb.FlushTopicsRequest())
         assert [(each.partition, each.high_watermark) for each in everything.partitions] == [(0, 1), (1, 2)]
         two.a.hand_over(two.ref(0), "")
@@ -193,11 +191,11 @@ async def test_what_is_buffered_is_stored_on_demand() -> None:
         assert (moved.high_watermark, moved.error) == (-1, "NOT_OWNER")
         with refused(CODE.NOT_FOUND, "no partition 2"):
             await admin.flush_topics(pb.FlushTopicsRequest(topics=["t"], partition=2))
-        with refused(CODE.INVALID_ARGUMENT, "the one topic"):
+        with refused(CODE.INVALID_ARGUMENT, "requires exactly one topic"):
             await admin.flush_topics(pb.FlushTopicsRequest(partition=0))
 
 
-async def test_who_has_a_partition_by_now_is_asked_to_store_it() -> None:
+async def test_a_flush_follows_a_partition_to_its_new_owner() -> None:
     async with two_owners(1) as two:
         admin = await admin_of(two.harness)
         two.b.partition(two.ref(0)).end = 4
@@ -206,7 +204,7 @@ async def test_who_has_a_partition_by_now_is_asked_to_store_it() -> None:
         assert (done.high_watermark, done.error) == (4, "")
 
 
-async def test_segments_are_asked_of_the_owner_some_at_a_time() -> None:
+async def test_segments_are_requested_from_the_owner_in_pages() -> None:
     async with two_owners(2) as two:
         admin, client = await admin_of(two.harness), await two.harness.connect()
         await produce(client, batch(b"1", b"2"))
@@ -231,9 +229,7 @@ async def test_segments_are_asked_of_the_owner_some_at_a_time() -> None:
             await admin.list_segments(pb.ListSegmentsRequest(topic="no"))
 
 
-async def test_segments_that_cannot_be_listed_for_damage_are_told_from_those_of_a_silent_owner(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_damage_and_an_unavailable_owner_are_different_errors(monkeypatch: pytest.MonkeyPatch) -> None:
     async with running_gateway() as harness:
         admin = await admin_of(harness)
         await harness.topic("t")
@@ -248,7 +244,7 @@ async def test_segments_that_cannot_be_listed_for_damage_are_told_from_those_of_
         with refused(CODE.DATA_LOSS, "t-0: DAMAGED: a hole"):
             await admin.list_segments(pb.ListSegmentsRequest(topic="t"))
         monkeypatch.setattr(harness.storage, "segments", silent)
-        with refused(CODE.UNAVAILABLE, "t-0: no storage instance has answered"):
+        with refused(CODE.UNAVAILABLE, "t-0: no storage instance answered"):
             await admin.list_segments(pb.ListSegmentsRequest(topic="t"))
 
 
@@ -263,11 +259,11 @@ async def test_configs_are_described_set_and_unset() -> None:
         change.validate_only = False
         await admin.alter_configs(change)
         described = (await admin.describe_configs(pb.DescribeConfigsRequest(topic="t"))).configs
-        shown = {each.name: (each.value, each.source) for each in described}
-        assert shown["segment.bytes"] == ("2000000", "topic")
-        assert shown["max.message.bytes"] == ("1000", "topic")
-        assert shown["flush.ms"] == ("500", "default")
-        assert shown["retention.ms"] == ("77", "broker")
+        listed = {each.name: (each.value, each.source) for each in described}
+        assert listed["segment.bytes"] == ("2000000", "topic")
+        assert listed["max.message.bytes"] == ("1000", "topic")
+        assert listed["flush.ms"] == ("500", "default")
+        assert listed["retention.ms"] == ("77", "broker")
         assert all(each.documentation for each in described)
         with refused(CODE.INVALID_ARGUMENT, "Unknown topic config name: nope"):
             await admin.alter_configs(pb.AlterConfigsRequest(topic="t", set={"nope": "1"}))
@@ -277,21 +273,21 @@ async def test_configs_are_described_set_and_unset() -> None:
             await admin.alter_configs(pb.AlterConfigsRequest(topic="t", unset=["retention.msec"]))
 
 
-async def test_what_the_metadata_store_does_not_do_in_time_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_change_that_the_metadata_store_does_not_finish_in_time_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(topics, "_CHANGE_SECONDS", 0.1)
     async with running_gateway() as harness:
         admin = await admin_of(harness)
         await harness.topic("t")
         harness.metadata.faults.append(no_answer("get", key=paths.topic_key(NAMESPACE, "t"), times=1_000_000))
-        with refused(CODE.DEADLINE_EXCEEDED, "not known to be deleted within"):
+        with refused(CODE.DEADLINE_EXCEEDED, "deletion of the topic was not confirmed within"):
             await admin.delete_topic(pb.DeleteTopicRequest(name="t"))
 
 
-async def test_a_partition_that_cannot_be_read_says_why() -> None:
+async def test_an_unreadable_partition_is_listed_with_the_reason() -> None:
     async with running_gateway() as harness:
         admin = await admin_of(harness)
         await harness.topic("t")
         damage = PartitionOffset(status=common_pb2.DAMAGED, detail="a hole")
         harness.storage.offsets.update(dict.fromkeys((-1, -2), damage))
-        (shown,) = (await admin.list_partitions(pb.ListPartitionsRequest(topics=["t"]))).partitions
-        assert shown.error == "DAMAGED: a hole"
+        (listed,) = (await admin.list_partitions(pb.ListPartitionsRequest(topics=["t"]))).partitions
+        assert listed.error == "DAMAGED: a hole"

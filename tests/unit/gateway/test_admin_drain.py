@@ -1,4 +1,4 @@
-"""Draining an instance: what others see of it, what is refused, and when it is over."""
+"""Draining an instance: what others see, which drains are refused, and when a drain ends."""
 
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
@@ -18,10 +18,10 @@ from kafscale.v1.groups_pb2 import GroupShard
 from kafscale.v1.metadata_pb2 import Member, PartitionState
 from services.gateway.admin import drain
 from services.gateway.admin.service import AdminService
-from tests.unit.gateway.admin import admin_of, refused
-from tests.unit.gateway.fake_coordinator import FakeCoordinator
-from tests.unit.gateway.fake_storage import FakeStorage
-from tests.unit.gateway.harness import NAMESPACE, Cluster, running_gateway
+from tests.support.gateway.admin import admin_of, refused
+from tests.support.gateway.fake_coordinator import FakeCoordinator
+from tests.support.gateway.fake_storage import FakeStorage
+from tests.support.gateway.harness import NAMESPACE, Cluster, running_gateway
 from tests.unit.gateway.two_owners import Two, settled, two_owners
 
 CODE = grpc.StatusCode
@@ -33,15 +33,15 @@ def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Draining:
-    """A call that drains ``instance``; what it tells."""
+    """A call that drains ``instance``, and its progress."""
 
     def __init__(self, admin: AdminService, instance: str) -> None:
         self._admin = admin
         self._instance = instance
-        self.told: list[tuple[int, int, bool]] = []
+        self.progress: list[tuple[int, int, bool]] = []
         self.ended: Exception | None = None
         self.over = trio.Event()
-        self._news = trio.Event()
+        self._changed = trio.Event()
 
     async def run(self) -> None:
         try:
@@ -49,20 +49,20 @@ class Draining:
         except (StatusError, Unavailable) as error:
             self.ended = error
         self.over.set()
-        self._tell()
+        self._notify()
 
     async def _take(self, progress: pb.DrainProgress) -> None:
-        self.told.append((progress.total, progress.remaining, progress.done))
-        self._tell()
+        self.progress.append((progress.total, progress.remaining, progress.done))
+        self._notify()
 
-    def _tell(self) -> None:
-        self._news.set()
-        self._news = trio.Event()
+    def _notify(self) -> None:
+        self._changed.set()
+        self._changed = trio.Event()
 
     async def wait_until(self, seen: Callable[[], bool]) -> None:
         with trio.fail_after(5):
             while not seen():
-                await self._news.wait()
+                await self._changed.wait()
 
     async def wait_over(self) -> None:
         with trio.fail_after(5):
@@ -84,30 +84,30 @@ async def _member(two: Two, run_id: str) -> Member:
     return Member.FromString(found.value)
 
 
-async def test_a_drain_is_over_when_others_have_all() -> None:
+async def test_a_drain_ends_when_other_instances_own_everything() -> None:
     async with two_owners(3) as two:
         admin = await admin_of(two.harness)
         async with _draining(admin, "a:9095") as call:
-            await call.wait_until(lambda: call.told == [(2, 2, False)])
+            await call.wait_until(lambda: call.progress == [(2, 2, False)])
             member = await _member(two, "a")
             assert (member.leaving, member.draining) == (True, True)
-            given = two.harness.storages.view.owner(two.topic.id, 0)
-            assert given is not None
-            assert given.run_id == "b"
-            shown = (await admin.cluster_status(pb.ClusterStatusRequest())).members
-            assert [each.run_id for each in shown if each.draining] == ["a"]
+            assigned = two.harness.storages.view.owner(two.topic.id, 0)
+            assert assigned is not None
+            assert assigned.run_id == "b"
+            members = (await admin.cluster_status(pb.ClusterStatusRequest())).members
+            assert [each.run_id for each in members if each.draining] == ["a"]
             await two.own("b", 2, 0)
-            await call.wait_until(lambda: len(call.told) == 2)
+            await call.wait_until(lambda: len(call.progress) == 2)
             await two.own("b", 2, 2)
             await call.wait_over()
         assert call.ended is None
-        assert call.told == [(2, 2, False), (2, 1, False), (2, 0, True)]
+        assert call.progress == [(2, 2, False), (2, 1, False), (2, 0, True)]
         async with _draining(admin, "a") as again:
             await again.wait_over()
-        assert (again.told, again.ended) == ([(0, 0, True)], None)
+        assert (again.progress, again.ended) == ([(0, 0, True)], None)
 
 
-async def test_what_is_being_taken_over_as_the_drain_begins_is_waited_for() -> None:
+async def test_a_drain_waits_for_take_overs_that_began_before_it() -> None:
     async with two_owners(1) as two:
         admin = await admin_of(two.harness)
         key = paths.partition_state_key(NAMESPACE, "t", 0)
@@ -119,13 +119,13 @@ async def test_what_is_being_taken_over_as_the_drain_begins_is_waited_for() -> N
         await two.own("b", 1)
         await taken("a")
         async with _draining(admin, "a") as call:
-            await call.wait_until(lambda: call.told == [(1, 1, False)])
+            await call.wait_until(lambda: call.progress == [(1, 1, False)])
             await taken("b")
             await call.wait_over()
-        assert (call.told[-1], call.ended) == ((1, 0, True), None)
+        assert (call.progress[-1], call.ended) == ((1, 0, True), None)
 
 
-async def test_many_that_are_being_taken_over_are_looked_at_in_few_requests(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_many_pending_take_overs_are_read_in_few_requests(monkeypatch: pytest.MonkeyPatch) -> None:
     async with two_owners(1) as two:
         admin, metadata = await admin_of(two.harness), two.harness.metadata
         keys = [paths.partition_state_key(NAMESPACE, "t", number) for number in range(300)]
@@ -150,26 +150,24 @@ async def test_many_that_are_being_taken_over_are_looked_at_in_few_requests(monk
         await taken(keys, "a")
         monkeypatch.setattr(type(metadata), "txn", counted)
         async with _draining(admin, "a") as call:
-            await call.wait_until(lambda: call.told == [(300, 300, False)])
+            await call.wait_until(lambda: call.progress == [(300, 300, False)])
             await taken(keys[10:], "b")
-            await call.wait_until(lambda: call.told[-1] == (300, 10, False))
+            await call.wait_until(lambda: call.progress[-1] == (300, 10, False))
             await taken(keys, "b")
             await call.wait_over()
-        assert (call.told[-1], call.ended) == ((300, 0, True), None)
+        assert (call.progress[-1], call.ended) == ((300, 0, True), None)
         assert reads[:3] == [128, 128, 44]
 
 
-async def test_who_waits_for_partitions_looks_at_none_of_them_again_but_for_news(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_a_waiting_drain_checks_partitions_only_after_changes(monkeypatch: pytest.MonkeyPatch) -> None:
     async with two_owners(3) as two:
         admin, metadata = await admin_of(two.harness), two.harness.metadata
-        looked, listed = 0, 0
+        lookups, listed = 0, 0
         get, read_prefix = OwnershipMap.get, type(metadata).read_prefix
 
         def counted(ownership: OwnershipMap, topic_id: bytes, partition: int) -> Owned | None:
-            nonlocal looked
-            looked += 1
+            nonlocal lookups
+            lookups += 1
             return get(ownership, topic_id, partition)
 
         async def read(store: MemoryMetadataStore, prefix: str) -> Snapshot:
@@ -183,22 +181,22 @@ async def test_who_waits_for_partitions_looks_at_none_of_them_again_but_for_news
         state = PartitionState(format=1, topic_id=two.topic.id, epoch=2, owner="a")
         await metadata.txn((), [Put(key, state.SerializeToString())])
         async with _draining(admin, "a") as call:
-            await call.wait_until(lambda: call.told == [(2, 2, False)])
-            looked = 0
+            await call.wait_until(lambda: call.progress == [(2, 2, False)])
+            lookups = 0
             await trio.sleep(0.3)
-            assert (looked, listed) == (0, 0)
+            assert (lookups, listed) == (0, 0)
             await two.own("b", 2, 0)
             await two.own("b", 2, 2)
-            await call.wait_until(lambda: call.told[-1] == (2, 1, False))
+            await call.wait_until(lambda: call.progress[-1] == (2, 1, False))
             await trio.sleep(0.3)
             assert listed == 1
             state.owner = "b"
             await metadata.txn((), [Put(key, state.SerializeToString())])
             await call.wait_over()
-        assert (call.told[-1], listed) == ((2, 0, True), 2)
+        assert (call.progress[-1], listed) == ((2, 0, True), 2)
 
 
-async def test_who_is_not_there_or_has_nothing_to_give_is_refused() -> None:
+async def test_drains_of_unknown_or_unsuitable_instances_are_refused() -> None:
     async with two_owners(1) as two:
         await two.harness.cluster.add("c", FakeStorage(), leaving=True)
         await settled()
@@ -208,19 +206,19 @@ async def test_who_is_not_there_or_has_nothing_to_give_is_refused() -> None:
             ("", CODE.NOT_FOUND, "No instance"),
             ("nowhere:1", CODE.NOT_FOUND, "No instance has the address or run id 'nowhere:1'"),
             (gateway.run_id, CODE.FAILED_PRECONDITION, "The gateway .* owns nothing that could be moved"),
-            ("c", CODE.FAILED_PRECONDITION, "The storage instance c:9095 is stopping already"),
+            ("c", CODE.FAILED_PRECONDITION, "The storage instance c:9095 is already stopping"),
         ):
             with refused(code, match):
                 await admin.drain_instance(pb.DrainInstanceRequest(instance=instance), trio.sleep)  # type: ignore[arg-type]
         with refused(CODE.FAILED_PRECONDITION, "The storage instance a:9095 is not being drained"):
             await admin.cancel_drain(pb.CancelDrainRequest(instance="a"))
-        # Who stops is not given anything again.
+        # A stopping instance is not assigned anything again.
         with refused(CODE.FAILED_PRECONDITION, "is not being drained"):
             await admin.cancel_drain(pb.CancelDrainRequest(instance="c"))
         assert (await _member(two, "c")).leaving
 
 
-async def test_two_drains_at_once_leave_somebody() -> None:
+async def test_concurrent_drains_leave_one_instance() -> None:
     async with two_owners(2) as two:
         admin = await admin_of(two.harness)
         async with (
@@ -228,47 +226,47 @@ async def test_two_drains_at_once_leave_somebody() -> None:
             _draining(admin, "b") as other,
         ):
             for call in (one, other):
-                await call.wait_until(lambda call=call: bool(call.told or call.ended))  # type: ignore[misc]
+                await call.wait_until(lambda call=call: bool(call.progress or call.ended))  # type: ignore[misc]
         (failed,) = [call.ended for call in (one, other) if call.ended is not None]
         assert isinstance(failed, StatusError)
         assert failed.code is CODE.FAILED_PRECONDITION
-        assert "is the last one that is given anything" in str(failed)
+        assert "is the only one that is not drained or stopping" in str(failed)
         assert sum([(await _member(two, run)).leaving for run in "ab"]) == 1
 
 
-async def test_a_drain_that_is_cancelled_gives_back_what_it_was_to_have() -> None:
+async def test_a_cancelled_drain_restores_the_assignment() -> None:
     async with two_owners(2) as two:
         admin = await admin_of(two.harness)
         async with _draining(admin, "a") as call:
-            await call.wait_until(lambda: bool(call.told))
+            await call.wait_until(lambda: bool(call.progress))
             reply = await admin.cancel_drain(pb.CancelDrainRequest(instance="a:9095"))
             assert (reply.service, reply.address, reply.run_id) == ("storage", "a:9095", "a")
             await call.wait_over()
         assert isinstance(call.ended, StatusError)
         assert (call.ended.code, str(call.ended)) == (
             CODE.ABORTED,
-            "The storage instance a:9095: its drain was cancelled.",
+            "The drain was cancelled. The storage instance a:9095 is assigned work again.",
         )
         member = await _member(two, "a")
         assert (member.leaving, member.draining) == (False, False)
         assert len(two.harness.storages.view.placed) == 2
 
 
-async def test_who_is_started_anew_is_not_taken_for_drained() -> None:
+async def test_a_restarted_instance_is_not_regarded_as_drained() -> None:
     async with two_owners(1) as two:
         admin = await admin_of(two.harness)
         async with _draining(admin, "a") as call:
-            await call.wait_until(lambda: bool(call.told))
+            await call.wait_until(lambda: bool(call.progress))
             await two.harness.cluster.remove("a")
             await settled()
             assert not call.over.is_set()
             await two.harness.cluster.add("a2", FakeStorage(), address="a:9095")
             await call.wait_over()
         assert isinstance(call.ended, StatusError)
-        assert (call.ended.code, "was started anew" in str(call.ended)) == (CODE.ABORTED, True)
+        assert (call.ended.code, "restarted or lost its lease" in str(call.ended)) == (CODE.ABORTED, True)
 
 
-async def test_a_coordinator_gives_its_shards() -> None:
+async def test_a_drained_coordinator_hands_over_its_shards() -> None:
     cluster = Cluster()
     await cluster.add("storage", FakeStorage())
     await cluster.add_coordinator("c", FakeCoordinator())
@@ -283,41 +281,41 @@ async def test_a_coordinator_gives_its_shards() -> None:
 
     async with running_gateway(cluster=cluster) as harness:
         admin = await admin_of(harness)
-        given = {shard: harness.parts.coordinators.view.shard_owner(shard) for shard in range(paths.GROUP_SHARDS)}
-        on_its_way, *own = [shard for shard, to in given.items() if to is not None and to.run_id == "c"]
+        assigned = {shard: harness.parts.coordinators.view.shard_owner(shard) for shard in range(paths.GROUP_SHARDS)}
+        in_transit, *own = [shard for shard, to in assigned.items() if to is not None and to.run_id == "c"]
         await claim("c", *own)
-        await claim("d", *given.keys() - {on_its_way, *own})
+        await claim("d", *assigned.keys() - {in_transit, *own})
         most = len(own) + 1
         async with _draining(admin, "c:9096") as call:
-            await call.wait_until(lambda: call.told == [(most, most, False)])
-            # Given back is not yet taken.
+            await call.wait_until(lambda: call.progress == [(most, most, False)])
+            # A released shard has not been taken over yet.
             await claim("", own[0])
             await claim("d", *own[1:])
-            await call.wait_until(lambda: len(call.told) == 2)
-            await claim("c", on_its_way)
+            await call.wait_until(lambda: len(call.progress) == 2)
+            await claim("c", in_transit)
             await claim("d", own[0])
-            await call.wait_until(lambda: len(call.told) == 3)
-            await claim("d", on_its_way)
+            await call.wait_until(lambda: len(call.progress) == 3)
+            await claim("d", in_transit)
             await call.wait_over()
         assert call.ended is None
-        assert call.told == [(most, most, False), (most, 2, False), (most, 1, False), (most, 0, True)]
-        with refused(CODE.FAILED_PRECONDITION, "The storage instance storage:9095 is the last one"):
+        assert call.progress == [(most, most, False), (most, 2, False), (most, 1, False), (most, 0, True)]
+        with refused(CODE.FAILED_PRECONDITION, "The storage instance storage:9095 is the only one"):
             await admin.drain_instance(pb.DrainInstanceRequest(instance="storage"), trio.sleep)  # type: ignore[arg-type]
 
 
-async def test_a_gateway_that_stops_ends_the_call_and_not_the_drain() -> None:
+async def test_a_stopping_gateway_ends_the_call_but_not_the_drain() -> None:
     async with two_owners(1) as two:
         admin = await admin_of(two.harness)
         async with _draining(admin, "a") as call:
-            await call.wait_until(lambda: bool(call.told))
+            await call.wait_until(lambda: bool(call.progress))
             two.harness.stop.set()
             await call.wait_over()
         assert isinstance(call.ended, StatusError)
-        assert (call.ended.code, str(call.ended)) == (CODE.UNAVAILABLE, "the gateway is stopping; ask another one")
+        assert (call.ended.code, str(call.ended)) == (CODE.UNAVAILABLE, "the gateway is stopping; use another one")
         assert (await _member(two, "a")).draining
 
 
-async def test_a_store_that_does_not_answer_is_told_of() -> None:
+async def test_a_drain_fails_if_the_metadata_store_does_not_answer() -> None:
     async with two_owners(1) as two:
         admin = await admin_of(two.harness)
         two.harness.metadata.faults.append(no_answer("txn", key=paths.member_key(NAMESPACE, "storage", "a")))

@@ -1,4 +1,4 @@
-"""What operators ask of a gateway about consumer groups."""
+"""Admin requests about consumer groups."""
 
 from collections.abc import Awaitable, Callable, Mapping
 from struct import pack
@@ -14,25 +14,17 @@ from kafscale.v1.coordinator_pb2 import GroupError
 from kafscale.v1.storage_pb2 import PartitionOffset
 from services.gateway.admin.assignment import assigned_partitions
 from services.gateway.admin.service import AdminService
-from tests.unit.gateway.admin import admin_of, refused
-from tests.unit.gateway.group_asking import commit, stable
-from tests.unit.gateway.harness import Harness, running_gateway
+from tests.support.gateway.admin import admin_of, refused
+from tests.support.gateway.assignments import assignment
+from tests.support.gateway.group_asking import commit, stable
+from tests.support.gateway.harness import Harness, running_gateway
 
 CODE = grpc.StatusCode
 Moves = list[tuple[str, int, int, int]]
 
 
-def assignment(**topics: tuple[int, ...]) -> bytes:
-    """As a leader gives it to a consumer."""
-    named = b"".join(
-        pack(">h", len(topic)) + topic.encode() + pack(f">i{len(partitions)}i", len(partitions), *partitions)
-        for topic, partitions in topics.items()
-    )
-    return pack(">hi", 1, len(topics)) + named + pack(">i", -1)
-
-
 @pytest.mark.parametrize(
-    ("given", "read"),
+    ("data", "parsed"),
     [
         (b"", {}),
         (b"all", {}),
@@ -40,18 +32,18 @@ def assignment(**topics: tuple[int, ...]) -> bytes:
         (assignment(b=(1, 0), a=(2,)), {"a": [2], "b": [0, 1]}),
     ],
 )
-def test_an_assignment_is_read_where_it_is_a_consumers(given: bytes, read: Mapping[str, list[int]]) -> None:
-    assert assigned_partitions(given) == read
-    assert list(assigned_partitions(given)) == sorted(read)
+def test_only_assignments_of_consumers_are_parsed(data: bytes, parsed: Mapping[str, list[int]]) -> None:
+    assert assigned_partitions(data) == parsed
+    assert list(assigned_partitions(data)) == sorted(parsed)
 
 
 async def _log(harness: Harness, name: str, ends: list[tuple[int, int]]) -> None:
-    """A topic whose partitions' logs begin and end there."""
+    """Create a topic whose partitions' logs have these starts and ends."""
     topic = await harness.topic(name, len(ends))
-    for index, (log_start, committed_end) in enumerate(ends):
+    for index, (log_start, high_watermark) in enumerate(ends):
         ref = common_pb2.PartitionRef(topic=name, topic_id=topic.id, partition=index)
         partition = harness.storage.partition(ref)
-        partition.log_start, partition.committed_end = log_start, committed_end
+        partition.log_start, partition.high_watermark = log_start, high_watermark
 
 
 async def test_a_group_is_described_with_its_members_and_lag() -> None:
@@ -67,16 +59,16 @@ async def test_a_group_is_described_with_its_members_and_lag() -> None:
     assert (reply.group.state, reply.group.protocol_type, reply.protocol) == ("Stable", "consumer", "range")
     assert (reply.group.coordinator, other) == ("coordinator:9096", reply.group)
     assert list(none) == []
-    (shown,) = reply.members
-    assert (shown.member_id, shown.client_id, shown.client_host) == (member, "test", "/127.0.0.1")
-    assert [(each.topic, list(each.partitions)) for each in shown.assigned] == [("t", [0, 2])]
+    (listed,) = reply.members
+    assert (listed.member_id, listed.client_id, listed.client_host) == (member, "test", "/127.0.0.1")
+    assert [(each.topic, list(each.partitions)) for each in listed.assigned] == [("t", [0, 2])]
     offsets = [(each.partition, each.committed, each.high_watermark, each.lag) for each in reply.offsets]
     assert offsets == [(0, 40, 100, 60), (1, 50, 50, 0), (2, -1, 7, -1)]
     assert [(each.member_id, each.metadata) for each in reply.offsets] == [(member, "note"), ("", ""), (member, "")]
 
 
-async def test_assignments_of_what_is_not_there_are_told_and_nothing_more() -> None:
-    """They are bytes that members choose."""
+async def test_assignments_of_missing_partitions_are_listed_without_offsets() -> None:
+    """Members choose the bytes of assignments."""
     async with running_gateway() as harness:
         admin, client = await admin_of(harness), await harness.connect()
         await _log(harness, "t", [(0, 100), (0, 50)])
@@ -89,7 +81,7 @@ async def test_assignments_of_what_is_not_there_are_told_and_nothing_more() -> N
     assert [(each.topic, each.partition, each.high_watermark) for each in reply.offsets] == [("t", 1, 50)]
 
 
-async def test_a_lag_that_nobody_tells_is_not_0() -> None:
+async def test_an_unknown_lag_is_not_0() -> None:
     async with running_gateway() as harness:
         admin, client = await admin_of(harness), await harness.connect()
         await _log(harness, "t", [(0, 100)])
@@ -99,7 +91,7 @@ async def test_a_lag_that_nobody_tells_is_not_0() -> None:
         assert [(each.committed, each.high_watermark, each.lag) for each in reply.offsets] == [(40, -1, -1)]
 
 
-async def test_what_was_committed_for_a_deleted_topic_is_not_shown() -> None:
+async def test_offsets_of_deleted_topics_are_not_listed() -> None:
     async with running_gateway() as harness:
         admin, client = await admin_of(harness), await harness.connect()
         await _log(harness, "t", [(0, 100)])
@@ -130,7 +122,7 @@ async def _reset(admin: AdminService, *topics: pb.ResetTopic, **where: Any) -> M
         ({"timestamp_ms": 6}, [100, 50]),
     ],
 )
-async def test_offsets_are_set_within_the_log(where: Mapping[str, Any], after: list[int]) -> None:
+async def test_offsets_are_reset_within_the_log(where: Mapping[str, Any], after: list[int]) -> None:
     async with running_gateway() as harness:
         admin, client = await admin_of(harness), await harness.connect()
         await _log(harness, "t", [(10, 100), (0, 50), (0, 9)])
@@ -148,11 +140,11 @@ async def _committed(admin: AdminService) -> dict[int, int]:
     return {each.partition: each.committed for each in reply.offsets}
 
 
-async def test_a_group_that_does_not_exist_begins_where_it_is_told() -> None:
+async def test_offsets_can_be_reset_for_a_new_group() -> None:
     async with running_gateway() as harness:
         admin = await admin_of(harness)
         await _log(harness, "t", [(10, 100), (0, 50)])
-        with refused(CODE.NOT_FOUND, "no offsets; name the topics"):
+        with refused(CODE.NOT_FOUND, "no committed offsets. Name the topics"):
             await _reset(admin, latest=True)
         only = pb.ResetTopic(topic="t", partitions=[1])
         assert await _reset(admin, only, latest=True) == [("t", 1, -1, 50)]
@@ -160,23 +152,23 @@ async def test_a_group_that_does_not_exist_begins_where_it_is_told() -> None:
         assert await _committed(admin) == {0: 10, 1: 0}
 
 
-async def test_what_is_wrong_with_a_reset_changes_nothing() -> None:
+async def test_an_invalid_reset_changes_nothing() -> None:
     async with running_gateway() as harness:
         admin, client = await admin_of(harness), await harness.connect()
         await _log(harness, "t", [(0, 100), (0, 100)])
         await commit(client, {"t": {0: (40, "")}})
         whole, wrong = pb.ResetTopic(topic="t"), pb.ResetTopic(topic="t", partitions=[0, 2])
-        with refused(CODE.INVALID_ARGUMENT, "Nothing says where"):
+        with refused(CODE.INVALID_ARGUMENT, "does not say to which offsets"):
             await _reset(admin)
         with refused(CODE.NOT_FOUND, "The topic no does not exist"):
             await _reset(admin, whole, pb.ResetTopic(topic="no"), earliest=True)
         with refused(CODE.NOT_FOUND, "The topic t has no partition 2"):
             await _reset(admin, wrong, earliest=True)
-        with refused(CODE.INVALID_ARGUMENT, "t-1 has no offset of g to shift"):
+        with refused(CODE.INVALID_ARGUMENT, "The group g has no committed offset for t-1"):
             await _reset(admin, whole, shift_by=1)
-        with refused(CODE.INVALID_ARGUMENT, "from 0 on"):
+        with refused(CODE.INVALID_ARGUMENT, "must not be negative"):
             await _reset(admin, timestamp_ms=-1)
-        with refused(CODE.INVALID_ARGUMENT, "needs a name"):
+        with refused(CODE.INVALID_ARGUMENT, "group name must not be empty"):
             await admin.reset_offsets(pb.ResetOffsetsRequest(earliest=True))
         harness.storage.offsets[-2] = PartitionOffset(status=common_pb2.DAMAGED, detail="a hole")
         with refused(CODE.UNAVAILABLE, "t-0: DAMAGED: a hole; nothing was changed"):

@@ -1,4 +1,4 @@
-"""Watching a cluster: what is told, and what becomes of those who are too slow."""
+"""Watching a cluster: reported changes, and watchers that are too slow."""
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -13,9 +13,9 @@ from kafscale.rpc.errors import StatusError
 from kafscale.v1 import admin_pb2 as pb
 from kafscale.v1.metadata_pb2 import EpochHistory
 from services.gateway.admin.service import AdminService
-from tests.unit.gateway.admin import Said, admin_of, refused
-from tests.unit.gateway.fake_storage import FakeStorage
-from tests.unit.gateway.harness import NAMESPACE
+from tests.support.gateway.admin import ServingAnswer, admin_of, refused
+from tests.support.gateway.fake_storage import FakeStorage
+from tests.support.gateway.harness import NAMESPACE
 from tests.unit.gateway.two_owners import settled, two_owners
 
 Kind = pb.MemberChange
@@ -23,46 +23,46 @@ Health = pb.ClusterMember
 
 
 class Watching:
-    """What a watcher was told, and how it ended; while ``slow`` it takes nothing."""
+    """A watcher's changes, and how it ended. While ``slow`` it accepts nothing."""
 
     def __init__(self, *, slow: bool = False) -> None:
         self.slow = slow
-        self.told: list[pb.ClusterChange] = []
+        self.changes: list[pb.ClusterChange] = []
         self.ended: StatusError | None = None
-        self._news = trio.Event()
+        self._changed = trio.Event()
 
     async def run(self, admin: AdminService) -> None:
         try:
             await admin.watch_cluster(pb.WatchClusterRequest(), self._take)
         except StatusError as error:
             self.ended = error
-            self._tell()
+            self._notify()
 
     async def _take(self, change: pb.ClusterChange) -> None:
         if self.slow:
             await trio.sleep_forever()
-        self.told.append(change)
-        self._tell()
+        self.changes.append(change)
+        self._notify()
 
-    def _tell(self) -> None:
-        self._news.set()
-        self._news = trio.Event()
+    def _notify(self) -> None:
+        self._changed.set()
+        self._changed = trio.Event()
 
     async def wait_until(self, seen: Callable[[], bool]) -> None:
         with trio.fail_after(5):
             while not seen():
-                await self._news.wait()
+                await self._changed.wait()
 
     def members(self) -> list[tuple["pb.MemberChange.Kind", str, "pb.ClusterMember.Health"]]:
-        """Of storage."""
-        changes = [change.member for change in self.told if change.HasField("member")]
+        """Return the changes of storage instances."""
+        found = [change.member for change in self.changes if change.HasField("member")]
         return [
-            (each.kind, each.member.run_id, each.member.health) for each in changes if each.member.service == "storage"
+            (each.kind, each.member.run_id, each.member.health) for each in found if each.member.service == "storage"
         ]
 
     def owners(self) -> list[tuple[str, int, str, int]]:
-        changes = [change.owner for change in self.told if change.HasField("owner")]
-        return [(each.topic, each.partition, each.owner, each.epoch) for each in changes]
+        found = [change.owner for change in self.changes if change.HasField("owner")]
+        return [(each.topic, each.partition, each.owner, each.epoch) for each in found]
 
 
 @asynccontextmanager
@@ -77,10 +77,10 @@ async def _watching(admin: AdminService, *watchers: Watching) -> AsyncIterator[N
         nursery.cancel_scope.cancel()
 
 
-async def test_changes_of_members_of_their_health_and_of_owners_are_told() -> None:
+async def test_changes_of_members_health_and_owners_are_reported() -> None:
     async with two_owners(2, admin_watch_health_ms=100) as two:
-        said: dict[str, Said] = {"a": True, "b": True}
-        admin, one, other = await admin_of(two.harness, said=said), Watching(), Watching()
+        answers: dict[str, ServingAnswer] = {"a": True, "b": True}
+        admin, one, other = await admin_of(two.harness, answers=answers), Watching(), Watching()
         async with _watching(admin, one, other):
             assert one.members() == [(Kind.PRESENT, run, Health.READY) for run in ("a", "b")]
             await two.own("b", 2)
@@ -90,7 +90,7 @@ async def test_changes_of_members_of_their_health_and_of_owners_are_told() -> No
             await settled()
             await two.harness.cluster.remove("c")
             await settled()
-            said["a"] = Unavailable("no connection")
+            answers["a"] = Unavailable("no connection")
             for watcher in (one, other):
                 await watcher.wait_until(lambda watcher=watcher: len(watcher.members()) == 6)  # type: ignore[misc]
                 assert watcher.members()[2:] == [
@@ -100,11 +100,11 @@ async def test_changes_of_members_of_their_health_and_of_owners_are_told() -> No
                     (Kind.HEALTH, "a", Health.UNREACHABLE),
                 ]
                 assert watcher.owners() == [("t", 0, "b:9095", 2)]
-            assert one.told[-1].member.member.detail == "no connection"
-            assert all(change.time_ms for change in one.told)
+            assert one.changes[-1].member.member.detail == "no connection"
+            assert all(change.time_ms for change in one.changes)
 
 
-async def test_owners_of_a_topic_that_the_catalog_does_not_know_are_told_by_its_name() -> None:
+async def test_owners_of_unknown_topics_are_reported_with_the_topics_name() -> None:
     async with two_owners(1) as two:
         admin, watching = await admin_of(two.harness), Watching()
         async with _watching(admin, watching):
@@ -117,23 +117,23 @@ async def test_owners_of_a_topic_that_the_catalog_does_not_know_are_told_by_its_
             await watching.wait_until(lambda: watching.owners()[1:] == [("unseen", 3, "", -1)])
 
 
-async def test_the_next_watcher_looks_after_health_when_the_first_has_gone() -> None:
+async def test_health_checks_continue_when_the_first_watcher_leaves() -> None:
     async with two_owners(1, admin_watch_health_ms=100) as two:
-        said: dict[str, Said] = {"a": True, "b": True}
-        admin, first, second = await admin_of(two.harness, said=said), Watching(), Watching()
+        answers: dict[str, ServingAnswer] = {"a": True, "b": True}
+        admin, first, second = await admin_of(two.harness, answers=answers), Watching(), Watching()
         async with trio.open_nursery() as nursery:
             async with _watching(admin, first):
                 nursery.start_soon(second.run, admin)
                 await second.wait_until(lambda: len(second.members()) == 2)
-            # It has seen how they are when it tells of a change.
+            # It reports a change of health only after its first check.
             await settled()
-            said["b"] = False
+            answers["b"] = False
             await second.wait_until(lambda: len(second.members()) == 3)
             nursery.cancel_scope.cancel()
         assert second.members()[-1] == (Kind.HEALTH, "b", Health.NOT_READY)
 
 
-async def test_who_is_too_slow_is_told_so_and_keeps_nobody_waiting() -> None:
+async def test_a_slow_watcher_is_ended_and_does_not_delay_others() -> None:
     async with two_owners(1, admin_watch_changes=3) as two:
         admin, slow, quick = await admin_of(two.harness), Watching(slow=True), Watching()
         async with _watching(admin, slow, quick):
@@ -147,17 +147,17 @@ async def test_who_is_too_slow_is_told_so_and_keeps_nobody_waiting() -> None:
             assert quick.ended is None
         assert slow.ended is not None
         assert slow.ended.code is grpc.StatusCode.RESOURCE_EXHAUSTED
-        assert "too slowly: 3 waited (KAFSCALE_ADMIN_WATCH_CHANGES)" in str(slow.ended)
+        assert "its queue of 3 changes is full (KAFSCALE_ADMIN_WATCH_CHANGES)" in str(slow.ended)
 
 
-async def test_no_more_watch_than_may() -> None:
+async def test_the_number_of_watchers_is_limited() -> None:
     async with two_owners(1, admin_watchers=1) as two:
         admin, first = await admin_of(two.harness), Watching()
         async with _watching(admin, first):
-            with refused(grpc.StatusCode.RESOURCE_EXHAUSTED, r"1 watch already \(KAFSCALE_ADMIN_WATCHERS\)"):
+            with refused(grpc.StatusCode.RESOURCE_EXHAUSTED, r"the limit is 1 \(KAFSCALE_ADMIN_WATCHERS\)"):
                 await admin.watch_cluster(pb.WatchClusterRequest(), trio.sleep)  # type: ignore[arg-type]
         again = Watching()
         async with _watching(admin, again):
             two.harness.stop.set()
             await again.wait_until(lambda: again.ended is not None)
-        assert str(again.ended) == "the gateway is stopping; ask another one"
+        assert str(again.ended) == "the gateway is stopping; use another one"

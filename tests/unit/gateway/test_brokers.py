@@ -1,4 +1,4 @@
-"""Several gateways as clients see them: brokers, leaders, node ids, leader epochs in Metadata."""
+"""Several gateways as clients see them in Metadata: brokers, leaders, node ids and leader epochs."""
 
 from collections import Counter
 from dataclasses import replace
@@ -9,25 +9,25 @@ import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from kafscale import paths
+from kafscale.config.listeners import Listener
 from kafscale.errors import ConfigError
 from kafscale.metadata.interface import Delete, Put
 from kafscale.metadata.members import Members
 from kafscale.metadata.memory import MemoryMetadataStore
-from kafscale.service.listeners import Listener
 from kafscale.v1.metadata_pb2 import Member
 from services.gateway.brokers import Brokers
 from services.gateway.registration import Registration
 from services.gateway.service import Gateway
-from tests.unit.gateway.asking import fetch, parts, produce, produce_body
-from tests.unit.gateway.fake_storage import FakeStorage
-from tests.unit.gateway.harness import NAMESPACE, Client, Cluster, Harness, batch, parts_of, running_gateway
+from tests.support.gateway.asking import fetch, parts, produce, produce_body
+from tests.support.gateway.fake_storage import FakeStorage
+from tests.support.gateway.harness import NAMESPACE, Client, Cluster, Harness, batch, parts_of, running_gateway
 from tests.unit.gateway.test_topics import metadata
 
 ON_TWO = "IN://127.0.0.1:0,OUT://127.0.0.1:0"
 
 
 def named(host: str) -> dict[str, Any]:
-    """Two listeners at addresses that a test knows."""
+    """Settings for two listeners with known addresses."""
     return {"listeners": ON_TWO, "advertised_listeners": f"IN://{host}-in:1,OUT://{host}-out:2"}
 
 
@@ -37,55 +37,55 @@ async def one_cluster() -> Cluster:
     return cluster
 
 
-async def shown(client: Client) -> dict[int, tuple[str, int]]:
-    """The brokers that a client is told."""
+async def brokers_of(client: Client) -> dict[int, tuple[str, int]]:
+    """Return the brokers in a client's metadata."""
     return {broker.node_id: (broker.host, broker.port) for broker in (await metadata(client, [])).brokers}
 
 
-async def until_it_is_told(harness: Harness, brokers: int) -> Any:
+async def wait_for_brokers(harness: Harness, brokers: int) -> Any:
     client = await harness.connect()
     with trio.fail_after(5):
-        while len(await shown(client)) != brokers:
+        while len(await brokers_of(client)) != brokers:
             await wait_all_tasks_blocked(0.01)
-    return await shown(client)
+    return await brokers_of(client)
 
 
-async def test_gateways_that_come_and_go_become_known_to_clients() -> None:
+async def test_clients_learn_of_new_and_removed_gateways() -> None:
     cluster = await one_cluster()
     async with running_gateway(cluster=cluster, **named("a")) as first:
         client = await first.connect()
-        assert await shown(client) == {0: ("a-in", 1)}
+        assert await brokers_of(client) == {0: ("a-in", 1)}
         async with running_gateway(cluster=cluster, **named("b")) as second:
-            assert await until_it_is_told(first, 2) == {0: ("a-in", 1), 1: ("b-in", 1)}
-            assert await shown(await second.connect()) == {0: ("a-in", 1), 1: ("b-in", 1)}
-            assert await shown(await second.connect(1)) == {0: ("a-out", 2), 1: ("b-out", 2)}
+            assert await wait_for_brokers(first, 2) == {0: ("a-in", 1), 1: ("b-in", 1)}
+            assert await brokers_of(await second.connect()) == {0: ("a-in", 1), 1: ("b-in", 1)}
+            assert await brokers_of(await second.connect(1)) == {0: ("a-out", 2), 1: ("b-out", 2)}
             assert (await metadata(await second.connect(), [])).controller_id == 0
             await second.topic("t")
             second.storage.auto_commit = False
             await (await second.connect()).send(0, 9, produce_body({("t", 0): batch(b"v")}))
             await second.storage.wait_until(lambda: bool(second.storage.appends))
             second.stop.set()
-            assert await until_it_is_told(first, 1) == {0: ("a-in", 1)}
-            assert not second.stopped.is_set(), "clients go elsewhere while it still answers what it has"
+            assert await wait_for_brokers(first, 1) == {0: ("a-in", 1)}
+            assert not second.stopped.is_set(), "clients see the change while it still answers its last requests"
         await wait_all_tasks_blocked(0.02)
-        assert len(list(first.gateways.view)) == 1, "its lease is given back"
+        assert len(list(first.gateways.view)) == 1, "its lease is revoked"
 
 
-async def test_gateways_without_a_listener_of_that_name_are_not_told() -> None:
+async def test_gateways_without_the_listener_are_not_listed() -> None:
     cluster = await one_cluster()
     async with (
         running_gateway(cluster=cluster, **named("a")) as first,
         running_gateway(cluster=cluster, listeners="IN://127.0.0.1:0", advertised_listeners="IN://b-in:1") as second,
     ):
-        assert await until_it_is_told(first, 2) == {0: ("a-in", 1), 1: ("b-in", 1)}
-        assert await shown(await first.connect(1)) == {0: ("a-out", 2)}
-        assert len(await shown(await second.connect())) == 2
+        assert await wait_for_brokers(first, 2) == {0: ("a-in", 1), 1: ("b-in", 1)}
+        assert await brokers_of(await first.connect(1)) == {0: ("a-out", 2)}
+        assert len(await brokers_of(await second.connect())) == 2
 
 
-async def test_any_gateway_serves_any_partition_whoever_is_told_as_its_leader() -> None:
+async def test_any_gateway_serves_any_partition_whatever_its_leader() -> None:
     cluster = await one_cluster()
     async with running_gateway(cluster=cluster) as first, running_gateway(cluster=cluster) as second:
-        await until_it_is_told(first, 2)
+        await wait_for_brokers(first, 2)
         await second.catalog.create("t", 8, {}, now_ms=0, topic_id=b"t" * 16)
         await wait_all_tasks_blocked(0.02)
         client = await first.connect()
@@ -94,32 +94,32 @@ async def test_any_gateway_serves_any_partition_whoever_is_told_as_its_leader() 
         assert set(leaders) == {0, 1}
         assert all(each.replica_nodes == each.isr_nodes == (each.leader_id,) for each in topic.partitions)
         (same,) = (await metadata(await second.connect(), ["t"])).topics
-        assert [partition.leader_id for partition in same.partitions] == leaders, "all gateways tell the same"
+        assert [partition.leader_id for partition in same.partitions] == leaders, "all gateways agree"
         for index in range(8):
             assert (await produce(client, batch(b"v"), partition=index)).error_code == 0
         reply = parts(await fetch(await second.connect(), {("t", index): 0 for index in range(8)}))
         assert [part.high_watermark for part in reply] == [1] * 8
 
 
-async def test_metadata_tells_the_leader_epochs_of_the_ownership_map() -> None:
+async def test_metadata_has_the_leader_epochs_of_the_ownership_map() -> None:
     cluster = await one_cluster()
     async with running_gateway(cluster=cluster) as harness:
         topic = await harness.topic("t", 2)
         client = await harness.connect()
 
-        async def told() -> list[int]:
+        async def leader_epochs() -> list[int]:
             (one,) = (await metadata(client, ["t"])).topics
             return [partition.leader_epoch for partition in one.partitions]
 
-        assert await told() == [1, 1], "what the first owner's will be"
+        assert await leader_epochs() == [1, 1], "the epoch of the first owner"
         await cluster.own(topic, "storage", partition=1, epoch=7)
         await wait_all_tasks_blocked(0.02)
-        assert await told() == [1, 7]
+        assert await leader_epochs() == [1, 7]
         await harness.catalog.mark_deleting("t")
         await harness.catalog.finish_delete("t", topic.id, 7, deleter=paths.member_key(NAMESPACE, "storage", "storage"))
         again = await harness.catalog.create("t", 1, {}, now_ms=0, topic_id=b"2" * 16)
         await wait_all_tasks_blocked(0.02)
-        assert await told() == [again.epoch_floor + 1]
+        assert await leader_epochs() == [again.epoch_floor + 1]
         assert again.epoch_floor >= 7
 
 
@@ -133,7 +133,7 @@ async def gateway_member(metadata: MemoryMetadataStore, node_id: int, host: str,
 IN = Listener("IN", "", 1, "own", 1)
 
 
-async def test_leaders_are_spread_evenly_and_move_only_to_and_from_who_comes_and_goes() -> None:
+async def test_leaders_are_spread_evenly_and_few_move_on_changes() -> None:
     store = MemoryMetadataStore()
     gateways = Members(store, NAMESPACE, "gateway")
     brokers = Brokers(gateways, lambda: 3)
@@ -157,7 +157,7 @@ async def test_leaders_are_spread_evenly_and_move_only_to_and_from_who_comes_and
         nursery.cancel_scope.cancel()
 
 
-async def test_leaving_gateways_and_older_processes_of_a_node_id_are_not_told() -> None:
+async def test_leaving_gateways_and_older_processes_of_a_node_id_are_not_listed() -> None:
     store = MemoryMetadataStore()
     gateways = Members(store, NAMESPACE, "gateway")
     brokers = Brokers(gateways, lambda: 5)
@@ -167,40 +167,38 @@ async def test_leaving_gateways_and_older_processes_of_a_node_id_are_not_told() 
     await gateway_member(store, 5, "own-before", run_id="own-before")
     async with trio.open_nursery() as nursery:
         await nursery.start(gateways.run)
-        told = brokers.at(IN)
-        assert [(each.node_id, each.host) for each in told.brokers] == [(0, "after"), (5, "own")]
-        assert told.controller == 0
+        view = brokers.at(IN)
+        assert [(each.node_id, each.host) for each in view.brokers] == [(0, "after"), (5, "own")]
+        assert view.controller == 0
         nursery.cancel_scope.cancel()
 
 
-async def test_a_restarted_gateway_has_its_node_id_again_and_a_new_one_takes_what_is_free() -> None:
+async def test_a_restarted_gateway_keeps_its_node_id_and_a_new_one_gets_a_free_one() -> None:
     cluster = await one_cluster()
     async with running_gateway(cluster=cluster, **named("a")) as first:
         async with running_gateway(cluster=cluster, **named("b")):
-            await until_it_is_told(first, 2)
-        await until_it_is_told(first, 1)
+            await wait_for_brokers(first, 2)
+        await wait_for_brokers(first, 1)
         async with running_gateway(cluster=cluster, **named("b")):
-            assert 1 in await until_it_is_told(first, 2)
-        await until_it_is_told(first, 1)
+            assert 1 in await wait_for_brokers(first, 2)
+        await wait_for_brokers(first, 1)
         async with running_gateway(cluster=cluster, **named("c")):
-            assert await until_it_is_told(first, 2) == {0: ("a-in", 1), 1: ("c-in", 1)}
+            assert await wait_for_brokers(first, 2) == {0: ("a-in", 1), 1: ("c-in", 1)}
 
 
-async def test_a_gateway_has_the_node_id_that_is_set_unless_another_live_one_has_it() -> None:
+async def test_a_gateway_has_its_configured_node_id_unless_it_is_in_use() -> None:
     cluster = await one_cluster()
     async with running_gateway(cluster=cluster, broker_id=3, **named("a")) as first:
-        assert set(await shown(await first.connect())) == {3}
+        assert set(await brokers_of(await first.connect())) == {3}
         other = Gateway(replace(parts_of(cluster, broker_id=3, **named("b")), lease_ttl_seconds=0))
         with pytest.raises(ExceptionGroup) as refused:
             await first.run_beside(other)
         assert refused.group_contains(ConfigError, match="KAFSCALE_BROKER_ID")
         async with running_gateway(cluster=cluster, **named("c")) as third:
-            assert set(await shown(await third.connect())) == {0, 3}
+            assert set(await brokers_of(await third.connect())) == {0, 3}
 
 
-async def test_a_gateway_that_was_killed_and_comes_back_at_another_address_waits_for_its_own_lease(
-    autojump_clock: MockClock,
-) -> None:
+async def test_a_gateway_restarted_at_another_address_waits_for_its_old_lease(autojump_clock: MockClock) -> None:
     store, listener = MemoryMetadataStore(), Listener("IN", "", 1, "new", 1)
     await gateway_member(store, 3, "old")
     registration = Registration(
@@ -208,7 +206,7 @@ async def test_a_gateway_that_was_killed_and_comes_back_at_another_address_waits
         NAMESPACE,
         listeners=(listener,),
         address="",
-        wanted=3,
+        configured_id=3,
         lease_ttl_seconds=10,
         now_ms=lambda: 0,
         clock=trio.current_time,
@@ -227,7 +225,7 @@ async def test_a_gateway_that_was_killed_and_comes_back_at_another_address_waits
         nursery.cancel_scope.cancel()
 
 
-async def test_a_lost_lease_is_taken_anew_with_the_same_node_id() -> None:
+async def test_a_gateway_that_loses_its_lease_registers_again_with_its_node_id() -> None:
     cluster = await one_cluster()
     async with running_gateway(cluster=cluster) as harness:
         (live,) = harness.gateways.view
@@ -235,7 +233,7 @@ async def test_a_lost_lease_is_taken_anew_with_the_same_node_id() -> None:
         assert item is not None
         await cluster.metadata.revoke_lease(item.lease)
         client = await harness.connect()
-        assert set(await shown(client)) == {0}, "told whether registered or not"
+        assert set(await brokers_of(client)) == {0}, "the broker is listed even without a registration"
         with trio.fail_after(10):
             view = harness.gateways.view
             while not view.by_run_id:

@@ -1,4 +1,4 @@
-"""What real clients need of a broker, one test and more for each fact; others stand where the same is tested anyway."""
+"""Requirements of real clients on a broker, with a test for each one that no other test covers."""
 
 from typing import Any
 from uuid import UUID
@@ -6,10 +6,10 @@ from uuid import UUID
 import pytest
 
 from kafscale import paths
-from services.gateway.registry import APIS
-from tests.unit.gateway.asking import parts, produce
-from tests.unit.gateway.exchanges import SECONDS_5, nested
-from tests.unit.gateway.harness import NAMESPACE, Client, batch, running_gateway
+from services.gateway.clients.registry import APIS
+from tests.support.gateway.asking import parts, produce
+from tests.support.gateway.exchanges import SECONDS_5, nested
+from tests.support.gateway.harness import NAMESPACE, Client, batch, running_gateway
 from tests.unit.gateway.test_configs import BROKER, SET, change, describe
 from tests.unit.gateway.test_topics import create, list_offsets, metadata, metadata_by_id, topic
 
@@ -18,7 +18,7 @@ UNKNOWN_TOPIC, INVALID_TOPIC, INVALID_CONFIG, UNKNOWN_TOPIC_ID = 3, 17, 40, 100
 
 
 @pytest.mark.parametrize("version", APIS[22].versions)
-async def test_any_client_gets_a_producer_id_of_its_own(version: int) -> None:
+async def test_every_client_gets_its_own_producer_id(version: int) -> None:
     async with running_gateway() as harness:
         client = await harness.connect()
         had = {"producer_id": -1, "producer_epoch": -1} if version >= 3 else {}
@@ -29,7 +29,7 @@ async def test_any_client_gets_a_producer_id_of_its_own(version: int) -> None:
         assert got[0].producer_id != got[1].producer_id
 
 
-async def test_the_versions_that_librdkafka_needs_for_batches_are_advertised() -> None:
+async def test_the_versions_that_librdkafka_requires_for_batches_are_advertised() -> None:
     async with running_gateway() as harness:
         reply = await (await harness.connect()).ask(18, 0)
         ranges = {api.api_key: range(api.min_version, api.max_version + 1) for api in reply.api_keys}
@@ -38,11 +38,11 @@ async def test_the_versions_that_librdkafka_needs_for_batches_are_advertised() -
 
 
 async def by_id(client: Client, topic_id: bytes) -> Any:
-    (shown,) = (await metadata_by_id(client, [(None, UUID(bytes=topic_id))], 12)).topics
-    return shown
+    (described,) = (await metadata_by_id(client, [(None, UUID(bytes=topic_id))], 12)).topics
+    return described
 
 
-async def test_a_topic_keeps_its_id_and_one_made_again_has_another() -> None:
+async def test_a_topic_keeps_its_id_and_a_recreated_one_gets_another() -> None:
     async with running_gateway() as harness:
         client = await harness.connect()
         (made,) = (await create(client, topic("t"))).topics
@@ -62,37 +62,35 @@ async def test_a_topic_keeps_its_id_and_one_made_again_has_another() -> None:
 
 
 async def create_more_partitions(client: Client) -> None:
-    asked = nested(37, 3, "CreatePartitionsTopic")(name="t", count=2, assignments=None)
-    reply = await client.ask(37, 3, topics=(asked,), timeout=SECONDS_5, validate_only=False)
+    requested = nested(37, 3, "CreatePartitionsTopic")(name="t", count=2, assignments=None)
+    reply = await client.ask(37, 3, topics=(requested,), timeout=SECONDS_5, validate_only=False)
     assert reply.results[0].error_code == 0
 
 
 async def _through(client: Client, topic_id: bytes) -> tuple[int, int]:
-    """The errors of a Produce and a Fetch that name a topic by this id."""
+    """Return the errors of a Produce and a Fetch that name a topic by this id."""
     produced = await produce(client, batch(b"v"), version=13, topic_id=topic_id)
-    asked = nested(1, 13, "FetchTopic")(
+    requested = nested(1, 13, "FetchTopic")(
         topic_id=UUID(bytes=topic_id),
         partitions=(nested(1, 13, "FetchPartition")(partition=0, fetch_offset=0, partition_max_bytes=1000),),
     )
     values = {"max_wait": SECONDS_5, "min_bytes": 1, "max_bytes": 1000, "replica_id": -1, "forgotten_topics_data": ()}
-    reply = await client.ask(1, 13, topics=(asked,), session_id=0, session_epoch=-1, **values)
+    reply = await client.ask(1, 13, topics=(requested,), session_id=0, session_epoch=-1, **values)
     (fetched,) = parts(reply)
     return int(produced.error_code), int(fetched.error_code)
 
 
 @pytest.mark.parametrize("version", [5, 6, 7])
-async def test_configs_of_a_made_or_refused_topic_are_a_list_and_unknown_ones_refused(
-    version: int,
-) -> None:
+async def test_configs_of_created_topics_are_a_list_and_unknown_ones_are_refused(version: int) -> None:
     async with running_gateway() as harness:
         client = await harness.connect()
         config = nested(19, version, "CreatableTopicConfig")
-        asked = [("good", ()), ("a b", ()), ("wrong", (config(name="no.such.config", value="1"),))]
+        requested = [("good", ()), ("a b", ()), ("wrong", (config(name="no.such.config", value="1"),))]
         topics = tuple(
             nested(19, version, "CreatableTopic")(
                 name=name, num_partitions=1, replication_factor=1, assignments=(), configs=configs
             )
-            for name, configs in asked
+            for name, configs in requested
         )
         reply = await client.ask(19, version, topics=topics, timeout=SECONDS_5, validate_only=False)
         good, illegal, wrong = reply.topics
@@ -102,7 +100,7 @@ async def test_configs_of_a_made_or_refused_topic_are_a_list_and_unknown_ones_re
 
 
 @pytest.mark.parametrize("name", ["a b", "", "..", "x" * 250, "é"])
-async def test_an_illegal_topic_name_is_error_17_anywhere(name: str) -> None:
+async def test_an_illegal_topic_name_is_error_17_in_every_api(name: str) -> None:
     async with running_gateway() as harness:
         client = await harness.connect()
         assert (await create(client, topic(name))).topics[0].error_code == INVALID_TOPIC
@@ -112,13 +110,13 @@ async def test_an_illegal_topic_name_is_error_17_anywhere(name: str) -> None:
         assert (await metadata_by_id(client, [(name, None)], 12)).topics[0].error_code == INVALID_TOPIC
         assert (await describe(client, name)).error_code == INVALID_TOPIC
         assert (await change(client, ("retention.ms", SET, "5"), name=name)).error_code == INVALID_TOPIC
-        asked = (nested(75, 0, "TopicRequest")(name=name),)
-        reply = await client.ask(75, 0, topics=asked, response_partition_limit=100, cursor=None)
+        requested = (nested(75, 0, "TopicRequest")(name=name),)
+        reply = await client.ask(75, 0, topics=requested, response_partition_limit=100, cursor=None)
         assert reply.topics[0].error_code == INVALID_TOPIC
         assert not harness.catalog.view.by_name
 
 
-async def test_the_ends_of_a_log_are_what_was_committed() -> None:
+async def test_the_ends_of_a_log_reflect_committed_records() -> None:
     async with running_gateway() as harness:
         await harness.topic()
         client = await harness.connect()
@@ -127,24 +125,24 @@ async def test_the_ends_of_a_log_are_what_was_committed() -> None:
         assert [each.offset for (each,) in answers] == [3, 0]
 
 
-async def test_a_broker_is_described_with_what_clients_read_and_a_group_without_configs() -> None:
+async def test_brokers_are_described_with_the_configs_that_clients_read() -> None:
     async with running_gateway(auto_create_partitions=3) as harness:
         client = await harness.connect()
         names = ("advertised.listeners", "num.partitions", "default.replication.factor")
-        shown = await describe(client, "0", *names, kind=BROKER, synonyms=True)
-        values = {config.name: config.value for config in shown.configs}
+        described = await describe(client, "0", *names, kind=BROKER, synonyms=True)
+        values = {config.name: config.value for config in described.configs}
         address = f"PLAINTEXT://127.0.0.1:{harness.listeners[0].port}"
         assert values == {
             "advertised.listeners": address,
             "num.partitions": "3",
             "default.replication.factor": "1",
         }
-        assert all(config.synonyms for config in shown.configs)
+        assert all(config.synonyms for config in described.configs)
         group = await describe(client, "g", kind=GROUP)
         assert (group.error_code, group.configs) == (0, ())
 
 
-async def test_configs_are_changed_incrementally_after_describe_cluster_as_the_first_call() -> None:
+async def test_configs_can_be_changed_after_describe_cluster_as_the_first_call() -> None:
     async with running_gateway() as harness:
         await harness.topic("t", retention_ms="1000")
         client = await harness.connect()
@@ -155,23 +153,21 @@ async def test_configs_are_changed_incrementally_after_describe_cluster_as_the_f
 
 
 @pytest.mark.parametrize("auto_create", [False, True])
-async def test_topics_are_made_by_themselves_or_not_and_with_so_many_partitions(
-    auto_create: bool,
-) -> None:
+async def test_topics_are_created_automatically_as_configured(auto_create: bool) -> None:
     async with running_gateway(auto_create_topics=auto_create, auto_create_partitions=4) as harness:
-        (shown,) = (await metadata(await harness.connect(), ["new"])).topics
-        assert shown.error_code == (0 if auto_create else UNKNOWN_TOPIC)
-        assert len(shown.partitions) == (4 if auto_create else 0)
+        (described,) = (await metadata(await harness.connect(), ["new"])).topics
+        assert described.error_code == (0 if auto_create else UNKNOWN_TOPIC)
+        assert len(described.partitions) == (4 if auto_create else 0)
 
 
-async def test_the_advertised_host_and_port_are_told_wherever_a_broker_is() -> None:
+async def test_every_reply_with_a_broker_has_the_advertised_address() -> None:
     listeners, advertised = "PLAINTEXT://127.0.0.1:0", "PLAINTEXT://kafka.example:19092"
     async with running_gateway(listeners=listeners, advertised_listeners=advertised) as harness:
         address = ("kafka.example", 19092)
         client = await harness.connect()
-        told = [
+        found = [
             *(await metadata(client, [])).brokers,
             *(await client.ask(60, 0, include_cluster_authorized_operations=False)).brokers,
             await client.ask(10, 3, key="g", key_type=0),
         ]
-        assert [(each.host, each.port) for each in told] == [address] * 3
+        assert [(each.host, each.port) for each in found] == [address] * 3

@@ -1,22 +1,22 @@
-"""What a gateway remembers of the partitions of a commit stream."""
+"""The partitions of a commit stream that a gateway remembers."""
 
 from kio.schema.errors import ErrorCode
 
 from kafscale.v1.common_pb2 import PartitionRef
 from kafscale.v1.storage_pb2 import Committed
-from services.gateway.commit_view import CommitView, Key, Waiter
-from services.gateway.kafka_errors import MAY_BE_KEPT, TIMED_OUT
-from services.gateway.pending import PendingAppend
+from services.gateway.owners.commit_view import CommitView, Key, Waiter
+from services.gateway.owners.errors import MAY_BE_KEPT, TIMED_OUT
+from services.gateway.owners.pending import PendingAppend
 
 
 def _key(number: int) -> Key:
     return number.to_bytes(16, "big"), 0
 
 
-def _news(number: int, *, committed_end: int = 0, epoch: int = 1, lost: bool = False) -> Committed:
+def _event(number: int, *, high_watermark: int = 0, epoch: int = 1, lost: bool = False) -> Committed:
     topic_id, partition = _key(number)
     ref = PartitionRef(topic="t", topic_id=topic_id, partition=partition)
-    return Committed(partition=ref, epoch=epoch, committed_end=committed_end, lost=lost)
+    return Committed(partition=ref, epoch=epoch, high_watermark=high_watermark, lost=lost)
 
 
 def _buffered(number: int, *, wait_for: int) -> PendingAppend:
@@ -27,11 +27,11 @@ def _buffered(number: int, *, wait_for: int) -> PendingAppend:
     return append
 
 
-def test_partitions_that_come_and_go_leave_a_bounded_number_behind() -> None:
+def test_the_number_of_remembered_partitions_is_bounded() -> None:
     view = CommitView()
     for number in range(5000):
-        view.apply([_news(number, committed_end=7)])
-        view.apply([_news(number, committed_end=7, lost=True)])
+        view.apply([_event(number, high_watermark=7)])
+        view.apply([_event(number, high_watermark=7, lost=True)])
     assert len(view) < 2000
     committed, lost, forgotten = _buffered(4999, wait_for=7), _buffered(4999, wait_for=8), _buffered(0, wait_for=8)
     for append in (committed, lost, forgotten):
@@ -42,21 +42,21 @@ def test_partitions_that_come_and_go_leave_a_bounded_number_behind() -> None:
     assert forgotten.error == TIMED_OUT
 
 
-def test_a_partition_that_somebody_waits_for_is_not_forgotten() -> None:
+def test_a_partition_with_waiting_requests_is_not_forgotten() -> None:
     view, waiter = CommitView(), Waiter()
-    view.apply([_news(0)])
+    view.apply([_event(0)])
     view.watch(_key(0), waiter)
     held = _buffered(1, wait_for=5)
     view.hold(held)
     for number in (0, *range(2, 3000)):
-        view.apply([_news(number, lost=True)])
-    view.apply([_news(0, epoch=2), _news(1, committed_end=5)])
+        view.apply([_event(number, lost=True)])
+    view.apply([_event(0, epoch=2), _event(1, high_watermark=5)])
     assert waiter.event.is_set()
     assert held.finished
     assert held.error is ErrorCode.none
 
 
-def test_fetches_that_waited_leave_nothing_behind() -> None:
+def test_fetches_leave_nothing_in_the_view() -> None:
     view = CommitView()
     for number in range(100):
         waiter = Waiter()

@@ -1,4 +1,4 @@
-"""What topics take whose cleanup.policy has compact, records with keys only, and what they let nobody delete."""
+"""Topics with cleanup.policy=compact: they accept only records with keys, and refuse DeleteRecords."""
 
 import struct
 from datetime import timedelta
@@ -10,14 +10,14 @@ from kio.schema.errors import ErrorCode
 from kafscale.records.batch import seal
 from kafscale.records.codecs import Codec, compress
 from kafscale.records.record import Record, build_batch
-from tests.unit.gateway.asking import produce, produce_body
-from tests.unit.gateway.exchanges import nested
-from tests.unit.gateway.harness import NOW_MS, Client, batch, running_gateway
+from tests.support.gateway.asking import produce, produce_body
+from tests.support.gateway.exchanges import nested
+from tests.support.gateway.harness import NOW_MS, Client, batch, running_gateway
+from tests.support.strategies.records import message
 from tests.unit.gateway.test_produce import legacy_message, legacy_produce_body
-from tests.unit.records.strategies import message
 
 MANY = 600
-"""Records that are looked through in a thread."""
+"""A number of records that is checked in a thread."""
 
 
 def keyed(*keys: bytes | None, codec: Codec = Codec.NONE) -> bytes:
@@ -26,7 +26,7 @@ def keyed(*keys: bytes | None, codec: Codec = Codec.NONE) -> bytes:
 
 
 def refused(reply: Any) -> list[int]:
-    """The places that a refusal names."""
+    """Return the record indexes that a refusal names."""
     assert (reply.error_code, reply.base_offset) == (ErrorCode.invalid_record, -1)
     assert "cannot accept message without key in topic partition t-0" in reply.error_message
     assert all("without key" in error.batch_index_error_message for error in reply.record_errors)
@@ -36,7 +36,7 @@ def refused(reply: Any) -> list[int]:
 @pytest.mark.parametrize("policy", ["compact", "delete,compact"])
 @pytest.mark.parametrize("codec", Codec)
 @pytest.mark.parametrize("count", [2, MANY])
-async def test_a_batch_with_a_record_without_key_is_refused_as_a_whole(policy: str, codec: Codec, count: int) -> None:
+async def test_a_batch_with_a_keyless_record_is_refused_as_a_whole(policy: str, codec: Codec, count: int) -> None:
     async with running_gateway() as harness:
         topic = await harness.topic(cleanup_policy=policy)
         client = await harness.connect()
@@ -46,7 +46,7 @@ async def test_a_batch_with_a_record_without_key_is_refused_as_a_whole(policy: s
         assert harness.partition(topic).end == count + 1
 
 
-async def test_the_policy_counts_as_soon_as_it_is_known() -> None:
+async def test_a_changed_policy_applies_at_once() -> None:
     async with running_gateway() as harness:
         topic = await harness.topic()
         client = await harness.connect()
@@ -57,7 +57,7 @@ async def test_the_policy_counts_as_soon_as_it_is_known() -> None:
         assert (await produce(client, batch(b"v"))).error_code == 0
 
 
-async def test_the_clusters_policy_counts_where_a_topic_sets_none() -> None:
+async def test_the_clusters_policy_applies_to_topics_without_their_own() -> None:
     async with running_gateway(cleanup_policy="compact") as harness:
         await harness.topic()
         await harness.topic("own", cleanup_policy="delete")
@@ -67,7 +67,7 @@ async def test_the_clusters_policy_counts_where_a_topic_sets_none() -> None:
 
 
 @pytest.mark.parametrize("version", [3, 7])
-async def test_versions_without_record_errors_are_told_the_code(version: int) -> None:
+async def test_versions_without_record_errors_get_the_code(version: int) -> None:
     async with running_gateway() as harness:
         await harness.topic(cleanup_policy="compact")
         reply = await produce(await harness.connect(), batch(b"v"), version=version)
@@ -88,7 +88,7 @@ async def test_old_messages_without_a_key_are_refused() -> None:
         assert harness.partition(topic).end == 1
 
 
-async def test_requests_keep_their_order_where_some_are_looked_through_in_a_thread() -> None:
+async def test_requests_keep_their_order_if_some_are_checked_in_a_thread() -> None:
     async with running_gateway() as harness:
         topic = await harness.topic(cleanup_policy="compact")
         client = await harness.connect()
@@ -100,7 +100,7 @@ async def test_requests_keep_their_order_where_some_are_looked_through_in_a_thre
         assert sizes == [MANY, 1, MANY, 1]
 
 
-async def test_what_cannot_be_looked_through_is_refused_without_a_retry() -> None:
+async def test_unreadable_batches_get_a_final_error() -> None:
     async with running_gateway(upconvert_bytes=1 << 20) as harness:
         await harness.topic(cleanup_policy="compact")
         client = await harness.connect()
@@ -113,7 +113,7 @@ async def test_what_cannot_be_looked_through_is_refused_without_a_retry() -> Non
         assert (reply.error_code, reply.record_errors) == (ErrorCode.invalid_record, ())
 
 
-async def test_a_reply_names_so_many_records_only() -> None:
+async def test_the_number_of_record_errors_in_a_reply_is_limited() -> None:
     async with running_gateway() as harness:
         await harness.topic(partitions=2, cleanup_policy="compact")
         reply = await produce(await harness.connect(), batch(*[b"v"] * 1500))
@@ -122,20 +122,20 @@ async def test_a_reply_names_so_many_records_only() -> None:
 
 
 async def deleted(client: Client, *offsets: int, topic: str = "t", seconds: int = 5) -> list[tuple[int, int]]:
-    """DeleteRecords of partitions from 0 on: error and log start of each."""
+    """Delete records of partitions from 0 on. Return error and log start of each."""
     partitions = tuple(
         nested(21, 1, "DeleteRecordsPartition")(partition_index=index, offset=offset)
         for index, offset in enumerate(offsets)
     )
-    asked = nested(21, 1, "DeleteRecordsTopic")(name=topic, partitions=partitions)
-    reply = await client.ask(21, 1, topics=(asked,), timeout=timedelta(seconds=seconds))
+    requested = nested(21, 1, "DeleteRecordsTopic")(name=topic, partitions=partitions)
+    reply = await client.ask(21, 1, topics=(requested,), timeout=timedelta(seconds=seconds))
     return [(each.error_code, each.low_watermark) for each in reply.topics[0].partitions]
 
 
 @pytest.mark.parametrize("policy", ["compact", ""])
 @pytest.mark.parametrize("offset", [-2, -1, 0, 1, 9])
 @pytest.mark.parametrize("seconds", [0, 5])
-async def test_no_records_are_deleted_where_the_policy_is_not_to_delete(policy: str, offset: int, seconds: int) -> None:
+async def test_records_are_not_deleted_unless_the_policy_has_delete(policy: str, offset: int, seconds: int) -> None:
     async with running_gateway() as harness:
         topic = await harness.topic(partitions=2, cleanup_policy=policy)
         client = await harness.connect()
@@ -147,7 +147,7 @@ async def test_no_records_are_deleted_where_the_policy_is_not_to_delete(policy: 
         assert await deleted(client, 1) == [(ErrorCode.none, 1)]
 
 
-async def test_the_clusters_policy_says_what_may_be_deleted_where_a_topic_sets_none() -> None:
+async def test_the_clusters_policy_decides_about_deletes_in_topics_without_their_own() -> None:
     async with running_gateway(cleanup_policy="compact") as harness:
         await harness.topic()
         await harness.topic("own", cleanup_policy="delete")

@@ -1,4 +1,4 @@
-"""DescribeConfigs, AlterConfigs, IncrementalAlterConfigs: what clients are shown, what they may change."""
+"""DescribeConfigs, AlterConfigs and IncrementalAlterConfigs: what clients see and may change."""
 
 from dataclasses import asdict
 from typing import Any
@@ -8,17 +8,17 @@ import trio
 from kio.schema.errors import ErrorCode
 
 from kafscale import paths
+from kafscale.config.group_limits import GroupSettings
+from kafscale.config.settings import load
 from kafscale.metadata.interface import Put
 from kafscale.metadata.memory import Fault
-from kafscale.service.groups import GroupSettings
-from kafscale.service.settings import load
 from kafscale.topics.definitions import DEFINITIONS
 from services.coordinator.limits import GroupLimits
 from services.coordinator.settings import CoordinatorSettings
-from services.gateway.configs import BROKER_CONFIGS
-from tests.unit.gateway.asking import produce
-from tests.unit.gateway.exchanges import nested
-from tests.unit.gateway.harness import NAMESPACE, Client, Harness, batch, running_gateway
+from services.gateway.topics.configs import BROKER_CONFIGS
+from tests.support.gateway.asking import produce
+from tests.support.gateway.exchanges import nested
+from tests.support.gateway.harness import NAMESPACE, Client, Harness, batch, running_gateway
 
 TOPIC, BROKER = 2, 4
 SET, DELETE, APPEND, SUBTRACT = range(4)
@@ -30,8 +30,10 @@ async def describe(
     client: Client, name: str, *keys: str, kind: int = TOPIC, synonyms: bool = False, documentation: bool = False
 ) -> Any:
     resource = nested(32, 4, "DescribeConfigsResource")
-    asked = resource(resource_type=kind, resource_name=name, configuration_keys=keys or None)
-    reply = await client.ask(32, 4, resources=(asked,), include_synonyms=synonyms, include_documentation=documentation)
+    requested = resource(resource_type=kind, resource_name=name, configuration_keys=keys or None)
+    reply = await client.ask(
+        32, 4, resources=(requested,), include_synonyms=synonyms, include_documentation=documentation
+    )
     return reply.results[0]
 
 
@@ -59,13 +61,13 @@ def stored(harness: Harness) -> dict[str, str]:
     return dict(harness.catalog.view.by_name["t"].configs)
 
 
-async def test_a_topic_is_shown_with_all_configs_or_those_asked_for() -> None:
+async def test_a_topic_is_described_with_all_or_the_requested_configs() -> None:
     async with running_gateway() as harness:
         await harness.topic("t")
         client = await harness.connect()
-        shown = await describe(client, "t", documentation=True)
-        assert [config.name for config in shown.configs] == sorted(DEFINITIONS)
-        for config in shown.configs:
+        described = await describe(client, "t", documentation=True)
+        assert [config.name for config in described.configs] == sorted(DEFINITIONS)
+        for config in described.configs:
             assert (config.config_source, config.read_only, config.is_sensitive, config.synonyms) == (
                 5,
                 False,
@@ -81,7 +83,7 @@ async def test_a_topic_is_shown_with_all_configs_or_those_asked_for() -> None:
         ]
 
 
-async def test_where_a_value_comes_from_is_shown_down_to_the_default() -> None:
+async def test_the_sources_of_a_config_are_listed_down_to_the_default() -> None:
     async with running_gateway(retention_ms=5000, compression_codec="none") as harness:
         await harness.topic("t", retention_ms="7")
         client = await harness.connect()
@@ -98,11 +100,11 @@ async def test_where_a_value_comes_from_is_shown_down_to_the_default() -> None:
         assert [(each.name, each.value, each.source) for each in throttled.synonyms] == [(THROTTLED, "", 5)]
 
 
-async def test_a_gateway_shows_its_own_configs_all_read_only() -> None:
+async def test_the_configs_of_a_gateway_are_read_only() -> None:
     async with running_gateway(auto_create_partitions=6, segment_bytes=1 << 20) as harness:
         client = await harness.connect()
-        shown = await describe(client, "0", kind=BROKER, synonyms=True, documentation=True)
-        configs = {config.name: config for config in shown.configs}
+        described = await describe(client, "0", kind=BROKER, synonyms=True, documentation=True)
+        configs = {config.name: config for config in described.configs}
         assert list(configs) == sorted({*BROKER_CONFIGS, "advertised.listeners", "broker.id", "listeners", "node.id"})
         assert all(config.read_only and config.documentation for config in configs.values())
         port = harness.listeners[0].port
@@ -125,7 +127,7 @@ async def test_a_gateway_shows_its_own_configs_all_read_only() -> None:
         assert (await describe(client, "", kind=BROKER)).configs == ()
 
 
-async def test_a_gateway_shows_what_groups_are_held_to_as_the_coordinators_are_set() -> None:
+async def test_a_gateway_describes_the_group_limits_of_the_coordinators() -> None:
     environ = {
         "KAFSCALE_GROUP_INITIAL_REBALANCE_DELAY_MS": "1",
         "KAFSCALE_GROUP_MIN_SESSION_TIMEOUT_MS": "2",
@@ -139,8 +141,8 @@ async def test_a_gateway_shows_what_groups_are_held_to_as_the_coordinators_are_s
     limits = load(CoordinatorSettings, environ).limits()
     async with running_gateway(**set_to) as harness:
         client = await harness.connect()
-        shown = await describe(client, "0", kind=BROKER, synonyms=True, documentation=True)
-        configs = {config.name: config for config in shown.configs}
+        described = await describe(client, "0", kind=BROKER, synonyms=True, documentation=True)
+        configs = {config.name: config for config in described.configs}
     assert {
         name: [each.value for each in configs[name].synonyms] for name in configs if name.startswith(_OF_GROUPS)
     } == {
@@ -158,22 +160,22 @@ async def test_a_gateway_shows_what_groups_are_held_to_as_the_coordinators_are_s
     assert set(types.values()) == {3}
 
 
-def test_groups_are_held_to_what_kafkas_are_but_for_their_size() -> None:
+def test_group_limits_have_kafkas_defaults_except_the_maximum_size() -> None:
     assert CoordinatorSettings().limits() == GroupLimits(max_size=10_000)
 
 
-async def test_min_insync_replicas_keeps_no_producer_out_and_is_shown_as_the_one_replica_that_counts() -> None:
+async def test_min_insync_replicas_refuses_no_producer_and_is_described_as_1() -> None:
     async with running_gateway() as harness:
         await harness.topic("t", min_insync_replicas="2")
         client = await harness.connect()
-        (shown,) = (await describe(client, "t", "min.insync.replicas", documentation=True, synonyms=True)).configs
-        assert (shown.value, shown.config_source) == ("1", 1)
-        assert [(each.value, each.source) for each in shown.synonyms] == [("2", 1), ("1", 5)]
-        assert "without effect" in shown.documentation
+        (described,) = (await describe(client, "t", "min.insync.replicas", documentation=True, synonyms=True)).configs
+        assert (described.value, described.config_source) == ("1", 1)
+        assert [(each.value, each.source) for each in described.synonyms] == [("2", 1), ("1", 5)]
+        assert "without effect" in described.documentation
         assert (await produce(client, batch(), acks=-1)).error_code == ErrorCode.none
 
 
-async def test_replaced_configs_are_all_that_a_topic_sets() -> None:
+async def test_alter_configs_replaces_all_configs_of_a_topic() -> None:
     async with running_gateway() as harness:
         await harness.topic("t", retention_ms="5", flush_ms="7")
         client = await harness.connect()
@@ -193,7 +195,7 @@ async def test_replaced_configs_are_all_that_a_topic_sets() -> None:
         ([("retention.ms", "1"), ("retention.ms", "2")], ErrorCode.invalid_request),
     ],
 )
-async def test_what_is_wrong_changes_nothing_of_the_resource(
+async def test_an_invalid_config_leaves_the_resource_unchanged(
     configs: list[tuple[str, str | None]], code: ErrorCode
 ) -> None:
     async with running_gateway() as harness:
@@ -208,7 +210,7 @@ async def test_what_is_wrong_changes_nothing_of_the_resource(
         assert stored(harness) == {"flush.ms": "7"}
 
 
-async def test_a_list_is_changed_item_by_item_from_what_counts() -> None:
+async def test_a_list_config_is_changed_item_by_item() -> None:
     async with running_gateway() as harness:
         await harness.topic("t")
         client = await harness.connect()
@@ -222,7 +224,7 @@ async def test_a_list_is_changed_item_by_item_from_what_counts() -> None:
             assert stored(harness) == {THROTTLED: expected}
 
 
-async def test_a_cleanup_policy_is_changed_item_by_item_and_shown_as_it_is_set() -> None:
+async def test_a_cleanup_policy_is_changed_item_by_item_and_described_as_set() -> None:
     async with running_gateway(cleanup_policy="compact") as harness:
         await harness.topic("t")
         client = await harness.connect()
@@ -235,8 +237,8 @@ async def test_a_cleanup_policy_is_changed_item_by_item_and_shown_as_it_is_set()
         ):
             assert (await change(client, ("cleanup.policy", operation, value))).error_code == 0
             assert stored(harness) == {"cleanup.policy": expected}
-            (shown,) = (await describe(client, "t", "cleanup.policy")).configs
-            assert shown.value == expected
+            (described,) = (await describe(client, "t", "cleanup.policy")).configs
+            assert described.value == expected
 
 
 @pytest.mark.parametrize(
@@ -248,7 +250,7 @@ async def test_a_cleanup_policy_is_changed_item_by_item_and_shown_as_it_is_set()
         ((THROTTLED, APPEND, None), ErrorCode.invalid_request),
     ],
 )
-async def test_what_is_no_change_is_refused(made: tuple[str, int, str | None], code: ErrorCode) -> None:
+async def test_invalid_config_operations_are_refused(made: tuple[str, int, str | None], code: ErrorCode) -> None:
     async with running_gateway() as harness:
         await harness.topic("t")
         answer = await change(await harness.connect(), made)
@@ -257,7 +259,7 @@ async def test_what_is_no_change_is_refused(made: tuple[str, int, str | None], c
         assert stored(harness) == {}
 
 
-async def test_deleting_what_is_not_set_is_no_error() -> None:
+async def test_deleting_an_unset_config_succeeds() -> None:
     async with running_gateway() as harness:
         await harness.topic("t", flush_ms="7")
         client = await harness.connect()
@@ -265,7 +267,7 @@ async def test_deleting_what_is_not_set_is_no_error() -> None:
         assert stored(harness) == {}
 
 
-async def test_resources_that_cannot_be_changed() -> None:
+async def test_resources_without_changeable_configs_are_refused() -> None:
     async with running_gateway() as harness:
         await harness.topic("t")
         client = await harness.connect()
@@ -284,7 +286,7 @@ async def test_resources_that_cannot_be_changed() -> None:
         assert stored(harness) == {}
 
 
-async def test_a_changed_max_message_bytes_counts_for_the_next_batch() -> None:
+async def test_a_changed_max_message_bytes_applies_to_the_next_batch() -> None:
     async with running_gateway() as harness:
         await harness.topic("t")
         client = await harness.connect()
@@ -299,7 +301,7 @@ async def test_configs_that_another_gateway_changes_meanwhile_are_kept() -> None
     async with running_gateway() as harness:
         made = await harness.topic("t")
         key = paths.topic_key(NAMESPACE, "t")
-        # This gateway's step waits before it looks at what is stored.
+        # This gateway's change waits before it reads the stored configs.
         harness.metadata.faults.append(Fault(method="get", key=key, delay=0.2))
         client = await harness.connect()
         async with trio.open_nursery() as nursery:

@@ -1,4 +1,4 @@
-"""Whom the gateway asks about a group, how long it waits, and what it answers when nobody has the group."""
+"""Which coordinator the gateway asks about a group, how long it waits, and the errors of groups without one."""
 
 from contextlib import AsyncExitStack
 from typing import Any
@@ -18,13 +18,13 @@ from kafscale.v1.coordinator_pb2 import (
     SyncGroupRequest,
 )
 from kafscale.v1.metadata_pb2 import Member
-from services.gateway.connection import kafka_host
-from tests.unit.gateway import group_asking as asking
-from tests.unit.gateway.exchanges import nested
-from tests.unit.gateway.fake_coordinator import FakeCoordinator
-from tests.unit.gateway.fake_storage import FakeStorage
-from tests.unit.gateway.group_asking import commit, heartbeat, join, join_values, known_in, stable
-from tests.unit.gateway.harness import Client, Cluster, Harness, read_response, request, running_gateway
+from services.gateway.clients.connection import kafka_host
+from tests.support.gateway import group_asking as asking
+from tests.support.gateway.exchanges import nested
+from tests.support.gateway.fake_coordinator import FakeCoordinator
+from tests.support.gateway.fake_storage import FakeStorage
+from tests.support.gateway.group_asking import commit, heartbeat, join, join_values, known_in, stable
+from tests.support.gateway.harness import Client, Cluster, Harness, read_response, request, running_gateway
 
 JOIN_VERSION = 5
 
@@ -37,8 +37,8 @@ async def two_coordinators() -> Cluster:
     return cluster
 
 
-def given_to(group: str) -> str:
-    """Which of the coordinators a and b is given a group."""
+def assigned_to(group: str) -> str:
+    """Return which of the coordinators a and b a group is assigned to."""
     members = [LiveMember(Member(run_id=name, address=f"{name}:9096"), 1) for name in ("a", "b")]
     owner = MembersView.of(1, members).shard_owner(group_shard(group))
     assert owner is not None
@@ -46,7 +46,7 @@ def given_to(group: str) -> str:
 
 
 def groups_of(run_id: str, count: int) -> list[str]:
-    return [group for group in map("g{}".format, range(1000)) if given_to(group) == run_id][:count]
+    return [group for group in map("g{}".format, range(1000)) if assigned_to(group) == run_id][:count]
 
 
 async def send_join(client: Client, member_id: str, **options: Any) -> None:
@@ -61,15 +61,15 @@ async def new_id(client: Client, **options: Any) -> str:
 
 
 async def parked_join(harness: Harness, client: Client) -> str:
-    """A member that waits for another one to join again; its id."""
+    """Send a join that waits for another member to rejoin. Return the member's id."""
     member_id = await new_id(client)
-    before = len(harness.coordinator.asked(JoinGroupRequest))
+    before = len(harness.coordinator.requests_of(JoinGroupRequest))
     await send_join(client, member_id)
-    await harness.coordinator.wait_until(lambda: len(harness.coordinator.asked(JoinGroupRequest)) > before)
+    await harness.coordinator.wait_until(lambda: len(harness.coordinator.requests_of(JoinGroupRequest)) > before)
     return member_id
 
 
-async def test_a_group_is_asked_for_where_its_shard_is_given_and_all_coordinators_have_some() -> None:
+async def test_a_request_goes_to_the_coordinator_that_the_groups_shard_is_assigned_to() -> None:
     cluster = await two_coordinators()
     async with running_gateway(cluster=cluster) as harness:
         client = await harness.connect()
@@ -79,7 +79,7 @@ async def test_a_group_is_asked_for_where_its_shard_is_given_and_all_coordinator
                 assert group in coordinator.groups
 
 
-async def test_the_run_that_is_named_by_one_that_has_not_the_group_is_asked_at_once_and_from_then_on() -> None:
+async def test_a_redirect_to_another_coordinator_is_followed_and_remembered() -> None:
     cluster = await two_coordinators()
     (group,) = groups_of("a", 1)
     first, second = cluster.coordinators["a"], cluster.coordinators["b"]
@@ -87,19 +87,19 @@ async def test_the_run_that_is_named_by_one_that_has_not_the_group_is_asked_at_o
         client = await harness.connect()
         first.moved[group] = "b"
         member_id, generation = await stable(client, group=group)
-        asked = len(first.requests)
-        assert asked == 1
+        requested = len(first.requests)
+        assert requested == 1
         assert await heartbeat(client, 4, generation, member_id, group=group) == 0
-        assert (len(first.requests), len(second.asked(HeartbeatRequest))) == (asked, 1)
+        assert (len(first.requests), len(second.requests_of(HeartbeatRequest))) == (requested, 1)
         # Back again.
         first.moved.clear()
         second.moved[group] = "a"
         assert await heartbeat(client, 4, generation, member_id, group=group) == 25
-        assert len(first.asked(HeartbeatRequest)) == 1
+        assert len(first.requests_of(HeartbeatRequest)) == 1
 
 
 @pytest.mark.parametrize("named", ["", "a", "b", "gone"])
-async def test_a_group_that_nobody_has_is_answered_retriably_after_two_tries_at_most(named: str) -> None:
+async def test_a_group_without_a_coordinator_gets_a_retriable_error_after_two_attempts(named: str) -> None:
     cluster = await two_coordinators()
     (group,) = groups_of("a", 1)
     for coordinator in cluster.coordinators.values():
@@ -121,7 +121,7 @@ async def test_a_group_that_nobody_has_is_answered_retriably_after_two_tries_at_
         assert [each.error_code for each in (await client.ask(42, 2, groups_names=(group,))).results] == [15]
 
 
-async def test_without_coordinators_groups_are_answered_retriably_and_found_at_a_gateway() -> None:
+async def test_group_requests_get_retriable_errors_without_coordinators() -> None:
     cluster = Cluster()
     await cluster.add("storage", FakeStorage())
     async with running_gateway(cluster=cluster) as harness:
@@ -139,7 +139,7 @@ async def test_without_coordinators_groups_are_answered_retriably_and_found_at_a
 
 
 @pytest.mark.parametrize("error", [Unavailable("no answer"), Refused("another service")])
-async def test_a_join_of_unknown_outcome_is_not_sent_again(error: Exception) -> None:
+async def test_a_join_of_unknown_outcome_is_not_repeated(error: Exception) -> None:
     async with running_gateway() as harness:
         client = await harness.connect()
         harness.coordinator.fails = error
@@ -147,7 +147,7 @@ async def test_a_join_of_unknown_outcome_is_not_sent_again(error: Exception) -> 
         assert len(harness.coordinator.requests) == 1
 
 
-async def test_a_join_waits_for_the_others_whatever_the_gateways_timeout_is() -> None:
+async def test_a_join_waits_for_other_members_beyond_the_gateways_timeout() -> None:
     async with running_gateway(coordinator_timeout_ms=100) as harness:
         client, other = await harness.connect(), await harness.connect()
         member_id, generation = await stable(client)
@@ -163,13 +163,13 @@ async def test_a_join_waits_for_the_others_whatever_the_gateways_timeout_is() ->
         values: dict[str, Any] = {"group_id": "g", "generation_id": generation + 1, "member_id": newcomer}
         await other.send(asking.SYNC, 3, request(asking.SYNC, 3, assignments=(), **values))
         await trio.sleep(0.4)
-        given = {newcomer: b"half", member_id: b"other half"}
-        assert (await asking.sync(client, 3, generation + 1, member_id, given)).assignment == b"other half"
+        assignments = {newcomer: b"half", member_id: b"other half"}
+        assert (await asking.sync(client, 3, generation + 1, member_id, assignments)).assignment == b"other half"
         _, body = await other.receive()
         assert read_response(asking.SYNC, 3, body).assignment == b"half"
 
 
-async def test_a_join_that_waits_holds_up_no_other_connection_and_its_own_one_in_order() -> None:
+async def test_a_waiting_join_blocks_only_its_own_connection() -> None:
     async with running_gateway() as harness:
         client, other, third = [await harness.connect() for _ in range(3)]
         member_id, _ = await stable(client)
@@ -192,7 +192,7 @@ async def test_a_join_whose_connection_closes_is_cancelled_at_the_coordinator() 
         await harness.coordinator.wait_until(lambda: len(harness.coordinator.cancelled) == 1)
 
 
-async def test_a_join_that_waits_at_a_coordinator_that_goes_is_answered() -> None:
+async def test_a_waiting_join_fails_at_once_when_its_coordinator_goes_away() -> None:
     async with running_gateway() as harness:
         client, other = await harness.connect(), await harness.connect()
         await stable(client)
@@ -203,7 +203,7 @@ async def test_a_join_that_waits_at_a_coordinator_that_goes_is_answered() -> Non
         assert len(harness.coordinator.cancelled) == 1
 
 
-async def test_a_coordinator_that_says_nothing_is_waited_for_no_longer_than_is_set() -> None:
+async def test_requests_to_a_silent_coordinator_time_out() -> None:
     async with running_gateway(coordinator_timeout_ms=200) as harness:
         await harness.topic("t")
         client = await harness.connect()
@@ -216,31 +216,31 @@ async def test_a_coordinator_that_says_nothing_is_waited_for_no_longer_than_is_s
             assert fetched.error_code == 14
 
 
-async def test_heartbeats_that_arrive_together_are_one_call() -> None:
+async def test_concurrent_heartbeats_share_calls() -> None:
     async with running_gateway() as harness:
         client = await harness.connect()
         member_id, generation = await stable(client)
         harness.coordinator.gate = trio.Event()
         clients = [await harness.connect() for _ in range(40)]
-        told: dict[int, int] = {}
+        errors: dict[int, int] = {}
 
         async def beat(number: int) -> None:
-            # Each second one is of nobody.
+            # Every second one is of an unknown member.
             who = member_id if number % 2 else f"nobody-{number}"
-            told[number] = await heartbeat(clients[number], 4, generation, who)
+            errors[number] = await heartbeat(clients[number], 4, generation, who)
 
         async with trio.open_nursery() as nursery:
             for number in range(len(clients)):
                 nursery.start_soon(beat, number)
             await trio.sleep(0.3)
             harness.coordinator.gate.set()
-        assert told == {number: 0 if number % 2 else 25 for number in range(len(clients))}
+        assert errors == {number: 0 if number % 2 else 25 for number in range(len(clients))}
         calls = [request for request in harness.coordinator.requests if isinstance(request, HeartbeatRequest)]
         assert sum(len(call.heartbeats) for call in calls) == len(clients)
         assert len(calls) <= 6
 
 
-async def test_several_groups_are_one_call_for_each_coordinator_and_one_that_fails_spares_the_others() -> None:
+async def test_several_groups_take_one_call_per_coordinator_and_fail_independently() -> None:
     cluster = await two_coordinators()
     async with running_gateway(cluster=cluster) as harness:
         client = await harness.connect()
@@ -252,7 +252,7 @@ async def test_several_groups_are_one_call_for_each_coordinator_and_one_that_fai
         reply = await client.ask(15, 6, **values)
         assert [(each.group_id, each.group_state) for each in reply.groups] == [(name, "Stable") for name in names]
         for coordinator in cluster.coordinators.values():
-            assert len(coordinator.asked(DescribeGroupsRequest)) == 1
+            assert len(coordinator.requests_of(DescribeGroupsRequest)) == 1
         listed = await client.ask(16, 4, states_filter=())
         assert [each.group_id for each in listed.groups] == sorted(names)
         cluster.coordinators["b"].fails = Unavailable("a test")
@@ -260,7 +260,7 @@ async def test_several_groups_are_one_call_for_each_coordinator_and_one_that_fai
         assert [each.error_code for each in reply.groups] == [0, 15, 0, 15]
 
 
-async def test_commits_of_one_connection_are_stored_in_its_order() -> None:
+async def test_commits_of_one_connection_are_stored_in_order() -> None:
     async with running_gateway() as harness:
         await harness.topic("t")
         client = await harness.connect()
@@ -270,14 +270,14 @@ async def test_commits_of_one_connection_are_stored_in_its_order() -> None:
             await client.send(8, 8, request(8, 8, **asking.commit_values(8, {"t": {0: (offset, "")}})))
         await coordinator.wait_until(lambda: bool(coordinator.requests))
         await trio.sleep(0.1)
-        assert len(coordinator.asked(OffsetCommitRequest)) == 1
+        assert len(coordinator.requests_of(OffsetCommitRequest)) == 1
         coordinator.gate.set()
         for _ in range(2):
             await client.receive()
         assert coordinator.groups["g"].offsets["t", 0].offset == 200
 
 
-async def test_a_group_that_is_being_loaded_lets_heartbeats_pass_and_sync_join_again_as_in_kafka() -> None:
+async def test_heartbeats_succeed_and_syncs_rejoin_while_a_group_loads() -> None:
     async with running_gateway() as harness:
         client = await harness.connect()
         harness.coordinator.refuses = GroupError.COORDINATOR_LOAD_IN_PROGRESS
@@ -286,7 +286,7 @@ async def test_a_group_that_is_being_loaded_lets_heartbeats_pass_and_sync_join_a
         assert (await join(client, 9)).error_code == 14
 
 
-async def test_a_commit_to_a_group_that_is_being_loaded_is_answered_so_that_librdkafka_waits() -> None:
+async def test_a_commit_to_a_loading_group_gets_an_error_on_which_librdkafka_waits() -> None:
     async with running_gateway() as harness:
         client = await harness.connect()
         await harness.topic("t")
@@ -294,15 +294,15 @@ async def test_a_commit_to_a_group_that_is_being_loaded_is_answered_so_that_libr
         assert await commit(client, {"t": {0: (1, "")}}) == [[15]]
 
 
-async def test_an_error_that_this_release_does_not_know_is_told_as_unknown() -> None:
+async def test_an_error_of_a_newer_release_becomes_an_unknown_error() -> None:
     async with running_gateway() as harness:
         client = await harness.connect()
         harness.coordinator.refuses = 9999  # type: ignore[assignment]
         assert (await join(client, 9)).error_code == -1
-        assert not harness.parts.figures.broken, "it is no bug of the gateway"
+        assert not harness.parts.counters.broken, "this is not counted as a defect of the gateway"
 
 
-async def test_gateways_give_the_same_answers_spread_groups_and_list_each_group_once() -> None:
+async def test_gateways_agree_on_the_coordinators_and_list_each_group_once() -> None:
     cluster = Cluster()
     await cluster.add("storage", FakeStorage())
     await cluster.add_coordinator("coordinator", FakeCoordinator())
@@ -321,7 +321,7 @@ async def test_gateways_give_the_same_answers_spread_groups_and_list_each_group_
         ports = {number: gateway.listeners[0].port for number, gateway in enumerate(gateways)}
         assert {node for node, _ in found[0].values()} == set(ports)
         assert all(ports[node] == port for node, port in found[0].values())
-        # Any gateway serves any group; each lists those that are found at it.
+        # Any gateway serves any group. Each lists the groups that it is the coordinator of.
         for group in groups:
             await stable(clients[0], group=group)
         listed = [[each.group_id for each in (await client.ask(16, 2)).groups] for client in clients]
@@ -330,7 +330,7 @@ async def test_gateways_give_the_same_answers_spread_groups_and_list_each_group_
             assert all(found[0][group][0] == node for group in part)
 
 
-async def test_groups_are_listed_only_when_each_shard_is_answered_for_by_one_coordinator() -> None:
+async def test_groups_are_listed_only_if_each_shard_has_one_coordinator() -> None:
     async with running_gateway(cluster=await two_coordinators()) as harness:
         client = await harness.connect()
         groups = [*groups_of("a", 2), *groups_of("b", 2)]
@@ -343,10 +343,10 @@ async def test_groups_are_listed_only_when_each_shard_is_answered_for_by_one_coo
 
         assert await listed() == (0, sorted(groups))
         of_a, of_b = (harness.cluster.coordinators[name].shards for name in ("a", "b"))
-        # It has no owner for a while: nobody knows of its groups.
+        # The shard has no owner for a while, so its groups are unknown.
         shard = of_b.pop()
         assert await listed() == (15, [])
-        # It is on its way, and what one of them says of it is old.
+        # The shard is being handed over, and one coordinator's view of it is outdated.
         of_b.extend((shard, of_a[0]))
         assert await listed() == (15, [])
         of_b.pop()
@@ -354,15 +354,15 @@ async def test_groups_are_listed_only_when_each_shard_is_answered_for_by_one_coo
         await harness.cluster.remove("b")
         while len(list(harness.parts.coordinators.view)) > 1:
             await harness.parts.coordinators.wait_change(harness.parts.coordinators.view)
-        # Nobody has loaded them yet.
+        # No coordinator has loaded b's shards yet.
         assert await listed() == (15, [])
 
 
-async def test_a_leader_may_send_more_than_other_requests_have_and_no_more_than_is_set() -> None:
+async def test_sync_requests_have_their_own_size_limit() -> None:
     async with running_gateway(max_control_request_bytes=10_000, max_group_request_bytes=40_000) as harness:
         client = await harness.connect()
         await stable(client, assignment=b"x" * 30_000)
-        (sync,) = harness.coordinator.asked(SyncGroupRequest)
+        (sync,) = harness.coordinator.requests_of(SyncGroupRequest)
         assert isinstance(sync, SyncGroupRequest)
         assert len(sync.assignments[0].assignment) == 30_000
         big = known_in(14, 3, group_id="g", generation_id=1, member_id="m" * 30_000, assignments=())
@@ -380,5 +380,5 @@ async def test_a_leader_may_send_more_than_other_requests_have_and_no_more_than_
         ("::ffff:10.0.0.7", "/10.0.0.7"),
     ],
 )
-def test_hosts_are_written_as_kafka_writes_them(address: str, host: str) -> None:
+def test_hosts_have_kafkas_format(address: str, host: str) -> None:
     assert kafka_host(address) == host

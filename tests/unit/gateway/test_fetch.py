@@ -1,4 +1,4 @@
-"""Fetch: limits over all partitions at once, waiting without polling, and what is told when."""
+"""Fetch: limits over all partitions, waiting without polling, and errors."""
 
 from contextlib import suppress
 
@@ -11,14 +11,14 @@ from kafscale.records.batch import walk
 from kafscale.records.codecs import Codec
 from kafscale.v1 import common_pb2
 from kafscale.v1.common_pb2 import PartitionRef
-from tests.unit.gateway.asking import fetch, fetch_body, parts, produce
-from tests.unit.gateway.harness import Client, Harness, batch, read_response, running_gateway
+from tests.support.gateway.asking import fetch, fetch_body, parts, produce
+from tests.support.gateway.harness import Client, Harness, batch, read_response, running_gateway
 
 KIB = 1024
 
 
 async def filled(harness: Harness, sizes: dict[int, list[int]], name: str = "t") -> Client:
-    """A client, and a topic whose partitions hold one-record batches of about these many bytes each."""
+    """Create a topic whose partitions have one-record batches of about these sizes. Return a client."""
     await harness.topic(name, max(sizes) + 1)
     client = await harness.connect()
     for partition, values in sizes.items():
@@ -28,13 +28,13 @@ async def filled(harness: Harness, sizes: dict[int, list[int]], name: str = "t")
 
 
 async def waiting(harness: Harness, fetches: int = 1) -> None:
-    """Until storage has been asked this often and nothing else happens."""
+    """Wait until storage has received this many fetches and nothing else happens."""
     await harness.storage.wait_until(lambda: len(harness.storage.fetches) >= fetches)
     await wait_all_tasks_blocked(0.01)
 
 
 def receive_later(harness: Harness, client: Client) -> list[bytes]:
-    """The replies that there are by then: the next one, when it has come."""
+    """Return a list that gets the next reply when it arrives."""
     replies: list[bytes] = []
 
     async def receive() -> None:
@@ -49,7 +49,7 @@ def offsets(records: bytes) -> list[int]:
     return [header.base_offset for _, header in walk(records)]
 
 
-async def test_a_reader_of_large_batches_goes_on_to_the_end_whatever_its_limit() -> None:
+async def test_a_reader_of_large_batches_reaches_the_end_with_any_limit() -> None:
     async with running_gateway() as harness:
         client = await filled(harness, {0: [20 * KIB] * 12})
         position, rounds = 0, 0
@@ -62,7 +62,7 @@ async def test_a_reader_of_large_batches_goes_on_to_the_end_whatever_its_limit()
         assert rounds == 12
 
 
-async def test_a_batch_over_the_limit_comes_whole() -> None:
+async def test_a_batch_over_the_limit_is_returned_whole() -> None:
     async with running_gateway() as harness:
         client = await filled(harness, {0: [5000, 5000]})
         (part,) = parts(await fetch(client, {("t", 0): 0}, max_bytes=100, partition_max_bytes=10))
@@ -71,38 +71,38 @@ async def test_a_batch_over_the_limit_comes_whole() -> None:
 
 
 @pytest.mark.parametrize("limit", [0, -1])
-async def test_limits_of_zero_still_give_one_whole_batch(limit: int) -> None:
+async def test_limits_of_zero_still_return_one_whole_batch(limit: int) -> None:
     async with running_gateway() as harness:
         client = await filled(harness, {0: [5000, 5000]})
         (part,) = parts(await fetch(client, {("t", 0): 0}, max_bytes=limit, partition_max_bytes=limit))
         assert offsets(part.records) == [0]
 
 
-async def test_max_bytes_counts_over_all_partitions() -> None:
+async def test_max_bytes_applies_to_all_partitions_together() -> None:
     async with running_gateway() as harness:
         client = await filled(harness, {0: [4000, 4000], 1: [4000, 4000], 2: [4000]})
-        asked = {("t", index): 0 for index in range(3)}
-        reply = parts(await fetch(client, asked, max_bytes=9000))
+        requested = {("t", index): 0 for index in range(3)}
+        reply = parts(await fetch(client, requested, max_bytes=9000))
         assert [offsets(part.records) for part in reply] == [[0, 1], [], []]
         assert sum(len(part.records) for part in reply) <= 9000
         assert [part.high_watermark for part in reply] == [2, 2, 1]
 
 
-async def test_the_servers_own_limit_holds_whatever_the_client_asks_for() -> None:
+async def test_the_servers_limit_overrides_the_clients() -> None:
     async with running_gateway(max_fetch_bytes=9000) as harness:
         client = await filled(harness, {0: [4000] * 5})
         (part,) = parts(await fetch(client, {("t", 0): 0}, max_bytes=1 << 30))
         assert offsets(part.records) == [0, 1]
 
 
-async def test_partition_max_bytes_counts_for_each_partition() -> None:
+async def test_partition_max_bytes_applies_per_partition() -> None:
     async with running_gateway() as harness:
         client = await filled(harness, {0: [4000] * 3, 1: [4000] * 3})
         reply = parts(await fetch(client, {("t", 0): 0, ("t", 1): 1}, partition_max_bytes=9000))
         assert [offsets(part.records) for part in reply] == [[0, 1], [1, 2]]
 
 
-async def test_a_fetch_waits_until_min_bytes_have_come_over_all_partitions() -> None:
+async def test_a_fetch_waits_for_min_bytes_of_all_partitions_together() -> None:
     async with running_gateway() as harness:
         client = await filled(harness, {0: [1000], 1: [1000]})
         producer = await harness.connect()
@@ -113,13 +113,15 @@ async def test_a_fetch_waits_until_min_bytes_have_come_over_all_partitions() -> 
         await produce(producer, batch(b"z" * 1000), partition=0)
         _, body = await client.receive()
         assert [offsets(part.records) for part in parts(read_response(1, 12, body))] == [[0, 1], [0, 1]]
-        asked = [[(f.partition.partition, f.offset) for f in request.fetches] for request in harness.storage.fetches]
-        assert asked == [[(0, 0), (1, 0)], [(1, 1)], [(0, 1)]], (
-            "only what has more is read again, from where it stopped"
+        requested = [
+            [(f.partition.partition, f.offset) for f in request.fetches] for request in harness.storage.fetches
+        ]
+        assert requested == [[(0, 0), (1, 0)], [(1, 1)], [(0, 1)]], (
+            "only partitions with new records are read again, from where the last read ended"
         )
 
 
-async def test_max_wait_ends_a_fetch_that_finds_less_than_min_bytes(mock_clock: MockClock) -> None:
+async def test_max_wait_ends_a_fetch_with_less_than_min_bytes(mock_clock: MockClock) -> None:
     async with running_gateway() as harness:
         client = await filled(harness, {0: [1000]})
         await client.send(1, 12, fetch_body({("t", 0): 0}, min_bytes=5000, max_wait_ms=700))
@@ -135,9 +137,7 @@ async def test_max_wait_ends_a_fetch_that_finds_less_than_min_bytes(mock_clock: 
         assert len(harness.storage.fetches) == 1
 
 
-async def test_idle_partitions_cost_one_max_wait_together_and_storage_is_asked_once(
-    mock_clock: MockClock,
-) -> None:
+async def test_idle_partitions_wait_together_and_storage_gets_one_request(mock_clock: MockClock) -> None:
     async with running_gateway() as harness:
         await harness.topic("t", 50)
         client = await harness.connect()
@@ -154,7 +154,7 @@ async def test_idle_partitions_cost_one_max_wait_together_and_storage_is_asked_o
         assert len(harness.storage.fetches) == 1
 
 
-async def test_a_waiting_fetch_is_woken_by_a_commit_of_any_of_its_partitions() -> None:
+async def test_a_commit_of_any_partition_wakes_a_waiting_fetch() -> None:
     async with running_gateway() as harness:
         await harness.topic("t", 50)
         client, producer = await harness.connect(), await harness.connect()
@@ -166,7 +166,7 @@ async def test_a_waiting_fetch_is_woken_by_a_commit_of_any_of_its_partitions() -
         assert [len(request.fetches) for request in harness.storage.fetches] == [50, 1]
 
 
-async def test_what_is_appended_but_not_committed_wakes_nobody() -> None:
+async def test_uncommitted_appends_do_not_wake_a_waiting_fetch() -> None:
     async with running_gateway() as harness:
         harness.storage.auto_commit = False
         topic = await harness.topic()
@@ -181,13 +181,13 @@ async def test_what_is_appended_but_not_committed_wakes_nobody() -> None:
         assert offsets(parts(read_response(1, 12, body))[0].records) == [0]
 
 
-async def test_a_commit_between_the_read_and_the_parking_is_not_missed() -> None:
+async def test_a_commit_between_the_read_and_the_wait_is_not_missed() -> None:
     async with running_gateway() as harness:
         topic = await harness.topic()
         client = await harness.connect()
         await produce(client, batch(b"a"))
         storage, partition = harness.storage, harness.partition(topic)
-        partition.committed_end = 0
+        partition.high_watermark = 0
 
         def commit_behind_the_reply() -> None:
             storage.on_fetched = None
@@ -199,7 +199,7 @@ async def test_a_commit_between_the_read_and_the_parking_is_not_missed() -> None
         assert offsets(parts(read_response(1, 12, body))[0].records) == [0]
 
 
-async def test_a_waiting_fetch_survives_its_commit_stream() -> None:
+async def test_a_waiting_fetch_survives_a_broken_commit_stream() -> None:
     async with running_gateway() as harness:
         await harness.topic()
         client, producer = await harness.connect(), await harness.connect()
@@ -214,7 +214,7 @@ async def test_a_waiting_fetch_survives_its_commit_stream() -> None:
         assert offsets(parts(read_response(1, 12, body))[0].records) == [0]
 
 
-async def test_records_that_only_a_limit_keeps_back_end_the_waiting() -> None:
+async def test_a_fetch_does_not_wait_if_a_limit_holds_back_records() -> None:
     async with running_gateway() as harness:
         client = await filled(harness, {0: [3000], 1: [3000]})
         await client.send(
@@ -223,7 +223,7 @@ async def test_records_that_only_a_limit_keeps_back_end_the_waiting() -> None:
         _, body = await client.receive()
         first, second = parts(read_response(1, 12, body))
         assert (offsets(first.records), offsets(second.records)) == ([0], [])
-        assert (first.high_watermark, second.high_watermark) == (1, 1), "the client sees that there is more"
+        assert (first.high_watermark, second.high_watermark) == (1, 1), "the client sees that there are more records"
 
 
 async def test_a_fetch_in_the_middle_of_a_batch_gets_that_batch() -> None:
@@ -236,7 +236,7 @@ async def test_a_fetch_in_the_middle_of_a_batch_gets_that_batch() -> None:
         assert offsets(part.records) == [0, 3]
 
 
-async def test_an_error_in_one_partition_is_told_at_once_with_the_others_records() -> None:
+async def test_an_error_in_one_partition_is_returned_at_once_with_the_others_records() -> None:
     async with running_gateway() as harness:
         client = await filled(harness, {0: [100]})
         reply = parts(
@@ -256,7 +256,7 @@ async def test_an_error_in_one_partition_is_told_at_once_with_the_others_records
         (common_pb2.UNAVAILABLE, ErrorCode.kafka_storage_error),
     ],
 )
-async def test_what_storage_says_is_told_as_kafkas_error(status: common_pb2.Status, error: ErrorCode) -> None:
+async def test_statuses_of_storage_become_kafka_errors(status: common_pb2.Status, error: ErrorCode) -> None:
     async with running_gateway() as harness:
         topic = await harness.topic()
         harness.storage.fetch_status[topic.id, 0] = status
@@ -264,14 +264,14 @@ async def test_what_storage_says_is_told_as_kafkas_error(status: common_pb2.Stat
         assert part.error_code == error
 
 
-async def test_an_error_after_waiting_does_not_tell_the_high_watermark_of_before() -> None:
+async def test_an_error_after_a_wait_has_no_old_high_watermark() -> None:
     async with running_gateway() as harness:
         topic = await harness.topic()
         client = await harness.connect()
         await produce(client, batch(b"a"))
         await produce(client, batch(b"b"))
         storage, partition = harness.storage, harness.partition(topic)
-        partition.committed_end = 1
+        partition.high_watermark = 1
 
         def cut_off_behind_the_reply() -> None:
             storage.on_fetched = None
@@ -298,7 +298,7 @@ async def test_topics_are_named_by_id_from_version_13_on() -> None:
 
 
 @pytest.mark.parametrize(("isolation", "aborted"), [(0, None), (1, ())])
-async def test_both_isolation_levels_read_all_that_is_committed(isolation: int, aborted: object) -> None:
+async def test_both_isolation_levels_read_all_committed_records(isolation: int, aborted: object) -> None:
     async with running_gateway() as harness:
         client = await filled(harness, {0: [100]})
         (part,) = parts(await fetch(client, {("t", 0): 0}, isolation_level=isolation))
@@ -316,7 +316,7 @@ async def test_zstd_batches_are_returned_in_every_version(version: int) -> None:
         assert (part.error_code, part.high_watermark, len(part.records)) == (0, 1, len(sent))
 
 
-async def test_a_closed_connection_takes_its_waiting_fetch_along() -> None:
+async def test_a_closed_connection_cancels_its_waiting_fetch() -> None:
     async with running_gateway() as harness:
         topic = await harness.topic()
         client = await harness.connect()
@@ -329,7 +329,7 @@ async def test_a_closed_connection_takes_its_waiting_fetch_along() -> None:
         assert len(harness.storage.fetches) == 1
 
 
-async def test_a_waiting_fetch_does_not_hold_up_another_connection_and_replies_keep_their_order() -> None:
+async def test_a_waiting_fetch_blocks_only_its_own_connection() -> None:
     async with running_gateway() as harness:
         await harness.topic()
         client, other = await harness.connect(), await harness.connect()

@@ -1,4 +1,4 @@
-"""Fetch sessions: both sides send only what changed; what is gone or out of step is told; all of it is bounded."""
+"""Fetch sessions: both sides send only changes, errors are reported, and sessions are bounded."""
 
 from typing import Any
 
@@ -10,15 +10,15 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 from kafscale.kafka.fetch import FetchPartition, FetchRequest, FetchResult, FetchTopic, FetchTopicResults
 from kafscale.metadata.topic_values import TopicInfo
 from services.gateway.fetch_sessions import FetchSessions
-from tests.unit.gateway.asking import fetch, fetch_body, parts, produce
-from tests.unit.gateway.harness import Client, batch, read_response, running_gateway
+from tests.support.gateway.asking import fetch, fetch_body, parts, produce
+from tests.support.gateway.harness import Client, batch, read_response, running_gateway
 
 VERSION = 13
 LARGEST_EPOCH = 2**31 - 1
 
 
 class Reader:
-    """A client with a session: ``ask`` sends what changed, with the id and the epoch that come next."""
+    """A client with a session. ``ask`` sends changes, with the session's id and its next epoch."""
 
     def __init__(self, client: Client, version: int, topics: dict[str, TopicInfo]) -> None:
         self.client = client
@@ -36,7 +36,7 @@ class Reader:
         return reply
 
     def named(self, reply: Any) -> list[tuple[str, int]]:
-        """The partitions that a reply tells of, in its order."""
+        """Return the partitions of a reply, in its order."""
         names = {info.id: name for name, info in self.topics.items()}
         return [
             (names[topic.topic_id.bytes] if self.version >= VERSION else topic.topic, part.partition_index)
@@ -46,7 +46,7 @@ class Reader:
 
 
 @pytest.mark.parametrize("version", range(7, 19))
-async def test_a_session_is_told_what_changed_and_nothing_else(version: int) -> None:
+async def test_a_session_gets_only_changed_partitions(version: int) -> None:
     async with running_gateway() as harness:
         topics = {name: await harness.topic(name, 2) for name in ("t", "u")}
         reader = Reader(await harness.connect(), version, topics)
@@ -58,21 +58,21 @@ async def test_a_session_is_told_what_changed_and_nothing_else(version: int) -> 
         assert parts(await reader.ask()) == []
         producer = await harness.connect()
         await produce(producer, batch(b"a"), topic="u", partition=1)
-        told = await reader.ask()
-        assert reader.named(told) == [("u", 1)]
-        assert (parts(told)[0].high_watermark, bool(parts(told)[0].records)) == (1, True)
-        # The reader has it: it names the offset behind it, forgets another, and adds nothing.
+        changes = await reader.ask()
+        assert reader.named(changes) == [("u", 1)]
+        assert (parts(changes)[0].high_watermark, bool(parts(changes)[0].records)) == (1, True)
+        # The reader sends the offset behind the record, forgets another partition, and adds nothing.
         assert parts(await reader.ask({("u", 1): 1}, forgotten={"t": (0,)})) == []
         await produce(producer, batch(b"b"), topic="t", partition=0)
         await produce(producer, batch(b"c"), topic="t", partition=1)
         assert reader.named(await reader.ask()) == [("t", 1)]
-        # What is new in a session is told whether it has records or not.
+        # A new partition of a session is returned with or without records.
         assert reader.named(await reader.ask({("t", 1): 1, ("t", 0): 1})) == [("t", 0)]
         assert reader.session_id == session_id
         assert harness.gateway.fetch_sessions.partitions == 4
 
 
-async def test_a_session_that_forgets_all_and_one_that_is_closed_are_gone() -> None:
+async def test_empty_and_closed_sessions_are_removed() -> None:
     async with running_gateway() as harness:
         topics = {"t": await harness.topic("t", 2)}
         sessions = harness.gateway.fetch_sessions
@@ -90,7 +90,7 @@ async def test_a_session_that_forgets_all_and_one_that_is_closed_are_gone() -> N
         assert sessions.partitions == 0
 
 
-async def test_a_full_request_puts_its_session_in_place_of_the_one_that_it_names() -> None:
+async def test_a_full_request_replaces_the_session_that_it_names() -> None:
     async with running_gateway() as harness:
         topics = {"t": await harness.topic("t", 2)}
         reader = Reader(await harness.connect(), VERSION, topics)
@@ -110,7 +110,7 @@ async def test_a_full_request_puts_its_session_in_place_of_the_one_that_it_names
         (True, 1, VERSION - 1, ErrorCode.fetch_session_topic_id_error),
     ],
 )
-async def test_what_is_out_of_step_is_told_and_leaves_the_session_as_it_is(
+async def test_requests_out_of_step_are_refused_and_leave_the_session_unchanged(
     known: bool, epoch: int, version: int, error: ErrorCode
 ) -> None:
     async with running_gateway() as harness:
@@ -131,7 +131,7 @@ async def test_id_0_continues_no_session() -> None:
         assert reply.error_code == ErrorCode.fetch_session_id_not_found
 
 
-async def test_errors_are_told_each_time_and_what_comes_after_one_is_told_again() -> None:
+async def test_errors_are_repeated_and_the_partition_is_returned_after_them() -> None:
     async with running_gateway() as harness:
         topic = await harness.topic()
         client = await harness.connect()
@@ -147,7 +147,7 @@ async def test_errors_are_told_each_time_and_what_comes_after_one_is_told_again(
         assert parts(await reader.ask()) == []
 
 
-async def test_a_session_reads_in_turn_what_one_answer_cannot_hold() -> None:
+async def test_a_session_rotates_partitions_that_do_not_fit_into_one_reply() -> None:
     async with running_gateway() as harness:
         topics = {"t": await harness.topic("t", 3)}
         client = await harness.connect()
@@ -155,17 +155,17 @@ async def test_a_session_reads_in_turn_what_one_answer_cannot_hold() -> None:
             for _ in range(3):
                 await produce(client, batch(b"x" * 4000), partition=index)
         reader = Reader(client, VERSION, topics)
-        given: list[int] = []
+        returned: list[int] = []
         changed = {("t", index): 0 for index in range(3)}
         for _ in range(6):
             reply = await reader.ask(changed, max_bytes=5000)
             (part,) = [part for part in parts(reply) if part.records]
-            given.append(part.partition_index)
-            changed = {("t", part.partition_index): given.count(part.partition_index)}
-        assert given == [0, 0, 1, 2, 0, 1]
+            returned.append(part.partition_index)
+            changed = {("t", part.partition_index): returned.count(part.partition_index)}
+        assert returned == [0, 0, 1, 2, 0, 1]
 
 
-async def test_a_request_that_the_next_one_overtakes_is_told_so() -> None:
+async def test_a_request_overtaken_by_the_next_one_gets_an_error() -> None:
     async with running_gateway() as harness:
         topics = {"t": await harness.topic()}
         reader = Reader(await harness.connect(), VERSION, topics)
@@ -179,7 +179,7 @@ async def test_a_request_that_the_next_one_overtakes_is_told_so() -> None:
         assert [reply.error_code for reply in replies] == [ErrorCode.invalid_fetch_session_epoch, 0]
 
 
-async def test_a_session_that_ends_under_a_waiting_request_breaks_nothing() -> None:
+async def test_a_session_that_ends_during_a_waiting_request_causes_no_failure() -> None:
     async with running_gateway() as harness:
         topics = {"t": await harness.topic()}
         reader = Reader(await harness.connect(), 12, topics)
@@ -194,11 +194,11 @@ async def test_a_session_that_ends_under_a_waiting_request_breaks_nothing() -> N
         await produce(await harness.connect(), batch(b"a"))
         replies = [read_response(1, 12, (await reader.client.receive())[1]) for _ in range(2)]
         assert [reply.error_code for reply in replies] == [ErrorCode.invalid_fetch_session_epoch, 0]
-        assert not harness.parts.figures.broken
+        assert not harness.parts.counters.broken
 
 
 @pytest.mark.parametrize("epoch", [0, 1])
-async def test_names_that_no_topic_can_have_are_not_kept(epoch: int) -> None:
+async def test_sessions_with_illegal_topic_names_are_not_kept(epoch: int) -> None:
     async with running_gateway() as harness:
         topic = await harness.topic()
         reader = Reader(await harness.connect(), 12, {"t": topic, "x" * 250: topic})
@@ -209,7 +209,7 @@ async def test_names_that_no_topic_can_have_are_not_kept(epoch: int) -> None:
         assert reply.error_code == (ErrorCode.fetch_session_id_not_found if epoch else 0)
 
 
-async def test_a_session_whose_request_waited_long_is_in_use(mock_clock: MockClock) -> None:
+async def test_a_session_with_a_long_waiting_request_is_in_use(mock_clock: MockClock) -> None:
     sessions = FetchSessions(1, 100)
     session_id = _open(sessions, 1)
     visit = sessions.visit(_request(session_id, 1, range(0)), 12)
@@ -219,7 +219,7 @@ async def test_a_session_whose_request_waited_long_is_in_use(mock_clock: MockClo
     assert _open(sessions, 1) == 0
 
 
-async def test_a_reader_that_finds_no_room_reads_without_a_session() -> None:
+async def test_a_reader_without_a_free_slot_reads_without_a_session() -> None:
     async with running_gateway(max_fetch_sessions=1) as harness:
         topics = {"t": await harness.topic()}
         first, second = [Reader(await harness.connect(), VERSION, topics) for _ in range(2)]
@@ -246,7 +246,7 @@ def _open(sessions: FetchSessions, count: int) -> int:
     return answer[0]
 
 
-async def test_the_session_that_rested_longest_makes_room_when_it_is_stale(mock_clock: MockClock) -> None:
+async def test_the_session_idle_longest_is_evicted_if_it_is_stale(mock_clock: MockClock) -> None:
     sessions = FetchSessions(2, 100)
     first, second = _open(sessions, 1), _open(sessions, 1)
     mock_clock.jump(100)
@@ -260,13 +260,13 @@ async def test_the_session_that_rested_longest_makes_room_when_it_is_stale(mock_
     assert not isinstance(sessions.visit(_request(first, 2, range(0)), 12), ErrorCode)
 
 
-async def test_partitions_are_bounded_over_all_sessions(mock_clock: MockClock) -> None:
+async def test_the_number_of_partitions_in_all_sessions_is_bounded(mock_clock: MockClock) -> None:
     sessions = FetchSessions(100, 10)
     first = _open(sessions, 6)
     assert _open(sessions, 5) == 0
     second = _open(sessions, 4)
     assert second > 0
-    # A session that outgrows the bound is given up, not another one in use.
+    # A session that exceeds the limit is ended, instead of another one in use.
     assert sessions.visit(_request(second, 1, range(4, 6)), 12) == ErrorCode.fetch_session_id_not_found
     assert (len(sessions), sessions.partitions) == (1, 6)
     assert not isinstance(sessions.visit(_request(first, 1, range(6, 8), forgotten=range(1)), 12), ErrorCode)
@@ -276,20 +276,20 @@ async def test_partitions_are_bounded_over_all_sessions(mock_clock: MockClock) -
     assert (len(sessions), sessions.partitions) == (1, 10)
 
 
-async def test_a_partition_is_told_when_its_error_is_over_even_if_nothing_else_changed() -> None:
+async def test_a_partition_is_returned_once_after_its_error_ends() -> None:
     sessions = FetchSessions(1, 1)
     session_id = _open(sessions, 1)
-    told = []
+    returned = []
     for epoch, error in enumerate((0, 0, ErrorCode.unsupported_compression_type, 0, 0), start=1):
         visit = sessions.visit(_request(session_id, epoch, range(0)), 12)
         assert not isinstance(visit, ErrorCode)
         answer = visit.answer([FetchTopicResults("t", b"", [FetchResult(0, error, 5, 0)])])
         assert not isinstance(answer, ErrorCode)
-        told.append(len(answer[1]))
-    assert told == [1, 0, 1, 1, 0]
+        returned.append(len(answer[1]))
+    assert returned == [1, 0, 1, 1, 0]
 
 
-async def test_epochs_begin_anew_at_1_behind_the_largest() -> None:
+async def test_epochs_wrap_to_1_after_the_largest() -> None:
     sessions = FetchSessions(1, 1)
     session_id = _open(sessions, 1)
     sessions._sessions[session_id].epoch = LARGEST_EPOCH

@@ -12,14 +12,14 @@ from kafscale.metadata.topic_values import TopicInfo
 from kafscale.metadata.topics import TopicCatalog
 from kafscale.paths import member_key
 from kafscale.v1 import coordinator_pb2 as pb
-from services.gateway.group_errors import NO_COORDINATOR_FOR_FETCH
-from tests.unit.gateway import group_asking as asking
-from tests.unit.gateway.exchanges import nested
-from tests.unit.gateway.group_asking import commit, heartbeat, join, joined, offsets_of, stable, subscription
-from tests.unit.gateway.harness import NAMESPACE, Client, read_response, request, running_gateway
+from services.gateway.coordinators.errors import NO_COORDINATOR_FOR_FETCH
+from tests.support.gateway import group_asking as asking
+from tests.support.gateway.exchanges import nested
+from tests.support.gateway.group_asking import commit, heartbeat, join, joined, offsets_of, stable, subscription
+from tests.support.gateway.harness import NAMESPACE, Client, read_response, request, running_gateway
 
 
-async def test_each_member_gets_the_bytes_that_the_leader_gave_it() -> None:
+async def test_each_member_gets_the_leaders_assignment_unchanged() -> None:
     async with running_gateway() as harness:
         client, other = await harness.connect(), await harness.connect()
         protocols = {"sticky": b"\x00 not a subscription \xff", "range": subscription("t")}
@@ -35,16 +35,14 @@ async def test_each_member_gets_the_bytes_that_the_leader_gave_it() -> None:
         _, body = await other.receive()
         follower = read_response(11, 5, body)
         assert (follower.leader, follower.members) == (first, ())
-        given = {first: bytes(range(256)), second: b"\x00\x01 anything \xfe"}
-        lead = await asking.sync(client, 3, led.generation_id, first, given)
+        assignments = {first: bytes(range(256)), second: b"\x00\x01 anything \xfe"}
+        lead = await asking.sync(client, 3, led.generation_id, first, assignments)
         follow = await asking.sync(other, 3, led.generation_id, second)
-        assert {first: lead.assignment, second: follow.assignment} == given
+        assert {first: lead.assignment, second: follow.assignment} == assignments
 
 
 @pytest.mark.parametrize("version", [1, 7, 8])
-async def test_nothing_committed_is_minus_one_also_of_an_unknown_group(
-    version: int,
-) -> None:
+async def test_a_missing_offset_is_minus_one_in_any_group(version: int) -> None:
     async with running_gateway() as harness:
         await harness.topic("t", 2)
         client = await harness.connect()
@@ -55,7 +53,7 @@ async def test_nothing_committed_is_minus_one_also_of_an_unknown_group(
         assert offsets_of(known) == [(0, 0, "", 0), (1, -1, "", 0)]
 
 
-async def test_who_is_no_member_commits_and_all_offsets_come_with_their_metadata() -> None:
+async def test_clients_without_membership_commit_and_fetch_all_offsets() -> None:
     async with running_gateway() as harness:
         await harness.topic("a", 2)
         await harness.topic("b")
@@ -68,7 +66,7 @@ async def test_who_is_no_member_commits_and_all_offsets_come_with_their_metadata
             assert offsets_of(everything) == [(0, 3, "kept", 0), (1, 4, "", 0), (0, 5, "\N{SNOWMAN}", 0)]
 
 
-async def test_a_live_group_is_not_deleted_and_a_deleted_one_has_no_offsets() -> None:
+async def test_only_groups_without_members_can_be_deleted_with_their_offsets() -> None:
     async with running_gateway() as harness:
         await harness.topic("t")
         client = await harness.connect()
@@ -85,12 +83,12 @@ async def test_a_live_group_is_not_deleted_and_a_deleted_one_has_no_offsets() ->
         assert offsets_of(nothing) == [(0, -1, "", 0)]
 
 
-async def test_a_rebalance_timeout_of_0_evicts_nobody() -> None:
+async def test_a_rebalance_timeout_of_0_evicts_no_member() -> None:
     async with running_gateway() as harness:
         client, other = await harness.connect(), await harness.connect()
         member = await joined(client, 5, rebalance_ms=0, session_ms=10_000)
-        given = {member.member_id: b"all"}
-        assert (await asking.sync(client, 3, 1, member.member_id, given)).error_code == 0
+        assignments = {member.member_id: b"all"}
+        assert (await asking.sync(client, 3, 1, member.member_id, assignments)).error_code == 0
         newcomer = (await join(other, 5)).member_id
         await other.send(11, 5, request(11, 5, **asking.join_values(5, newcomer)))
         await harness.coordinator.wait_until(lambda: len(asking.members_of(harness)) == 2)
@@ -113,7 +111,7 @@ async def test_members_of_an_unknown_group_are_unknown(version: int) -> None:
             assert (reply.error_code, [each.error_code for each in reply.members]) == (0, [25])
 
 
-async def test_old_clients_join_with_one_request_and_new_ones_with_the_id_that_they_were_given() -> None:
+async def test_old_clients_join_with_one_request_and_new_ones_with_a_returned_id() -> None:
     async with running_gateway() as harness:
         client = await harness.connect()
         for version in range(10):
@@ -126,7 +124,7 @@ async def test_old_clients_join_with_one_request_and_new_ones_with_the_id_that_t
                 assert (second.error_code, asking.members_of(harness, group)) == (0, [first.member_id])
 
 
-async def test_a_static_member_that_comes_back_takes_its_place_and_fences_the_former() -> None:
+async def test_a_returning_static_member_takes_its_place_and_fences_the_former_one() -> None:
     async with running_gateway() as harness:
         client, again = await harness.connect(), await harness.connect()
         former, generation = await stable(client, instance="i")
@@ -148,20 +146,20 @@ async def test_a_client_without_a_name_joins() -> None:
         _, answer = await client.receive()
         reply = read_response(11, 3, answer)
         assert (reply.error_code, reply.throttle_time) == (0, timedelta(0))
-        (asked,) = harness.coordinator.asked(pb.JoinGroupRequest)
-        assert isinstance(asked, pb.JoinGroupRequest)
-        assert asked.client_id == ""
+        (requested,) = harness.coordinator.requests_of(pb.JoinGroupRequest)
+        assert isinstance(requested, pb.JoinGroupRequest)
+        assert requested.client_id == ""
 
 
 @pytest.mark.parametrize("retention_ms", [2**63 - 1, 86_400_000_000_000_000, -(2**63), -2])
-async def test_offsets_are_committed_for_as_long_as_a_client_can_say(retention_ms: int) -> None:
+async def test_offsets_are_committed_with_any_retention_time(retention_ms: int) -> None:
     async with running_gateway() as harness:
         await harness.topic("t")
         client = await harness.connect()
-        said = 0x112233445566
-        body = request(8, 2, **asking.commit_values(2, {"t": {0: (7, "")}}, retention_ms=said))
-        assert body.count(pack(">q", said)) == 1
-        await client.send(8, 2, body.replace(pack(">q", said), pack(">q", retention_ms)))
+        marker = 0x112233445566
+        body = request(8, 2, **asking.commit_values(2, {"t": {0: (7, "")}}, retention_ms=marker))
+        assert body.count(pack(">q", marker)) == 1
+        await client.send(8, 2, body.replace(pack(">q", marker), pack(">q", retention_ms)))
         _, reply = await client.receive()
         assert [each.error_code for topic in read_response(8, 2, reply).topics for each in topic.partitions] == [0]
         (group,) = await asking.fetch(client, 5, {"g": {"t": (0,)}})
@@ -172,7 +170,7 @@ async def test_offsets_are_committed_for_as_long_as_a_client_can_say(retention_m
 
 
 @pytest.mark.parametrize("version", [2, 8, 10])
-async def test_a_new_topic_does_not_take_up_what_was_committed_for_an_old_one_of_its_name(version: int) -> None:
+async def test_a_recreated_topic_does_not_inherit_committed_offsets(version: int) -> None:
     async with running_gateway() as harness:
         old, other = await harness.topic("t"), await harness.topic("other")
         client = await harness.connect()
@@ -193,12 +191,10 @@ async def test_a_new_topic_does_not_take_up_what_was_committed_for_an_old_one_of
         assert offsets_of(named) == [(0, 5, "new", 0)]
 
 
-async def test_a_gateway_that_has_not_seen_a_topic_yet_does_not_send_its_readers_back(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_a_gateway_with_an_outdated_catalog_does_not_reset_consumers(monkeypatch: pytest.MonkeyPatch) -> None:
     async with running_gateway() as harness:
         client = await harness.connect()
-        # From here on this gateway's view is behind; others have made the topic, written, read and committed.
+        # From here on this gateway's view is outdated. Others have created the topic, written, read and committed.
         monkeypatch.setattr(harness.catalog, "_show", lambda view: None)
         others = TopicCatalog(harness.metadata, NAMESPACE)
         await harness.nursery.start(others.run)
@@ -216,7 +212,7 @@ async def test_a_gateway_that_has_not_seen_a_topic_yet_does_not_send_its_readers
 
 
 async def _no_offsets_of_t(client: Client, version: int, other: TopicInfo) -> None:
-    """Only the other topic has any."""
+    """Check that only the other topic has offsets."""
     (everything,) = await asking.fetch(client, version, {"g": None})
     assert offsets_of(everything) == [(0, 7, "", 0)]
     (topic,) = everything.topics

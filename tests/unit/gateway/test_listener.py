@@ -1,4 +1,4 @@
-"""Connections: how many, how long, how large, and how they leave."""
+"""Connections: limits of number, time and size, and how they are closed."""
 
 import struct
 from typing import Any
@@ -10,13 +10,13 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 
 from kafscale.errors import ConfigError
 from kafscale.kafka.connection import Request
-from services.gateway.connection import ClientConnection
+from services.gateway.clients.connection import ClientConnection
 from services.gateway.service import Gateway
-from tests.unit.gateway.asking import fetch_body, parts, produce, produce_body, produced
-from tests.unit.gateway.harness import batch, parts_of, read_response, running_gateway
+from tests.support.gateway.asking import fetch_body, parts, produce, produce_body, produced
+from tests.support.gateway.harness import batch, parts_of, read_response, running_gateway
 
 
-async def test_a_frame_over_the_limit_closes_its_connection_and_no_other() -> None:
+async def test_a_frame_over_the_limit_closes_only_its_own_connection() -> None:
     async with running_gateway(max_request_bytes=2000) as harness:
         client, other = await harness.connect(), await harness.connect()
         await client.stream.send_all(struct.pack(">i", 2001))
@@ -24,7 +24,7 @@ async def test_a_frame_over_the_limit_closes_its_connection_and_no_other() -> No
         assert (await other.ask(18, 0)).error_code == 0
 
 
-async def test_garbage_closes_its_connection_and_no_other() -> None:
+async def test_garbage_closes_only_its_own_connection() -> None:
     async with running_gateway() as harness:
         other = await harness.connect()
         for garbage in (b"GET / HTTP/1.1\r\n\r\n", b"\x16\x03\x01\x02\x00\x01", bytes(20), b"\xff" * 100):
@@ -34,12 +34,12 @@ async def test_garbage_closes_its_connection_and_no_other() -> None:
         assert (await other.ask(18, 0)).error_code == 0
 
 
-async def test_a_bug_in_serving_one_connection_closes_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_defect_in_serving_one_connection_closes_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
     start = ClientConnection._start
 
     async def broken(connection: ClientConnection, request: Request, nursery: trio.Nursery) -> None:
         if request.api_key == 3:
-            raise KeyError("a bug")
+            raise KeyError("a defect")
         await start(connection, request, nursery)
 
     monkeypatch.setattr(ClientConnection, "_start", broken)
@@ -52,7 +52,7 @@ async def test_a_bug_in_serving_one_connection_closes_no_other(monkeypatch: pyte
         assert (await (await harness.connect()).ask(18, 0)).error_code == 0
 
 
-async def test_a_long_list_of_names_is_not_worked_through() -> None:
+async def test_a_control_request_over_its_limit_closes_its_connection() -> None:
     async with running_gateway(max_control_request_bytes=1000) as harness:
         await harness.topic()
         client, other = await harness.connect(), await harness.connect()
@@ -74,7 +74,7 @@ async def test_connections_are_bounded() -> None:
 
 
 @pytest.mark.parametrize("limits", [{"max_in_flight": 3}, {"max_in_flight_bytes": 300}])
-async def test_requests_in_flight_are_bounded_and_all_are_answered_in_the_end(limits: dict[str, Any]) -> None:
+async def test_requests_in_flight_are_bounded_and_all_are_answered(limits: dict[str, Any]) -> None:
     async with running_gateway(**limits) as harness:
         harness.storage.auto_commit = False
         topic = await harness.topic()
@@ -90,7 +90,7 @@ async def test_requests_in_flight_are_bounded_and_all_are_answered_in_the_end(li
         assert [(await produced(client)).base_offset for _ in range(5)] == [0, 1, 2, 3, 4]
 
 
-async def test_requests_of_one_connection_that_wait_are_bounded_and_all_are_answered_in_the_end() -> None:
+async def test_waiting_requests_of_a_connection_are_bounded_and_all_are_answered() -> None:
     async with running_gateway() as harness:
         await harness.topic()
         client, producer = await harness.connect(), await harness.connect()
@@ -105,7 +105,7 @@ async def test_requests_of_one_connection_that_wait_are_bounded_and_all_are_answ
             assert [bool(part.records) for part in parts(read_response(1, 12, body))] == [True]
 
 
-async def test_a_connection_on_which_nothing_moves_is_closed(mock_clock: MockClock) -> None:
+async def test_an_idle_connection_is_closed(mock_clock: MockClock) -> None:
     async with running_gateway(idle_timeout_ms=60_000) as harness:
         idle, busy = await harness.connect(), await harness.connect()
         for _ in range(6):
@@ -116,7 +116,7 @@ async def test_a_connection_on_which_nothing_moves_is_closed(mock_clock: MockClo
         assert (await busy.ask(18, 0)).error_code == 0
 
 
-async def test_a_connection_whose_request_is_being_worked_on_is_not_idle(mock_clock: MockClock) -> None:
+async def test_a_connection_with_a_request_in_progress_is_not_idle(mock_clock: MockClock) -> None:
     async with running_gateway(
         idle_timeout_ms=60_000, storage_timeout_ms=600_000, commit_silence_ms=600_000
     ) as harness:
@@ -132,7 +132,7 @@ async def test_a_connection_whose_request_is_being_worked_on_is_not_idle(mock_cl
         assert (await produced(client)).error_code == 0
 
 
-async def test_idle_connections_leave_at_once_when_the_gateway_stops(mock_clock: MockClock) -> None:
+async def test_idle_connections_are_closed_at_once_when_the_gateway_stops(mock_clock: MockClock) -> None:
     async with running_gateway(shutdown_grace_ms=600_000) as harness:
         fresh, used = await harness.connect(), await harness.connect()
         assert (await used.ask(18, 0)).error_code == 0
@@ -176,7 +176,7 @@ async def test_waiting_fetches_are_answered_when_the_gateway_stops(mock_clock: M
         assert [part.error_code for part in parts(read_response(1, 12, body))] == [0]
 
 
-async def test_what_is_not_answered_by_the_deadline_is_given_up(mock_clock: MockClock) -> None:
+async def test_requests_without_a_reply_at_the_deadline_are_abandoned(mock_clock: MockClock) -> None:
     async with running_gateway(shutdown_grace_ms=5_000) as harness:
         harness.storage.auto_commit = False
         await harness.topic()
@@ -191,9 +191,7 @@ async def test_what_is_not_answered_by_the_deadline_is_given_up(mock_clock: Mock
         assert await client.closed()
 
 
-async def test_a_producer_is_not_read_while_storage_does_not_keep_up_and_refused_when_that_lasts(
-    mock_clock: MockClock,
-) -> None:
+async def test_a_producer_is_paused_and_then_refused_while_storage_is_slow(mock_clock: MockClock) -> None:
     async with running_gateway(append_queue_bytes=65536) as harness:
         for sequence in (1, 2):
             harness.storage.gates[sequence] = trio.Event()
@@ -206,7 +204,7 @@ async def test_a_producer_is_not_read_while_storage_does_not_keep_up_and_refused
         mock_clock.jump(1.9)
         await wait_all_tasks_blocked(0.02)
         assert len(harness.storage.appends) == 2
-        for _ in range(30):  # one timeout after the other: the last request is looked at when the third is refused
+        for _ in range(30):  # one timeout after the other: the last request is checked when the third is refused
             mock_clock.jump(0.1)
             await wait_all_tasks_blocked(0.005)
         codes = [(await produced(client)).error_code for _ in range(4)]
@@ -226,7 +224,7 @@ async def test_a_large_request_and_a_large_reply_pass() -> None:
         assert part.records[61:] == records[61:]
 
 
-async def test_a_port_that_is_taken_stops_the_start_with_a_message_that_names_it() -> None:
+async def test_a_port_in_use_fails_the_start_with_its_number() -> None:
     async with running_gateway() as harness:
         port = harness.listeners[0].port
         gateway = Gateway(parts_of(harness.cluster, broker_addr=f"127.0.0.1:{port}"))

@@ -1,4 +1,4 @@
-"""What clients can make the gateway keep in memory is bounded over all of them."""
+"""The memory that all clients together can make the gateway use is bounded."""
 
 import gc
 import resource
@@ -11,9 +11,9 @@ from structlog.testing import capture_logs
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from kafscale.kafka.connection import KafkaConnection
-from kafscale.service.room import Room
-from tests.unit.gateway.asking import fetch_body, parts, produce, produce_body, produced
-from tests.unit.gateway.harness import Client, batch, read_response, running_gateway
+from kafscale.process.byte_quota import ByteQuota
+from tests.support.gateway.asking import fetch_body, parts, produce, produce_body, produced
+from tests.support.gateway.harness import Client, batch, read_response, running_gateway
 
 MIB = 1 << 20
 
@@ -27,14 +27,14 @@ async def test_a_client_that_does_not_read_keeps_few_replies_in_memory() -> None
         for _ in range(80):
             await client.send(1, 12, body)
         await wait_all_tasks_blocked(0.1)
-        # What the kernel's buffers take, and no more than a few of what the gateway holds.
+        # The replies in the kernel's buffers, and a few in the gateway's memory.
         assert len(harness.storage.fetches) < 40
         for _ in range(80):
             _, reply = await client.receive()
             assert len(parts(read_response(1, 12, reply))[0].records) > MIB
 
 
-async def test_beyond_the_reply_memory_each_fetch_gets_one_batch() -> None:
+async def test_fetches_beyond_the_reply_memory_get_one_batch_each() -> None:
     async with running_gateway(reply_memory_bytes=MIB) as harness:
         await harness.topic(max_message_bytes=str(20 * MIB))
         lazy, other = await harness.connect(), await harness.connect()
@@ -57,7 +57,7 @@ async def test_beyond_the_reply_memory_each_fetch_gets_one_batch() -> None:
         assert harness.storage.fetches[-1].max_bytes == MIB
 
 
-async def test_beyond_the_reply_memory_a_client_that_does_not_read_gets_no_more_replies() -> None:
+async def test_a_client_that_does_not_read_gets_no_replies_beyond_the_reply_memory() -> None:
     async with running_gateway(reply_memory_bytes=MIB) as harness:
         await harness.topic(max_message_bytes=str(20 * MIB))
         lazy = await harness.connect()
@@ -74,7 +74,7 @@ async def test_beyond_the_reply_memory_a_client_that_does_not_read_gets_no_more_
             await lazy.receive()
 
 
-async def test_large_requests_arrive_in_turn_and_small_ones_at_any_time() -> None:
+async def test_large_requests_arrive_in_turn_and_small_ones_bypass_them() -> None:
     async with running_gateway(request_memory_bytes=MIB) as harness:
         await harness.topic()
         first, second, small = [await harness.connect() for _ in range(3)]
@@ -87,7 +87,7 @@ async def test_large_requests_arrive_in_turn_and_small_ones_at_any_time() -> Non
         assert sorted([(await produced(first)).base_offset, (await produced(second)).base_offset]) == [1, 2]
 
 
-async def test_connections_that_announce_much_and_send_little_keep_no_large_request_out(mock_clock: MockClock) -> None:
+async def test_announced_but_unsent_bytes_do_not_block_large_requests(mock_clock: MockClock) -> None:
     async with running_gateway() as harness:
         await harness.topic()
         for _ in range(3):
@@ -100,7 +100,7 @@ async def test_connections_that_announce_much_and_send_little_keep_no_large_requ
         assert len(harness.storage.appends) == 1
 
 
-async def test_half_a_request_in_each_of_many_connections_keeps_no_large_request_out(mock_clock: MockClock) -> None:
+async def test_stalled_requests_do_not_block_large_requests(mock_clock: MockClock) -> None:
     async with running_gateway(request_memory_bytes=MIB) as harness:
         await harness.topic()
         for _ in range(2):
@@ -115,7 +115,7 @@ async def test_half_a_request_in_each_of_many_connections_keeps_no_large_request
         assert len(harness.storage.appends) == 2
 
 
-async def test_a_request_that_exceeds_the_room_is_not_waited_for_long(mock_clock: MockClock) -> None:
+async def test_a_stalled_request_beyond_the_request_memory_is_closed_soon(mock_clock: MockClock) -> None:
     async with running_gateway(request_memory_bytes=MIB, request_stall_ms=20_000) as harness:
         await harness.topic()
         for _ in range(3):
@@ -131,7 +131,7 @@ async def test_a_request_that_exceeds_the_room_is_not_waited_for_long(mock_clock
         assert await beyond.closed()
 
 
-async def test_a_client_that_stops_in_the_middle_of_a_large_request_is_closed(mock_clock: MockClock) -> None:
+async def test_a_client_that_stalls_in_a_large_request_is_disconnected(mock_clock: MockClock) -> None:
     async with running_gateway(request_memory_bytes=MIB, request_stall_ms=4_000) as harness:
         await harness.topic()
         first, second = await harness.connect(), await harness.connect()
@@ -148,11 +148,11 @@ async def test_a_client_that_stops_in_the_middle_of_a_large_request_is_closed(mo
         assert [entry["peer"] for entry in logs if entry["event"] == "connection closed"] == [peer]
 
 
-async def test_a_client_that_sends_a_large_request_bit_by_bit_is_closed(mock_clock: MockClock) -> None:
+async def test_a_client_that_sends_a_large_request_very_slowly_is_disconnected(mock_clock: MockClock) -> None:
     async with running_gateway(request_memory_bytes=MIB, request_stall_ms=4_000) as harness:
         await harness.topic()
         client = await harness.connect()
-        frame = await send_most_of(client, batch(bytes(900_000)), but=100)
+        frame = await send_most_of(client, batch(bytes(900_000)), except_last=100)
         await wait_all_tasks_blocked(0.05)
         for number in range(12):
             with suppress(trio.BrokenResourceError):
@@ -162,7 +162,7 @@ async def test_a_client_that_sends_a_large_request_bit_by_bit_is_closed(mock_clo
         assert await client.closed()
 
 
-async def test_what_a_closed_connection_held_is_let_go_at_once() -> None:
+async def test_a_closed_connection_is_freed_at_once() -> None:
     async with running_gateway() as harness:
         await harness.topic(max_message_bytes=str(20 * MIB))
         client = await harness.connect()
@@ -187,7 +187,7 @@ def connections() -> int:
     return sum(isinstance(each, KafkaConnection) for each in gc.get_objects())
 
 
-async def test_connections_stay_within_the_limit_of_open_files(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_connections_are_limited_by_the_maximum_of_open_files(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(resource, "getrlimit", lambda _: (258, 4096))
     async with running_gateway(max_connections=10_000) as harness:
         for _ in range(2):
@@ -195,8 +195,8 @@ async def test_connections_stay_within_the_limit_of_open_files(monkeypatch: pyte
         assert await (await harness.connect()).closed()
 
 
-async def test_room_is_given_in_turn_and_taken_back_from_those_that_leave() -> None:
-    memory = Room(100)
+async def test_a_byte_quota_is_granted_in_order_and_freed_by_cancelled_waiters() -> None:
+    memory = ByteQuota(100)
     order: list[str] = []
 
     async def take(name: str, size: int) -> None:
@@ -209,7 +209,7 @@ async def test_room_is_given_in_turn_and_taken_back_from_those_that_leave() -> N
         await wait_all_tasks_blocked()
         nursery.start_soon(take, "small", 10)
         await wait_all_tasks_blocked()
-        assert order == [], "the small one would fit, but it is not its turn"
+        assert order == [], "the small request would fit, but must wait for its turn"
         with trio.move_on_after(0):
             await memory.reserve(1)
         memory.release(60)
@@ -220,12 +220,12 @@ async def test_room_is_given_in_turn_and_taken_back_from_those_that_leave() -> N
     assert memory.used == 1000
 
 
-async def send_most_of(client: Client, records: bytes, but: int = 1) -> bytes:
-    """Send a Produce request but its last bytes, and give those."""
+async def send_most_of(client: Client, records: bytes, except_last: int = 1) -> bytes:
+    """Send a Produce request except its last bytes, and return those."""
     body = produce_body({("t", 0): records})
     header = struct.pack(">hhih4sb", 0, 9, 1, 4, b"test", 0)
     client.expect(1, 0, 9)
     frame = struct.pack(">i", len(header) + len(body)) + header + body
-    await client.stream.send_all(frame[:-but])
+    await client.stream.send_all(frame[:-except_last])
     await wait_all_tasks_blocked(0.02)
-    return frame[-but:]
+    return frame[-except_last:]

@@ -1,4 +1,4 @@
-"""Requests of one connection take effect in their order, as in Kafka."""
+"""Requests of one connection take effect in order, as in Kafka."""
 
 from collections.abc import Callable
 from datetime import timedelta
@@ -8,11 +8,11 @@ import pytest
 from trio.testing import wait_all_tasks_blocked
 
 from kafscale.v1 import coordinator_pb2 as pb
-from tests.unit.gateway import group_asking as asking
-from tests.unit.gateway.asking import fetch_body, parts, produce, produce_body, produced
-from tests.unit.gateway.exchanges import nested
-from tests.unit.gateway.group_asking import commit, commit_values, fetch_values, join_values, known_in
-from tests.unit.gateway.harness import batch, read_response, request, running_gateway
+from tests.support.gateway import group_asking as asking
+from tests.support.gateway.asking import fetch_body, parts, produce, produce_body, produced
+from tests.support.gateway.exchanges import nested
+from tests.support.gateway.group_asking import commit, commit_values, fetch_values, join_values, known_in
+from tests.support.gateway.harness import batch, read_response, request, running_gateway
 
 Pipelined = tuple[int, int, dict[str, Any]]
 """A request: API, version, values."""
@@ -70,7 +70,7 @@ CASES: dict[str, tuple[Pipelined, Pipelined, Callable[[Any], Any], Any]] = {
 
 
 @pytest.mark.parametrize("case", CASES)
-async def test_a_pipelined_request_sees_what_the_one_before_it_changed(case: str) -> None:
+async def test_a_pipelined_request_sees_the_changes_of_the_previous_one(case: str) -> None:
     change, look, seen, expected = CASES[case]
     async with running_gateway() as harness:
         await harness.topic()
@@ -84,7 +84,7 @@ async def test_a_pipelined_request_sees_what_the_one_before_it_changed(case: str
         assert seen(read_response(key, version, (await client.receive())[1])) == expected
 
 
-async def test_offsets_that_are_asked_for_behind_records_include_them() -> None:
+async def test_offsets_requested_after_records_include_them() -> None:
     async with running_gateway() as harness:
         harness.storage.auto_commit = False
         topic = await harness.topic()
@@ -99,7 +99,7 @@ async def test_offsets_that_are_asked_for_behind_records_include_them() -> None:
         assert OFFSET_OF(read_response(key, version, (await client.receive())[1])) == 1
 
 
-async def test_a_parked_fetch_holds_up_what_changes_something_and_nothing_that_reads() -> None:
+async def test_a_parked_fetch_delays_changes_but_no_reads() -> None:
     async with running_gateway() as harness:
         topic = await harness.topic()
         client, other = await harness.connect(), await harness.connect()
@@ -120,7 +120,7 @@ async def test_a_parked_fetch_holds_up_what_changes_something_and_nothing_that_r
 
 
 @pytest.mark.parametrize(
-    ("asked", "waits"),
+    ("requested", "waits"),
     [
         (metadata("t", "new", create=True), True),
         (metadata("t", create=True), False),
@@ -128,41 +128,41 @@ async def test_a_parked_fetch_holds_up_what_changes_something_and_nothing_that_r
         (metadata("__consumer_offsets", "no name", create=True), False),
         ((3, 4, {"topics": None, "allow_auto_topic_creation": True}), False),
     ],
-    ids=["creates", "is there", "may not create", "cannot create", "all"],
+    ids=["creates", "exists", "may not create", "cannot create", "all"],
 )
-async def test_metadata_waits_for_a_parked_fetch_only_where_it_creates_a_topic(asked: Pipelined, waits: bool) -> None:
+async def test_metadata_waits_for_a_parked_fetch_only_if_it_creates_a_topic(requested: Pipelined, waits: bool) -> None:
     async with running_gateway() as harness:
         await harness.topic()
         client, other = await harness.connect(), await harness.connect()
-        key, version, values = asked
+        key, version, values = requested
         await client.send(1, 12, fetch_body({("t", 0): 0}, max_wait_ms=60_000))
         await client.send(key, version, request(key, version, **values))
         await harness.storage.wait_until(lambda: len(harness.storage.fetches) == 1)
         await wait_all_tasks_blocked(0.02)
-        assert (key not in harness.parts.figures.seconds, harness.catalog.view.live("new")) == (waits, None)
+        assert (key not in harness.parts.counters.seconds, harness.catalog.view.live("new")) == (waits, None)
         await produce(other, batch(b"v"))
         for _ in range(2):
             await client.receive()
         assert (harness.catalog.view.live("new") is not None) == waits
 
 
-async def test_a_join_that_waits_for_other_members_holds_up_what_is_behind_it() -> None:
+async def test_a_join_that_waits_for_other_members_delays_later_requests() -> None:
     async with running_gateway() as harness:
         first, second = await harness.connect(), await harness.connect()
         member_id, generation = await asking.stable(first)
         await second.send(11, 3, request(11, 3, **join_values(3)))
         beat = known_in(12, 3, group_id="g", generation_id=generation, member_id=member_id, group_instance_id=None)
         await second.send(12, 3, request(12, 3, **beat))
-        await harness.coordinator.wait_until(lambda: bool(harness.coordinator.asked(pb.JoinGroupRequest)[1:]))
+        await harness.coordinator.wait_until(lambda: bool(harness.coordinator.requests_of(pb.JoinGroupRequest)[1:]))
         await wait_all_tasks_blocked(0.02)
-        assert not harness.coordinator.asked(pb.HeartbeatRequest)
+        assert not harness.coordinator.requests_of(pb.HeartbeatRequest)
         await first.send(11, 3, request(11, 3, **join_values(3, member_id)))
         for client in (first, second, second):
             await client.receive()
-        assert harness.coordinator.asked(pb.HeartbeatRequest)
+        assert harness.coordinator.requests_of(pb.HeartbeatRequest)
 
 
-async def test_records_do_not_wait_for_the_answers_to_records_before_them() -> None:
+async def test_produce_requests_do_not_wait_for_replies_to_earlier_ones() -> None:
     async with running_gateway() as harness:
         harness.storage.auto_commit = False
         topic = await harness.topic()
@@ -174,7 +174,7 @@ async def test_records_do_not_wait_for_the_answers_to_records_before_them() -> N
         assert [(await produced(client)).base_offset for _ in range(5)] == [0, 1, 2, 3, 4]
 
 
-async def test_records_are_deleted_with_a_timeout_of_zero_and_the_answer_says_so() -> None:
+async def test_delete_records_succeeds_with_a_timeout_of_zero() -> None:
     async with running_gateway() as harness:
         await harness.topic()
         client = await harness.connect()

@@ -1,4 +1,4 @@
-"""CreatePartitions, DescribeTopicPartitions and DescribeLogDirs: what clients may ask for and what they are told."""
+"""CreatePartitions, DescribeTopicPartitions and DescribeLogDirs: valid and invalid requests, and their replies."""
 
 import re
 from typing import Any
@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 from kio.schema.errors import ErrorCode
 
-from tests.unit.gateway.asking import produce
-from tests.unit.gateway.exchanges import SECONDS_5, nested
-from tests.unit.gateway.harness import Client, batch, running_gateway
+from tests.support.gateway.asking import produce
+from tests.support.gateway.exchanges import SECONDS_5, nested
+from tests.support.gateway.harness import Client, batch, running_gateway
 from tests.unit.gateway.test_topics import metadata
 
 
@@ -23,30 +23,30 @@ async def grow(client: Client, name: str, count: int, assignments: list[tuple[in
 async def describe(
     client: Client, *names: str, limit: int = 2000, cursor: tuple[str, int] | None = None
 ) -> tuple[dict[str, Any], tuple[str, int] | None]:
-    """The partitions' numbers by topic, or its error; and where to go on."""
+    """Return the partitions or the error of each topic, and the next cursor."""
     at = None if cursor is None else nested(75, 0, "Cursor")(topic_name=cursor[0], partition_index=cursor[1])
     topics = tuple(nested(75, 0, "TopicRequest")(name=name) for name in names)
     reply = await client.ask(75, 0, topics=topics, response_partition_limit=limit, cursor=at)
-    told = {
+    described = {
         topic.name: ErrorCode(topic.error_code).name
         if topic.error_code
         else [partition.partition_index for partition in topic.partitions]
         for topic in reply.topics
     }
-    assert list(told) == [topic.name for topic in reply.topics]
+    assert list(described) == [topic.name for topic in reply.topics]
     following = reply.next_cursor
-    return told, None if following is None else (following.topic_name, following.partition_index)
+    return described, None if following is None else (following.topic_name, following.partition_index)
 
 
-async def test_new_partitions_are_shown_and_written() -> None:
+async def test_new_partitions_are_listed_and_writable() -> None:
     async with running_gateway() as harness:
         await harness.topic("t", 2)
         client = await harness.connect()
         refused = await produce(client, batch(b"x"), partition=3)
         assert refused.error_code == ErrorCode.unknown_topic_or_partition
         assert (await grow(client, "t", 4)).error_code == 0
-        (shown,) = (await metadata(client, ["t"])).topics
-        assert [partition.partition_index for partition in shown.partitions] == [0, 1, 2, 3]
+        (listed,) = (await metadata(client, ["t"])).topics
+        assert [partition.partition_index for partition in listed.partitions] == [0, 1, 2, 3]
         assert (await produce(client, batch(b"x"), partition=3)).error_code == 0
 
 
@@ -56,7 +56,7 @@ async def test_new_partitions_are_shown_and_written() -> None:
         (2, None, ErrorCode.invalid_partitions, "already has 2 partition"),
         (1, None, ErrorCode.invalid_partitions, "currently has 2 .* 1 would not be an increase"),
         (-1, None, ErrorCode.invalid_partitions, "would not be an increase"),
-        (9, None, ErrorCode.invalid_partitions, "more than 8"),
+        (9, None, ErrorCode.invalid_partitions, "limit of 8"),
         (4, [(0,)], ErrorCode.invalid_replica_assignment, r"2 additional partition\(s\), but 1"),
         (4, [], ErrorCode.invalid_replica_assignment, "but 0"),
         (4, [(0,), ()], ErrorCode.invalid_replica_assignment, "an empty replica list"),
@@ -64,7 +64,7 @@ async def test_new_partitions_are_shown_and_written() -> None:
         (4, [(0,), (7,)], ErrorCode.invalid_replica_assignment, "broker 7, but no such broker is registered"),
     ],
 )
-async def test_what_would_be_no_more_partitions_is_refused(
+async def test_invalid_numbers_of_partitions_are_refused(
     count: int, assignments: list[tuple[int, ...]] | None, code: ErrorCode, message: str
 ) -> None:
     async with running_gateway(max_partitions_per_topic=8) as harness:
@@ -85,7 +85,7 @@ async def test_a_topic_named_twice_is_not_grown() -> None:
         assert harness.catalog.view.by_name["t"].partitions == 1
 
 
-async def test_all_topics_come_in_order_and_in_pieces_that_fit_together() -> None:
+async def test_all_topics_are_described_in_order_across_pages() -> None:
     async with running_gateway() as harness:
         for name, partitions in (("b", 3), ("a", 2), ("c", 1)):
             await harness.topic(name, partitions)
@@ -102,7 +102,7 @@ async def test_all_topics_come_in_order_and_in_pieces_that_fit_together() -> Non
         assert await describe(client, cursor=("b", 9)) == ({"b": [], "c": [0]}, None)
 
 
-async def test_named_topics_are_told_once_and_from_the_cursor_on() -> None:
+async def test_named_topics_are_described_once_and_from_the_cursor_on() -> None:
     async with running_gateway() as harness:
         await harness.topic("a", 2)
         await harness.topic("b", 2)
@@ -116,17 +116,17 @@ async def test_named_topics_are_told_once_and_from_the_cursor_on() -> None:
         assert list(harness.catalog.view.by_name) == ["a", "b"]
 
 
-async def test_an_answer_never_has_more_partitions_than_the_gateway_gives() -> None:
+async def test_a_reply_has_a_bounded_number_of_partitions() -> None:
     async with running_gateway() as harness:
         await harness.topic("t", 2500)
         client = await harness.connect()
-        told, cursor = await describe(client, "t", limit=1_000_000)
-        assert (len(told["t"]), cursor) == (2000, ("t", 2000))
-        told, cursor = await describe(client, "t", cursor=cursor)
-        assert (told["t"], cursor) == (list(range(2000, 2500)), None)
+        described, cursor = await describe(client, "t", limit=1_000_000)
+        assert (len(described["t"]), cursor) == (2000, ("t", 2000))
+        described, cursor = await describe(client, "t", cursor=cursor)
+        assert (described["t"], cursor) == (list(range(2000, 2500)), None)
 
 
-async def test_a_size_that_no_owner_tells_is_not_made_up() -> None:
+async def test_an_unknown_log_size_is_minus_one() -> None:
     async with running_gateway() as harness:
         topic = await harness.topic("t", 2)
         harness.storage.moved[topic.id, 1] = ""

@@ -1,18 +1,18 @@
-"""A gateway that was stopped and goes on carries out nothing that it was sent before."""
+"""A gateway that was suspended and resumes executes no request from before the pause."""
 
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from kafscale.v1 import coordinator_pb2 as pb
-from tests.unit.gateway import group_asking as asking
-from tests.unit.gateway.asking import fetch_body, produce, produce_body
-from tests.unit.gateway.group_asking import commit, commit_values, join_values
-from tests.unit.gateway.harness import Harness, batch, request, running_gateway
+from tests.support.gateway import group_asking as asking
+from tests.support.gateway.asking import fetch_body, produce, produce_body
+from tests.support.gateway.group_asking import commit, commit_values, join_values
+from tests.support.gateway.harness import Harness, batch, request, running_gateway
 
 LIMIT_SECONDS = 5
 
 
-async def test_a_commit_that_lay_in_the_socket_of_a_stopped_gateway_is_not_carried_out() -> None:
+async def test_a_commit_in_the_socket_of_a_suspended_gateway_is_not_executed() -> None:
     async with running_gateway() as harness:
         await harness.topic()
         client = await harness.connect()
@@ -20,7 +20,7 @@ async def test_a_commit_that_lay_in_the_socket_of_a_stopped_gateway_is_not_carri
         harness.cluster.suspended_seconds += LIMIT_SECONDS + 1
         await client.send(8, 8, request(8, 8, **commit_values(8, {"t": {0: (100, "")}})))
         assert await client.closed()
-        assert len(harness.coordinator.asked(pb.OffsetCommitRequest)) == 1
+        assert len(harness.coordinator.requests_of(pb.OffsetCommitRequest)) == 1
 
 
 async def test_a_wall_clock_set_forward_closes_no_connection() -> None:
@@ -45,7 +45,7 @@ async def test_a_late_join_of_a_static_member_does_not_fence_the_live_one() -> N
         assert await asking.heartbeat(again, 3, generation, member_id, instance="i") == 0
 
 
-async def test_a_connection_that_waited_in_the_backlog_is_closed_and_a_later_one_served() -> None:
+async def test_a_connection_from_the_backlog_is_closed_and_a_later_one_served() -> None:
     async with running_gateway() as harness:
         harness.cluster.suspended_seconds += LIMIT_SECONDS + 1
         for _ in range(2):
@@ -54,7 +54,7 @@ async def test_a_connection_that_waited_in_the_backlog_is_closed_and_a_later_one
         assert (await (await harness.connect()).ask(18, 0)).error_code == 0
 
 
-async def test_a_request_that_waits_behind_another_one_is_dropped() -> None:
+async def test_a_queued_request_is_dropped_after_a_pause() -> None:
     async with running_gateway() as harness:
         await harness.topic()
         client = await harness.connect()
@@ -65,10 +65,10 @@ async def test_a_request_that_waits_behind_another_one_is_dropped() -> None:
         harness.cluster.suspended_seconds += LIMIT_SECONDS + 1
         harness.coordinator.gate.set()
         assert await client.closed()
-        assert len(harness.coordinator.asked(pb.OffsetCommitRequest)) == 1
+        assert len(harness.coordinator.requests_of(pb.OffsetCommitRequest)) == 1
 
 
-async def test_records_that_waited_for_a_stopped_gateway_are_not_sent_to_storage() -> None:
+async def test_records_from_before_a_pause_are_not_sent_to_storage() -> None:
     async with running_gateway() as harness:
         await harness.topic()
         for sequence in (1, 2):
@@ -86,9 +86,7 @@ async def test_records_that_waited_for_a_stopped_gateway_are_not_sent_to_storage
         assert (await produce(await harness.connect(), batch(b"later"))).base_offset == 2
 
 
-async def test_a_gateway_that_was_not_stopped_for_longer_than_the_limit_keeps_its_connections(
-    mock_clock: MockClock,
-) -> None:
+async def test_pauses_within_the_limit_keep_connections_open(mock_clock: MockClock) -> None:
     async with running_gateway() as harness:
         await harness.topic()
         client = await harness.connect()
@@ -103,6 +101,6 @@ async def test_a_gateway_that_was_not_stopped_for_longer_than_the_limit_keeps_it
 
 
 async def settle(harness: Harness) -> None:
-    """Let the time pass in which connections of before the pause may still come in."""
+    """Wait until connections from before the pause can no longer arrive."""
     await wait_all_tasks_blocked(0.02)
     harness.cluster.suspended_seconds += 2

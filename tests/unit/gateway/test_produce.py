@@ -1,4 +1,4 @@
-"""Produce: what is checked, what each acks setting is told and when."""
+"""Produce: validation, and the replies for each acks setting."""
 
 import struct
 import zlib
@@ -16,16 +16,16 @@ from kafscale.rpc.limits import LARGEST_PAYLOAD, RpcLimits
 from kafscale.v1 import common_pb2
 from kafscale.v1.common_pb2 import PartitionRef
 from kafscale.v1.storage_pb2 import AppendReply, AppendRequest
-from services.gateway.kafka_errors import code_of
-from tests.unit.gateway.asking import produce, produce_body, produced
-from tests.unit.gateway.fake_storage import FakeStorage
-from tests.unit.gateway.harness import NOW_MS, batch, read_response, running_gateway
-from tests.unit.records.strategies import message
+from services.gateway.owners.errors import code_of
+from tests.support.gateway.asking import produce, produce_body, produced
+from tests.support.gateway.fake_storage import FakeStorage
+from tests.support.gateway.harness import NOW_MS, batch, read_response, running_gateway
+from tests.support.strategies.records import message
 
 HOUR_MS = 3_600_000
 
 
-async def test_every_batch_of_a_record_set_is_kept() -> None:
+async def test_every_batch_of_a_record_set_is_stored() -> None:
     async with running_gateway() as harness:
         topic = await harness.topic()
         records = batch(b"a", b"b") + batch(b"c") + batch(b"d", b"e", b"f")
@@ -38,7 +38,7 @@ async def test_every_batch_of_a_record_set_is_kept() -> None:
         ]
 
 
-async def test_several_batches_are_refused_where_one_is_an_idempotent_producers() -> None:
+async def test_several_batches_are_refused_if_one_is_idempotent() -> None:
     async with running_gateway() as harness:
         await harness.topic()
         client = await harness.connect()
@@ -49,7 +49,7 @@ async def test_several_batches_are_refused_where_one_is_an_idempotent_producers(
         assert (reply.error_code, reply.base_offset) == (0, 0)
 
 
-async def test_a_batch_over_max_message_bytes_is_refused_and_one_of_that_size_taken() -> None:
+async def test_a_batch_may_be_as_large_as_max_message_bytes_but_not_larger() -> None:
     records = batch(b"x" * 2000)
     async with running_gateway() as harness:
         await harness.topic("small", max_message_bytes=str(len(records) - 1))
@@ -61,11 +61,11 @@ async def test_a_batch_over_max_message_bytes_is_refused_and_one_of_that_size_ta
         assert (await produce(client, records, topic="exact")).error_code == 0
 
 
-async def test_a_record_set_that_no_message_holds_is_refused_and_takes_nobody_along() -> None:
+async def test_a_record_set_larger_than_a_call_is_refused_alone() -> None:
     class Limited(FakeStorage):
         async def append(self, request: AppendRequest, *, timeout: float) -> AppendReply:
             if request.ByteSize() > RpcLimits().max_message_bytes:
-                raise Refused("larger than a message may be")
+                raise Refused("the request is too large")
             return await super().append(request, timeout=timeout)
 
     storage = Limited()
@@ -116,9 +116,7 @@ def with_attributes(bits: int) -> bytes:
         (batch(b"a", timestamp=NOW_MS - 2001), ErrorCode.invalid_timestamp),
     ],
 )
-async def test_records_that_break_the_rules_are_refused_before_storage_sees_them(
-    records: bytes | None, error: ErrorCode
-) -> None:
+async def test_invalid_records_are_refused_before_they_reach_storage(records: bytes | None, error: ErrorCode) -> None:
     async with running_gateway() as harness:
         await harness.topic(message_timestamp_before_max_ms="2000")
         client = await harness.connect()
@@ -129,7 +127,7 @@ async def test_records_that_break_the_rules_are_refused_before_storage_sees_them
         assert (await produce(client, batch(b"a", timestamp=NOW_MS - 2000))).error_code == 0
 
 
-async def test_timestamps_may_be_anything_where_the_log_stamps_its_own() -> None:
+async def test_any_timestamp_is_accepted_with_log_append_time() -> None:
     async with running_gateway() as harness:
         harness.storage.append_time_ms = 5_000
         await harness.topic(message_timestamp_type="LogAppendTime")
@@ -139,7 +137,7 @@ async def test_timestamps_may_be_anything_where_the_log_stamps_its_own() -> None
 
 
 @pytest.mark.parametrize(("version", "error"), [(6, ErrorCode.unsupported_compression_type), (7, 0)])
-async def test_zstd_is_taken_from_version_7_on(version: int, error: int) -> None:
+async def test_zstd_is_accepted_since_version_7(version: int, error: int) -> None:
     async with running_gateway() as harness:
         await harness.topic()
         records = batch(b"a" * 100, codec_=Codec.ZSTD)
@@ -147,7 +145,7 @@ async def test_zstd_is_taken_from_version_7_on(version: int, error: int) -> None
 
 
 @pytest.mark.parametrize("codec", Codec)
-async def test_compressed_batches_pass_as_they_are(codec: Codec) -> None:
+async def test_compressed_batches_pass_unchanged(codec: Codec) -> None:
     async with running_gateway() as harness:
         await harness.topic()
         records = batch(b"a" * 100, codec_=codec)
@@ -155,7 +153,7 @@ async def test_compressed_batches_pass_as_they_are(codec: Codec) -> None:
         assert harness.storage.appends[0].appends[0].records == records
 
 
-async def test_a_batch_with_a_producer_id_is_stored_as_it_is() -> None:
+async def test_a_batch_with_a_producer_id_is_stored_unchanged() -> None:
     async with running_gateway() as harness:
         await harness.topic()
         records = batch(b"a", producer_id=7, producer_epoch=0, base_sequence=0)
@@ -163,7 +161,7 @@ async def test_a_batch_with_a_producer_id_is_stored_as_it_is() -> None:
         assert peek(harness.storage.appends[0].appends[0].records).producer_id == 7
 
 
-async def test_an_invalid_partition_does_not_touch_the_others() -> None:
+async def test_an_invalid_partition_does_not_affect_the_others() -> None:
     async with running_gateway() as harness:
         await harness.topic("t", 2)
         client = await harness.connect()
@@ -176,7 +174,7 @@ async def test_an_invalid_partition_does_not_touch_the_others() -> None:
         assert codes == [ErrorCode.corrupt_message, 0, unknown, unknown]
 
 
-async def test_an_unknown_topic_id_is_told_as_such() -> None:
+async def test_an_unknown_topic_id_gets_its_own_error() -> None:
     async with running_gateway() as harness:
         topic = await harness.topic()
         client = await harness.connect()
@@ -186,7 +184,7 @@ async def test_an_unknown_topic_id_is_told_as_such() -> None:
 
 
 @pytest.mark.parametrize("acks", [2, -2, 100])
-async def test_acks_other_than_all_one_and_none_are_refused(acks: int) -> None:
+async def test_invalid_acks_are_refused(acks: int) -> None:
     async with running_gateway() as harness:
         await harness.topic()
         assert (
@@ -203,7 +201,7 @@ async def test_transactions_are_refused_clearly() -> None:
         assert "transactions" in reply.error_message
 
 
-async def test_acks_one_is_answered_before_and_acks_all_after_the_commit() -> None:
+async def test_acks_1_is_answered_before_and_acks_all_after_the_commit() -> None:
     async with running_gateway() as harness:
         harness.storage.auto_commit = False
         topic = await harness.topic()
@@ -215,13 +213,13 @@ async def test_acks_one_is_answered_before_and_acks_all_after_the_commit() -> No
             True,
         ]
         harness.storage.commit(harness.partition(topic), 1)
-        assert (await produce(other, batch(b"d"), acks=1)).base_offset == 3, "the first is still held"
+        assert (await produce(other, batch(b"d"), acks=1)).base_offset == 3, "the first reply is still held"
         harness.storage.commit(harness.partition(topic), 2)
         reply = await produced(client)
         assert (reply.error_code, reply.base_offset) == (0, 0)
 
 
-async def test_acks_one_is_slowed_to_the_commits_when_storage_asks_for_that() -> None:
+async def test_acks_1_waits_for_commits_when_storage_requests_it() -> None:
     async with running_gateway() as harness:
         harness.storage.auto_commit = False
         harness.storage.hold_until = 5
@@ -236,7 +234,7 @@ async def test_acks_one_is_slowed_to_the_commits_when_storage_asks_for_that() ->
         assert (await produced(client)).base_offset == 0
 
 
-async def test_acks_none_is_never_answered_and_keeps_its_place() -> None:
+async def test_acks_0_gets_no_reply_and_keeps_its_order() -> None:
     async with running_gateway() as harness:
         topic = await harness.topic()
         client = await harness.connect()
@@ -246,7 +244,7 @@ async def test_acks_none_is_never_answered_and_keeps_its_place() -> None:
         assert harness.partition(topic).end == 1
 
 
-async def test_an_acks_none_request_that_fails_closes_its_connection() -> None:
+async def test_a_failed_acks_0_request_closes_its_connection() -> None:
     async with running_gateway() as harness:
         await harness.topic()
         client = await harness.connect()
@@ -263,7 +261,7 @@ def legacy_produce_body(records: bytes, acks: int = -1) -> bytes:
     return struct.pack(">hiih1siii", acks, 5000, 1, 1, b"t", 1, 0, len(records)) + records
 
 
-async def test_old_messages_become_one_batch_of_magic_2_in_their_order() -> None:
+async def test_old_messages_become_one_batch_of_magic_2_in_order() -> None:
     async with running_gateway() as harness:
         topic = await harness.topic()
         client = await harness.connect()
@@ -284,7 +282,7 @@ async def test_old_messages_over_max_message_bytes_are_refused() -> None:
         assert harness.storage.appends == []
 
 
-async def test_old_messages_that_decompress_to_too_much_are_refused() -> None:
+async def test_old_messages_with_too_much_decompressed_data_are_refused() -> None:
     inner = message(bytes(2 << 20))
     bomb = message(compress(Codec.GZIP, inner), magic=1, attributes=Codec.GZIP)
     for limit, error in ((3 << 20, ErrorCode.none), (1 << 20, ErrorCode.corrupt_message)):
@@ -294,7 +292,7 @@ async def test_old_messages_that_decompress_to_too_much_are_refused() -> None:
             assert reply[15:17] == struct.pack(">h", error)
 
 
-async def test_old_messages_are_refused_from_version_3_on() -> None:
+async def test_old_messages_are_refused_since_version_3() -> None:
     async with running_gateway() as harness:
         await harness.topic()
         assert (
@@ -326,14 +324,14 @@ async def test_damaged_old_messages_are_refused() -> None:
         (common_pb2.INVALID, ErrorCode.invalid_request),
     ],
 )
-async def test_what_storage_refuses_is_told_as_kafkas_error(status: common_pb2.Status, error: ErrorCode) -> None:
+async def test_refusals_of_storage_become_kafka_errors(status: common_pb2.Status, error: ErrorCode) -> None:
     async with running_gateway() as harness:
         topic = await harness.topic()
         harness.storage.refuse[topic.id, 0] = [status]
         assert (await produce(await harness.connect(), batch())).error_code == error
 
 
-async def test_an_unknown_producer_is_told_the_log_start_without_which_the_java_client_only_repeats() -> None:
+async def test_the_reply_to_an_unknown_producer_has_the_log_start() -> None:
     async with running_gateway() as harness:
         topic = await harness.topic()
         client = await harness.connect()
@@ -345,7 +343,7 @@ async def test_an_unknown_producer_is_told_the_log_start_without_which_the_java_
         assert (await produce(client, batch())).log_start_offset == -1
 
 
-async def test_a_reply_that_came_too_late_has_the_offset_that_the_records_got() -> None:
+async def test_a_timed_out_reply_has_the_offset_of_the_records() -> None:
     async with running_gateway() as harness:
         topic = await harness.topic(message_timestamp_type="LogAppendTime")
         client = await harness.connect()
@@ -359,7 +357,7 @@ async def test_a_reply_that_came_too_late_has_the_offset_that_the_records_got() 
         assert late.log_append_time == datetime.fromtimestamp(NOW_MS / 1000, UTC)
 
 
-async def test_a_reply_to_records_that_were_lost_has_the_offset_that_they_had() -> None:
+async def test_a_reply_for_lost_records_has_their_offset() -> None:
     async with running_gateway() as harness:
         topic = await harness.topic()
         client = await harness.connect()
@@ -371,7 +369,7 @@ async def test_a_reply_to_records_that_were_lost_has_the_offset_that_they_had() 
         assert (lost.error_code, lost.base_offset) == (ErrorCode.not_enough_replicas_after_append, 0)
 
 
-async def test_a_reply_that_came_too_late_has_no_offset_where_storage_has_not_told_it() -> None:
+async def test_a_timed_out_reply_has_no_offset_if_storage_did_not_answer() -> None:
     async with running_gateway() as harness:
         await harness.topic()
         client = await harness.connect()
@@ -381,13 +379,13 @@ async def test_a_reply_that_came_too_late_has_no_offset_where_storage_has_not_to
         assert (late.base_offset, late.log_start_offset) == (-1, -1)
 
 
-def test_every_status_has_a_kafka_error_that_is_not_success() -> None:
+def test_every_status_except_ok_has_a_kafka_error() -> None:
     for status in cast(list[common_pb2.Status], common_pb2.Status.values()):
         assert (code_of(status) == ErrorCode.none) == (status == common_pb2.OK)
         assert code_of(status) != ErrorCode.unknown_server_error
 
 
-async def test_requests_of_one_connection_are_under_way_together_and_partitions_of_one_too() -> None:
+async def test_requests_of_a_connection_and_their_partitions_are_in_flight_together() -> None:
     async with running_gateway() as harness:
         harness.storage.auto_commit = False
         topic = await harness.topic("t", 3)

@@ -1,4 +1,4 @@
-"""InitProducerId: ids that nobody else gets."""
+"""InitProducerId: unique producer ids."""
 
 from datetime import timedelta
 
@@ -8,7 +8,7 @@ from kio.schema.errors import ErrorCode
 from kafscale.errors import Unavailable
 from kafscale.metadata.memory import MemoryMetadataStore, lost_answer, no_answer
 from kafscale.metadata.producer_ids import ProducerIds
-from tests.unit.gateway.harness import Client, read_response, request, running_gateway
+from tests.support.gateway.harness import Client, read_response, request, running_gateway
 
 _TIMEOUT = timedelta(minutes=1)
 
@@ -35,7 +35,7 @@ async def test_a_transactional_id_is_refused(version: int) -> None:
         assert answer == (ErrorCode.transactional_id_authorization_failed, -1, -1)
 
 
-async def test_ids_are_taken_once_over_processes_and_lost_answers() -> None:
+async def test_ids_are_unique_across_processes_and_lost_answers() -> None:
     store = MemoryMetadataStore()
     one, other = ProducerIds(store, "x"), ProducerIds(store, "x")
     taken = [await ids.take() for _ in range(1001) for ids in (one, other)]
@@ -51,7 +51,7 @@ async def test_ids_are_taken_once_over_processes_and_lost_answers() -> None:
     assert min(taken) == 0
 
 
-async def test_without_the_metadata_store_the_client_is_told_to_try_again() -> None:
+async def test_init_producer_id_gets_a_retriable_error_without_the_metadata_store() -> None:
     async with running_gateway() as harness:
         harness.metadata.faults.append(no_answer("txn"))
         client = await harness.connect()

@@ -1,70 +1,57 @@
-"""What is advertised is what is answered: every API and version, and what lies outside of them."""
+"""Every advertised API and version is answered, and others are refused."""
 
 import re
 import struct
 from collections.abc import Iterator
 from dataclasses import fields, is_dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import pytest
-import trio
 from kio.schema.errors import ErrorCode
 from kio.schema.index import api_key_map
 from structlog.testing import capture_logs
-from structlog.types import EventDict
 
-from services.gateway import registry
+from kafscale_tools.documents import protocol
 from services.gateway.api import Call
-from services.gateway.registry import APIS
-from services.gateway.unsupported import UNSUPPORTED
-from tests.unit.gateway import absent_exchanges, admin_exchanges, exchanges, group_exchanges, topic_exchanges
-from tests.unit.gateway.harness import read_response, running_gateway
-
-EXCHANGES = (
-    exchanges.EXCHANGES
-    | topic_exchanges.EXCHANGES
-    | admin_exchanges.EXCHANGES
-    | group_exchanges.GROUP_EXCHANGES
-    | absent_exchanges.EXCHANGES
-)
-ADVERTISED = [(api.key, version) for api in APIS.values() for version in api.versions]
+from services.gateway.clients import registry
+from services.gateway.clients.registry import APIS
+from services.gateway.clients.unsupported import UNSUPPORTED
+from tests.support.gateway.advertised import ADVERTISED, EXCHANGES, closing_line
+from tests.support.gateway.harness import read_response, running_gateway
 
 
 @pytest.mark.parametrize(("api_key", "version"), ADVERTISED)
-async def test_every_advertised_version_is_answered_in_full(api_key: int, version: int) -> None:
+async def test_every_advertised_version_is_answered_completely(api_key: int, version: int) -> None:
     async with running_gateway() as harness:
         await EXCHANGES[api_key](harness, await harness.connect(), version)
 
 
-async def test_the_advertised_ranges_are_the_registry() -> None:
+async def test_the_advertised_ranges_match_the_registry() -> None:
     async with running_gateway() as harness:
         reply = await (await harness.connect()).ask(18, 0)
-        told = [(api.api_key, v) for api in reply.api_keys for v in range(api.min_version, api.max_version + 1)]
-        assert sorted(told) == sorted(ADVERTISED)
+        advertised = [(api.api_key, v) for api in reply.api_keys for v in range(api.min_version, api.max_version + 1)]
+        assert sorted(advertised) == sorted(ADVERTISED)
 
 
-def test_the_spec_is_within_what_is_advertised() -> None:
+def test_the_advertised_versions_include_the_specified_ones() -> None:
     spec = {0: (0, 9), 1: (11, 13), 2: (0, 4), 3: (0, 12), 18: (0, 3), 19: (0, 2), 20: (0, 2)}
     for api_key, (low, high) in spec.items():
         assert set(range(low, high + 1)) <= set(APIS[api_key].versions)
 
 
 @pytest.mark.parametrize("version", [5, 9, 999])
-async def test_an_unknown_version_of_api_versions_is_told_the_ranges_in_version_0(version: int) -> None:
+async def test_an_unknown_version_of_api_versions_is_answered_in_version_0(version: int) -> None:
     async with running_gateway() as harness:
         client = await harness.connect()
         body = await client.call(18, version, b"\x01\x02\x03")
         reply = read_response(18, 0, body)
         assert reply.error_code == 35
         assert {api.api_key for api in reply.api_keys} == set(APIS)
-        assert (await client.ask(18, 0)).error_code == 0, "the connection lives on"
+        assert (await client.ask(18, 0)).error_code == 0, "the connection stays open"
 
 
 @pytest.mark.parametrize(("api_key", "version"), [(9999, 0), (1, 3), (0, 14), (3, 99), (-1, 0), (24, 3), (3, -1)])
-async def test_what_is_not_supported_closes_the_connection_and_is_never_answered_with_success(
-    api_key: int, version: int
-) -> None:
+async def test_an_unsupported_request_closes_the_connection(api_key: int, version: int) -> None:
     async with running_gateway() as harness:
         client, other = await harness.connect(), await harness.connect()
         await client.stream.send_all(struct.pack(">ihhih", 30, api_key, version, 1, -1) + bytes(20))
@@ -74,36 +61,27 @@ async def test_what_is_not_supported_closes_the_connection_and_is_never_answered
 
 
 SPEC_UNSUPPORTED = {4, 5, 6, 7, 21, 22, 24, 25, 26, 46, 47, 48, 49, *range(50, 58), 65, 66, 67}
-SUPPORTED_ALL_THE_SAME = {21, 22, 46, 47, 48, 49, 50, 51, 55, 65, 66}
+SUPPORTED_NEVERTHELESS = {21, 22, 46, 47, 48, 49, 50, 51, 55, 65, 66}
 
 
-def test_what_is_not_supported_is_all_that_the_spec_says_and_all_else_that_kafka_has() -> None:
+def test_every_kafka_api_is_either_supported_or_documented_as_unsupported() -> None:
     assert not set(UNSUPPORTED) & set(APIS)
-    assert set(APIS) >= SUPPORTED_ALL_THE_SAME
-    assert set(UNSUPPORTED) >= SPEC_UNSUPPORTED - SUPPORTED_ALL_THE_SAME
+    assert set(APIS) >= SUPPORTED_NEVERTHELESS
+    assert set(UNSUPPORTED) >= SPEC_UNSUPPORTED - SUPPORTED_NEVERTHELESS
     assert set(UNSUPPORTED) | set(APIS) >= set(api_key_map)
-    told = re.findall(r"^\| (\d+) \| (\w+) \| (\D.*) \|$", registry.document().split("## Not supported")[1], re.M)
-    assert {int(key): (name, reason) for key, name, reason in told} == UNSUPPORTED
+    documented = re.findall(r"^\| (\d+) \| (\w+) \| (\D.*) \|$", protocol.document().split("## Not supported")[1], re.M)
+    assert {int(key): (name, reason) for key, name, reason in documented} == UNSUPPORTED
 
 
-async def closing_line(said: list[EventDict]) -> EventDict:
-    """What the log says of the one connection that was closed."""
-    with trio.fail_after(5):
-        while not any(line["event"] == "connection closed" for line in said):  # noqa: ASYNC110  the log has no event
-            await trio.sleep(0.001)
-    (found,) = (line for line in said if line["event"] == "connection closed")
-    return found
-
-
-async def test_an_api_that_is_not_supported_closes_the_connection_and_the_log_says_why() -> None:
+async def test_an_unsupported_api_closes_the_connection_and_the_reason_is_logged() -> None:
     async with running_gateway() as harness:
         for api_key, (name, reason) in UNSUPPORTED.items():
             client = await harness.connect()
-            with capture_logs() as said:
+            with capture_logs() as logged:
                 await client.stream.send_all(struct.pack(">ihhih", 30, api_key, 0, 1, -1) + bytes(20))
                 with pytest.raises(EOFError):
                     await client.receive()
-                line = await closing_line(said)
+                line = await closing_line(logged)
             assert line["reason"] == f"{name} ({api_key}) is not supported: {reason}"
             assert line["peer"]
 
@@ -115,14 +93,14 @@ async def test_an_api_that_is_not_supported_closes_the_connection_and_the_log_sa
         (9999, 2, "there is no API 9999 (version 2)"),
     ],
 )
-async def test_a_version_or_an_api_that_is_not_known_is_said_to_be_so(api_key: int, version: int, reason: str) -> None:
+async def test_unknown_apis_and_versions_are_logged(api_key: int, version: int, reason: str) -> None:
     async with running_gateway() as harness:
         client = await harness.connect()
-        with capture_logs() as said:
+        with capture_logs() as logged:
             await client.stream.send_all(struct.pack(">ihhih", 30, api_key, version, 1, -1) + bytes(20))
             with pytest.raises(EOFError):
                 await client.receive()
-            line = await closing_line(said)
+            line = await closing_line(logged)
         assert line["reason"] == reason
 
 
@@ -134,11 +112,11 @@ async def test_a_client_with_an_illegal_software_name_is_refused(name: str, vers
 
 
 @pytest.mark.parametrize(("api_key", "version"), ADVERTISED)
-async def test_a_broken_handler_is_answered_with_an_error_for_everything_asked(
+async def test_a_failing_handler_is_answered_with_an_error_for_every_item(
     api_key: int, version: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def broken(call: Call) -> None:
-        raise KeyError("a bug")
+        raise KeyError("a defect")
 
     api = APIS[api_key]
     monkeypatch.setitem(registry.APIS, api_key, replace(api, handle=broken))
@@ -148,18 +126,18 @@ async def test_a_broken_handler_is_answered_with_an_error_for_everything_asked(
         with pytest.raises((AssertionError, AttributeError)):
             await EXCHANGES[api_key](harness, client, version)
         assert set(error_codes(api_key, version, client.last_reply)) == {ErrorCode.unknown_server_error}
-        figures = harness.parts.figures
-        assert {code for key, code in figures.errors if key == api_key} == {ErrorCode.unknown_server_error}
-        assert figures.broken == {api_key: 1}
+        counters = harness.parts.counters
+        assert {code for key, code in counters.errors if key == api_key} == {ErrorCode.unknown_server_error}
+        assert counters.broken == {api_key: 1}
         monkeypatch.setitem(registry.APIS, api_key, api)
-        assert (await client.ask(18, 0)).error_code == 0, "the connection lives on"
+        assert (await client.ask(18, 0)).error_code == 0, "the connection stays open"
         assert (await other.ask(18, 0)).error_code == 0
 
 
-async def test_a_handler_that_breaks_later_is_answered_with_an_error_and_spares_the_others() -> None:
+async def test_a_handler_that_fails_later_does_not_affect_other_requests() -> None:
     async with running_gateway() as harness:
         await harness.topic("t")
-        harness.storage.fetch_fails = KeyError("a bug")
+        harness.storage.fetch_fails = KeyError("a defect")
         client, other = await harness.connect(), await harness.connect()
         with pytest.raises(AssertionError):
             await EXCHANGES[1](harness, client, 12)
@@ -168,7 +146,7 @@ async def test_a_handler_that_breaks_later_is_answered_with_an_error_and_spares_
         assert (await other.ask(18, 0)).error_code == 0
 
 
-# Where the error code is in the replies to what Kafka 4 dropped, which kio does not read.
+# The position of the error code in replies of versions that Kafka 4 removed, which kio cannot read.
 OLD_ERROR_CODE_AT = {
     (0, 0): 15,
     (0, 1): 15,
@@ -183,7 +161,7 @@ OLD_ERROR_CODE_AT = {
 
 
 def error_codes(api_key: int, version: int, reply: bytes) -> Iterator[int]:
-    """All error codes in a reply: its own, and those of topics and partitions."""
+    """Yield all error codes in a reply: its own, and those of topics and partitions."""
     at = OLD_ERROR_CODE_AT.get((api_key, version))
     if at is not None:
         yield from struct.unpack_from(">h", reply, at)
@@ -208,13 +186,8 @@ async def test_a_request_that_does_not_decode_closes_only_its_own_connection(bod
         assert (await other.ask(18, 0)).error_code == 0
 
 
-def test_the_protocol_document_is_up_to_date() -> None:
-    path = Path(__file__).parents[3] / "docs" / "reference" / "protocol.md"
-    assert path.read_text() == registry.document()
-
-
-def test_every_module_of_apis_says_what_each_version_changed() -> None:
-    document = registry.document()
+def test_every_api_is_documented_with_its_versions() -> None:
+    document = protocol.document()
     for api in APIS.values():
         assert f"## {api.name}\n\n{api.name} ({api.key}), versions {api.versions[0]} to {api.versions[-1]}" in document
 

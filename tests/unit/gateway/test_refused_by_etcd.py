@@ -1,4 +1,4 @@
-"""What the metadata store refuses, as etcd does when its user lost a right: clients try again, and one line says so."""
+"""Refusals by the metadata store, as when etcd's user lost a permission: clients retry, and one line is logged."""
 
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -9,7 +9,7 @@ from structlog.testing import capture_logs
 
 from kafscale.errors import Refused
 from kafscale.metadata.memory import Fault
-from tests.unit.gateway.harness import Client, Harness, running_gateway
+from tests.support.gateway.harness import Client, Harness, running_gateway
 from tests.unit.gateway.test_configs import SET, change
 from tests.unit.gateway.test_partitions import grow
 from tests.unit.gateway.test_producer_ids import init
@@ -48,8 +48,8 @@ def _refuse(harness: Harness, times: int, why: str = DENIED) -> None:
     harness.metadata.faults.append(Fault(method="txn", times=times, before=Refused(why)))
 
 
-def _errors(said: list[Any]) -> list[tuple[str, str]]:
-    return [(line["api"], line["refused"]) for line in said if line["log_level"] == "error"]
+def _errors(logged: list[Any]) -> list[tuple[str, str]]:
+    return [(line["api"], line["refused"]) for line in logged if line["log_level"] == "error"]
 
 
 @pytest.mark.parametrize(
@@ -63,30 +63,30 @@ def _errors(said: list[Any]) -> list[tuple[str, str]]:
         ("CreatePartitions", _create_partitions, ErrorCode.request_timed_out),
     ],
 )
-async def test_what_the_store_refuses_is_retriable_and_one_line_of_the_log(
+async def test_a_refusal_by_the_store_is_retriable_and_logged_once(
     api: str, ask: Callable[[Client], Awaitable[ErrorCode]], code: ErrorCode
 ) -> None:
     async with running_gateway() as harness:
         await harness.topic("there")
         client = await harness.connect()
         _refuse(harness, times=3)
-        with capture_logs() as said:
+        with capture_logs() as logged:
             assert code.retriable
             assert [await ask(client) for _ in range(4)] == [code, code, code, ErrorCode.none]
-        assert _errors(said) == [(api, DENIED)]
-        assert not any("exc_info" in line for line in said)
-        assert not harness.parts.figures.broken
+        assert _errors(logged) == [(api, DENIED)]
+        assert not any("exc_info" in line for line in logged)
+        assert not harness.parts.counters.broken
 
 
-async def test_a_refusal_is_said_anew_for_another_reason_and_after_a_success() -> None:
+async def test_a_refusal_is_logged_again_for_another_reason_and_after_a_success() -> None:
     async with running_gateway() as harness:
         client = await harness.connect()
         _refuse(harness, times=2)
         _refuse(harness, times=1, why="etcdserver: invalid auth token")
-        with capture_logs() as said:
+        with capture_logs() as logged:
             for name in ("a", "a", "a", "a"):
                 await create(client, topic(name))
             _refuse(harness, times=1)
             await create(client, topic("b"))
-        told = [DENIED, "etcdserver: invalid auth token", DENIED]
-        assert _errors(said) == [("CreateTopics", why) for why in told]
+        reasons = [DENIED, "etcdserver: invalid auth token", DENIED]
+        assert _errors(logged) == [("CreateTopics", why) for why in reasons]

@@ -1,13 +1,13 @@
-"""Several storage instances behind one gateway: who is asked, who is believed, and what a change of owner does."""
+"""Several storage instances behind one gateway: which one gets a request, and changes of owner."""
 
 import pytest
 import trio
 from kio.schema.errors import ErrorCode
 from trio.testing import MockClock
 
-from tests.unit.gateway.asking import fetch, fetch_body, parts, produce, produce_body, produced
-from tests.unit.gateway.fake_storage import FakeStorage
-from tests.unit.gateway.harness import Cluster, batch, read_response, running_gateway
+from tests.support.gateway.asking import fetch, fetch_body, parts, produce, produce_body, produced
+from tests.support.gateway.fake_storage import FakeStorage
+from tests.support.gateway.harness import Cluster, batch, read_response, running_gateway
 from tests.unit.gateway.two_owners import (
     AFTER_APPEND,
     NOT_LEADER,
@@ -32,7 +32,7 @@ async def test_each_partition_goes_to_its_own_owner() -> None:
         assert [offsets(part.records) for part in reply] == [[0]] * 4
 
 
-async def test_a_partition_that_nobody_has_owned_goes_to_whom_it_is_given() -> None:
+async def test_a_partition_without_an_owner_goes_to_the_assigned_instance() -> None:
     cluster, storages = Cluster(), {"a": FakeStorage(), "b": FakeStorage(), "c": FakeStorage()}
     for run_id, storage in storages.items():
         await cluster.add(run_id, storage)
@@ -42,13 +42,13 @@ async def test_a_partition_that_nobody_has_owned_goes_to_whom_it_is_given() -> N
         for index in range(12):
             assert (await produce(client, batch(b"v"), partition=index)).error_code == 0
         for index in range(12):
-            given = harness.storages.view.owner(topic.id, index)
-            assert given is not None
-            assert (topic.id, index) in storages[given.run_id].partitions
+            assigned = harness.storages.view.owner(topic.id, index)
+            assert assigned is not None
+            assert (topic.id, index) in storages[assigned.run_id].partitions
 
 
 @pytest.mark.parametrize("kind", ["produce", *READERS])
-async def test_without_any_owner_clients_are_told_at_once_to_try_again(kind: str) -> None:
+async def test_clients_get_a_retriable_error_at_once_without_any_instance(kind: str) -> None:
     async with running_gateway() as harness:
         await harness.topic("t")
         await harness.cluster.remove("storage")
@@ -61,29 +61,29 @@ async def test_without_any_owner_clients_are_told_at_once_to_try_again(kind: str
         assert (await (produce(client, batch(b"v")) if kind == "produce" else read(client, kind))).error_code == 0
 
 
-async def test_who_a_refusal_names_gets_the_producers_retry() -> None:
+async def test_a_producers_retry_goes_to_the_owner_named_in_the_refusal() -> None:
     async with two_owners() as two:
         client = await two.harness.connect()
         two.a.moved[two.topic.id, 0] = "b"
         assert (await produce(client, batch(b"v"))).error_code == NOT_LEADER
-        assert two.b.appends == [], "its order is the producer's: the gateway sends nothing again"
+        assert two.b.appends == [], "the producer decides about the order, so the gateway does not resend"
         assert (await produce(client, batch(b"v"))).error_code == 0
         assert (len(two.a.appends), len(two.b.appends)) == (1, 1)
 
 
 @pytest.mark.parametrize("kind", READERS)
-async def test_who_a_refusal_names_is_asked_before_a_reader_is_answered(kind: str) -> None:
+async def test_a_read_follows_the_owner_named_in_a_refusal(kind: str) -> None:
     async with two_owners() as two:
         two.a.moved[two.topic.id, 0] = "b"
-        two.b.partition(two.ref()).committed_end = 7
+        two.b.partition(two.ref()).high_watermark = 7
         client = await two.harness.connect()
         assert (await read(client, kind)).error_code == 0
         two.a.moved[two.topic.id, 0] = ""
-        assert (await read(client, kind)).error_code == 0, "and asked first from then on"
+        assert (await read(client, kind)).error_code == 0, "later requests go to it first"
 
 
 @pytest.mark.parametrize("kind", READERS)
-async def test_instances_that_name_each_other_are_asked_once_each(kind: str) -> None:
+async def test_instances_that_name_each_other_get_one_request_each(kind: str) -> None:
     async with two_owners() as two:
         two.a.moved[two.topic.id, 0] = "b"
         two.b.moved[two.topic.id, 0] = "a"
@@ -93,7 +93,7 @@ async def test_instances_that_name_each_other_are_asked_once_each(kind: str) -> 
             assert (len(two.a.fetches), len(two.b.fetches)) == (1, 1)
 
 
-async def test_a_refusal_that_names_nobody_leaves_everything_as_it_is() -> None:
+async def test_a_refusal_without_an_owner_does_not_change_the_routing() -> None:
     async with two_owners() as two:
         two.a.moved[two.topic.id, 0] = ""
         client = await two.harness.connect()
@@ -103,7 +103,7 @@ async def test_a_refusal_that_names_nobody_leaves_everything_as_it_is() -> None:
         assert (len(two.a.fetches), len(two.b.fetches)) == (2, 0)
 
 
-async def test_news_of_the_ownership_map_outdates_what_a_refusal_named() -> None:
+async def test_an_ownership_change_overrides_the_owner_of_a_refusal() -> None:
     async with two_owners() as two:
         two.a.moved[two.topic.id, 0] = "b"
         client = await two.harness.connect()
@@ -115,7 +115,7 @@ async def test_news_of_the_ownership_map_outdates_what_a_refusal_named() -> None
         assert (len(two.a.fetches), len(two.b.fetches)) == (2, 1)
 
 
-async def test_a_named_run_that_has_gone_is_not_asked() -> None:
+async def test_a_named_run_that_is_gone_gets_no_request() -> None:
     async with two_owners() as two:
         two.a.moved[two.topic.id, 0] = "b"
         client = await two.harness.connect()
@@ -127,7 +127,7 @@ async def test_a_named_run_that_has_gone_is_not_asked() -> None:
         assert len(two.a.appends) == 2
 
 
-async def test_an_owner_that_is_leaving_is_asked_until_it_has_handed_over() -> None:
+async def test_a_leaving_owner_gets_requests_until_it_has_handed_over() -> None:
     async with two_owners() as two:
         await two.harness.cluster.add("a", two.a, leaving=True)
         await settled()
@@ -136,7 +136,7 @@ async def test_an_owner_that_is_leaving_is_asked_until_it_has_handed_over() -> N
         assert (len(two.a.appends), len(two.b.appends)) == (1, 0)
 
 
-async def test_the_older_run_of_an_address_is_not_asked() -> None:
+async def test_the_older_run_of_an_address_gets_no_requests() -> None:
     async with two_owners() as two:
         restarted = FakeStorage()
         await two.harness.cluster.add("a-again", restarted, address="a:9095")
@@ -148,7 +148,7 @@ async def test_the_older_run_of_an_address_is_not_asked() -> None:
         assert not two.a.streams, "the link to the older run has ended"
 
 
-async def test_a_vanished_member_fails_what_is_held_and_refuses_what_is_queued() -> None:
+async def test_a_lost_instance_fails_held_appends_and_refuses_queued_ones() -> None:
     async with two_owners() as two:
         two.a.auto_commit = False
         client = await two.harness.connect()
@@ -165,12 +165,12 @@ async def test_a_vanished_member_fails_what_is_held_and_refuses_what_is_queued()
             errors = [(await produced(client)).error_code for _ in range(4)]
         assert errors == [AFTER_APPEND, AFTER_APPEND, AFTER_APPEND, NOT_LEADER]
         await settled()
-        assert two.b.appends == [], "what may be in the log is the producer's to send again"
+        assert two.b.appends == [], "only the producer may resend records that may be in the log"
         assert (await produce(client, batch(b"again"))).error_code == 0
         assert len(two.b.appends) == 1
 
 
-async def test_what_waits_for_the_stream_of_a_member_that_vanishes_is_refused_at_once() -> None:
+async def test_appends_that_wait_for_a_lost_instance_are_refused_at_once() -> None:
     async with two_owners() as two:
         two.a.auto_ready = False
         two.a.break_streams()
@@ -184,7 +184,7 @@ async def test_what_waits_for_the_stream_of_a_member_that_vanishes_is_refused_at
         assert two.a.appends == []
 
 
-async def test_what_is_on_its_way_to_a_former_owner_is_not_overtaken_at_the_new_one() -> None:
+async def test_appends_in_flight_to_a_former_owner_are_not_overtaken() -> None:
     async with two_owners() as two:
         client = await two.harness.connect()
         two.a.moved[two.topic.id, 0] = "b"
@@ -196,7 +196,7 @@ async def test_what_is_on_its_way_to_a_former_owner_is_not_overtaken_at_the_new_
         assert (await produced(client)).error_code == NOT_LEADER
         await client.send(0, 9, produce_body({("t", 0): batch(b"2")}))
         await settled()
-        assert two.b.appends == [], "1 is still to be refused"
+        assert two.b.appends == [], "append 1 has not been refused yet"
         two.a.gates[2].set()
         assert [(await produced(client)).error_code for _ in range(2)] == [NOT_LEADER] * 2
         for value in (b"0", b"1", b"2"):
@@ -204,7 +204,7 @@ async def test_what_is_on_its_way_to_a_former_owner_is_not_overtaken_at_the_new_
         assert [append.records[-2:-1] for each in two.b.appends for append in each.appends] == [b"0", b"1", b"2"]
 
 
-async def test_a_parked_fetch_goes_on_at_the_new_owner() -> None:
+async def test_a_parked_fetch_moves_to_the_new_owner() -> None:
     async with two_owners() as two:
         client, producer = await two.harness.connect(), await two.harness.connect()
         await parked(two, client)
@@ -219,7 +219,7 @@ async def test_a_parked_fetch_goes_on_at_the_new_owner() -> None:
         assert len(two.b.fetches) == 2
 
 
-async def test_a_parked_fetch_goes_on_where_a_refusal_of_others_names_the_owner() -> None:
+async def test_a_parked_fetch_moves_to_an_owner_named_in_another_refusal() -> None:
     async with two_owners() as two:
         client, producer = await two.harness.connect(), await two.harness.connect()
         await parked(two, client)
@@ -230,7 +230,7 @@ async def test_a_parked_fetch_goes_on_where_a_refusal_of_others_names_the_owner(
         assert (part.error_code, offsets(part.records)) == (0, [0])
 
 
-async def test_a_parked_fetch_of_a_vanished_member_goes_on_at_the_next() -> None:
+async def test_a_parked_fetch_of_a_lost_instance_moves_to_the_next() -> None:
     async with two_owners() as two:
         client, producer = await two.harness.connect(), await two.harness.connect()
         await parked(two, client)
@@ -241,11 +241,11 @@ async def test_a_parked_fetch_of_a_vanished_member_goes_on_at_the_next() -> None
         assert offsets((await received(client)).records) == [0]
 
 
-async def test_a_parked_fetch_is_asked_again_when_the_same_run_has_the_partition_anew() -> None:
+async def test_a_parked_fetch_is_sent_again_when_the_same_run_gets_the_partition_back() -> None:
     async with two_owners() as two:
         client = await two.harness.connect()
         await parked(two, client)
-        # Given back, and taken over again since the newcomer died: this stream is not told of it any more.
+        # Released, and taken over again because the new owner died. This stream gets no event about that.
         partition = two.a.partition(two.ref())
         two.a.announce(partition, lost=True)
         await settled()
@@ -258,7 +258,7 @@ async def test_a_parked_fetch_is_asked_again_when_the_same_run_has_the_partition
         assert offsets((await received(client)).records) == [0]
 
 
-async def test_an_answer_of_an_older_epoch_than_the_maps_is_asked_for_once_more_only() -> None:
+async def test_an_answer_with_an_older_epoch_is_requested_only_once_more() -> None:
     async with two_owners() as two:
         client = await two.harness.connect()
         await parked(two, client)
@@ -267,7 +267,7 @@ async def test_an_answer_of_an_older_epoch_than_the_maps_is_asked_for_once_more_
         assert len(two.a.fetches) == 2
 
 
-async def test_a_parked_fetch_whose_last_owner_has_gone_is_answered() -> None:
+async def test_a_parked_fetch_without_any_remaining_owner_is_answered() -> None:
     async with two_owners() as two:
         client = await two.harness.connect()
         await parked(two, client)
@@ -276,7 +276,7 @@ async def test_a_parked_fetch_whose_last_owner_has_gone_is_answered() -> None:
         assert (await received(client)).error_code == NOT_LEADER
 
 
-async def test_a_commit_of_the_new_owner_before_the_fetch_has_moved_is_not_missed() -> None:
+async def test_a_commit_of_the_new_owner_before_a_fetch_moves_is_not_missed() -> None:
     async with two_owners() as two:
         client, producer = await two.harness.connect(), await two.harness.connect()
         await parked(two, client)
@@ -290,7 +290,7 @@ async def test_a_commit_of_the_new_owner_before_the_fetch_has_moved_is_not_misse
         assert offsets((await received(client)).records) == [0]
 
 
-async def test_moving_does_not_prolong_a_fetchs_wait(mock_clock: MockClock) -> None:
+async def test_a_move_does_not_prolong_the_wait_of_a_fetch(mock_clock: MockClock) -> None:
     async with two_owners() as two:
         client = await two.harness.connect()
         started = trio.current_time()
@@ -302,7 +302,7 @@ async def test_moving_does_not_prolong_a_fetchs_wait(mock_clock: MockClock) -> N
         assert trio.current_time() - started < 1
 
 
-async def test_owners_are_asked_at_the_same_time() -> None:
+async def test_requests_to_several_owners_are_concurrent() -> None:
     async with two_owners(2) as two:
         two.a.fetch_gate = two.b.fetch_gate = trio.Event()
         client = await two.harness.connect()
@@ -315,7 +315,7 @@ async def test_owners_are_asked_at_the_same_time() -> None:
 
 
 @pytest.mark.parametrize(("max_bytes", "most"), [(20_000, 20_000), (9_000, 9_000), (100, 4_200), (1 << 20, 1 << 20)])
-async def test_limits_hold_over_all_owners(max_bytes: int, most: int) -> None:
+async def test_limits_apply_to_all_owners_together(max_bytes: int, most: int) -> None:
     async with two_owners(2) as two:
         client = await two.harness.connect()
         for index in (0, 1):
@@ -324,12 +324,12 @@ async def test_limits_hold_over_all_owners(max_bytes: int, most: int) -> None:
         reply = parts(await fetch(client, {("t", 0): 0, ("t", 1): 0}, max_bytes=max_bytes))
         sizes = [len(part.records) for part in reply]
         assert 0 < sum(sizes) <= most
-        assert all(sizes) == (max_bytes >= 9_000), "one owner does not use up what all may give"
+        assert all(sizes) == (max_bytes >= 9_000), "one owner does not use up the limit of all"
         if max_bytes == 1 << 20:
             assert [offsets(part.records) for part in reply] == [[0, 1, 2, 3]] * 2
 
 
-async def test_one_owner_that_fails_spares_what_the_other_gave() -> None:
+async def test_a_failing_owner_does_not_affect_the_others_records() -> None:
     async with two_owners(2) as two:
         client = await two.harness.connect()
         await produce(client, batch(b"v"), partition=1)
@@ -340,16 +340,16 @@ async def test_one_owner_that_fails_spares_what_the_other_gave() -> None:
 
 @pytest.mark.parametrize("kind", ["fetch", "list_offsets", "epoch_ends"])
 @pytest.mark.parametrize(
-    ("told", "error"),
+    ("sent_epoch", "error"),
     [(-1, 0), (0, 0), (3, ErrorCode.fenced_leader_epoch), (4, 0), (5, ErrorCode.unknown_leader_epoch)],
 )
-async def test_leader_epochs_are_checked_by_the_owner(kind: str, told: int, error: int) -> None:
+async def test_leader_epochs_are_checked_by_the_owner(kind: str, sent_epoch: int, error: int) -> None:
     async with two_owners() as two:
         two.a.partition(two.ref()).epoch = 4
-        assert (await read(await two.harness.connect(), kind, epoch=told)).error_code == error
+        assert (await read(await two.harness.connect(), kind, epoch=sent_epoch)).error_code == error
 
 
-async def test_a_consumer_that_is_ahead_of_its_owner_is_not_told_that_its_offset_is_out_of_range() -> None:
+async def test_a_consumer_ahead_of_the_owners_epoch_does_not_get_out_of_range() -> None:
     async with two_owners() as two:
         client = await two.harness.connect()
         reply = await fetch(client, {("t", 0): 1000}, leader_epoch=2, max_wait_ms=0)

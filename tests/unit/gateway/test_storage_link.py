@@ -1,4 +1,4 @@
-"""The link to one storage instance: numbered messages, refusals, held replies, broken streams. On virtual time."""
+"""The link to one storage instance: numbered calls, refusals, held replies, broken streams."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -12,12 +12,12 @@ from kafscale.errors import KafscaleError, Refused, Unavailable
 from kafscale.v1 import common_pb2
 from kafscale.v1.common_pb2 import PartitionRef
 from kafscale.v1.storage_pb2 import AppendRequest
+from services.gateway.owners.link import StorageLink
+from services.gateway.owners.pending import PendingAppend
 from services.gateway.pauses import Pauses
-from services.gateway.pending import PendingAppend
 from services.gateway.settings import GatewaySettings
-from services.gateway.storage_link import StorageLink
-from tests.unit.gateway.fake_storage import FakeStorage
-from tests.unit.gateway.harness import batch
+from tests.support.gateway.fake_storage import FakeStorage
+from tests.support.gateway.harness import batch
 
 T_ID = b"t" * 16
 KIB = 1024
@@ -28,11 +28,11 @@ def ref(partition: int = 0, topic_id: bytes = T_ID) -> PartitionRef:
 
 
 class Appends:
-    """Appends of one test, and their outcomes in the order in which they were told."""
+    """The appends of one test, and those that finished, in order."""
 
     def __init__(self, link: StorageLink) -> None:
         self.link = link
-        self.told: list[PendingAppend] = []
+        self.finished: list[PendingAppend] = []
 
     def put(
         self, partition: int = 0, *, value: bytes = b"v", acks_all: bool = True, timeout: float = 30
@@ -43,7 +43,7 @@ class Appends:
             batch(value),
             unacknowledged=not acks_all,
             deadline=trio.current_time() + timeout,
-            on_finish=self.told.append,
+            on_finish=self.finished.append,
         )
         self.link.append(append)
         return append
@@ -78,14 +78,16 @@ def gate(storage: FakeStorage, *sequences: int) -> list[trio.Event]:
     return events
 
 
-async def test_what_arrives_while_messages_are_under_way_goes_in_the_next_one() -> None:
+async def test_appends_that_arrive_during_two_calls_share_the_next_call() -> None:
     storage = FakeStorage()
     first, second = gate(storage, 1, 2)
     async with running_link(storage) as appends:
         for value in (b"a", b"b", b"c", b"d"):
             appends.put(value=value)
             await wait_all_tasks_blocked()
-        assert [values(message) for message in storage.appends] == [[(0, b"a")], [(0, b"b")]], "at most two under way"
+        assert [values(message) for message in storage.appends] == [[(0, b"a")], [(0, b"b")]], (
+            "at most two calls in flight"
+        )
         first.set()
         await wait_all_tasks_blocked()
         assert [(message.sequence, values(message)) for message in storage.appends] == [
@@ -95,11 +97,11 @@ async def test_what_arrives_while_messages_are_under_way_goes_in_the_next_one() 
         ]
         second.set()
         await wait_all_tasks_blocked()
-        assert [append.error for append in appends.told] == [0] * 4
+        assert [append.error for append in appends.finished] == [0] * 4
         assert {message.stream_id for message in storage.appends} == set(storage.opened)
 
 
-async def test_messages_are_bounded_in_size_and_a_larger_append_goes_alone() -> None:
+async def test_append_calls_are_bounded_in_size_and_a_larger_append_is_sent_alone() -> None:
     storage = FakeStorage()
     gates = gate(storage, 1, 2)
     async with running_link(storage, append_message_bytes=3 * KIB) as appends:
@@ -113,7 +115,7 @@ async def test_messages_are_bounded_in_size_and_a_larger_append_goes_alone() -> 
         assert [len(message.appends) for message in storage.appends] == [1, 1, 2, 1, 1, 1]
 
 
-async def test_what_stands_around_small_appends_counts_too(autojump_clock: MockClock) -> None:
+async def test_the_size_of_a_call_includes_overhead(autojump_clock: MockClock) -> None:
     storage = FakeStorage()
     one, _ = gate(storage, 1, 2)
     async with running_link(storage, append_message_bytes=16 * KIB) as appends:
@@ -124,7 +126,7 @@ async def test_what_stands_around_small_appends_counts_too(autojump_clock: MockC
             appends.put()
         one.set()
         await wait_all_tasks_blocked()
-        assert appends.told[-1].finished
+        assert appends.finished[-1].finished
         assert sum(len(message.appends) for message in storage.appends) == 1002
         assert max(message.ByteSize() for message in storage.appends) <= 16 * KIB
 
@@ -156,7 +158,7 @@ async def test_seen_is_the_highest_reply_without_a_gap() -> None:
         (common_pb2.TOO_LARGE, ErrorCode.message_too_large, ErrorCode.not_enough_replicas),
     ],
 )
-async def test_a_refusal_takes_along_all_that_is_queued_behind_it_for_its_partition(
+async def test_a_refusal_also_refuses_queued_appends_to_its_partition(
     status: common_pb2.Status, first: ErrorCode, rest: ErrorCode
 ) -> None:
     storage = FakeStorage()
@@ -168,13 +170,13 @@ async def test_a_refusal_takes_along_all_that_is_queued_behind_it_for_its_partit
         other = appends.put(1, value=b"1")
         await wait_all_tasks_blocked()
         behind = [appends.put(value=b"2"), appends.put(value=b"3")]
-        beside = appends.put(1, value=b"4")
+        other_partition = appends.put(1, value=b"4")
         one.set()
         await wait_all_tasks_blocked()
         two.set()
         await wait_all_tasks_blocked()
         assert (refused.error, [append.error for append in behind]) == (first, [rest, rest])
-        assert (other.error, beside.error) == (0, 0)
+        assert (other.error, other_partition.error) == (0, 0)
         assert [value for message in storage.appends for value in values(message)] == [(0, b"0"), (1, b"1"), (1, b"4")]
         again = appends.put(value=b"5")
         await wait_all_tasks_blocked()
@@ -194,7 +196,7 @@ async def test_batches_of_one_partition_keep_their_order() -> None:
         assert [append.base_offset for append in put] == list(range(50))
 
 
-async def test_a_held_reply_goes_when_its_last_record_is_committed() -> None:
+async def test_a_held_reply_is_sent_when_its_last_record_is_committed() -> None:
     storage = FakeStorage()
     storage.auto_commit = False
     async with running_link(storage) as appends:
@@ -209,19 +211,19 @@ async def test_a_held_reply_goes_when_its_last_record_is_committed() -> None:
         assert (second.finished, second.error, second.base_offset) == (True, 0, 1)
 
 
-async def test_a_commit_that_is_announced_before_the_reply_lets_the_reply_go() -> None:
+async def test_a_commit_announced_before_the_reply_completes_it() -> None:
     storage = FakeStorage()
     (one,) = gate(storage, 1)
     async with running_link(storage) as appends:
         append = appends.put()
         await wait_all_tasks_blocked()
-        assert not append.finished, "the commit was announced, the reply is still to come"
+        assert not append.finished, "the commit was announced before the reply"
         one.set()
         await wait_all_tasks_blocked()
         assert (append.finished, append.error) == (True, 0)
 
 
-async def test_a_loss_that_is_announced_before_the_reply_fails_it() -> None:
+async def test_a_loss_announced_before_the_reply_fails_it() -> None:
     storage = FakeStorage()
     storage.auto_commit = False
     (one,) = gate(storage, 1)
@@ -242,31 +244,31 @@ async def test_an_acks_all_reply_waits_for_its_own_topic_id_and_epoch() -> None:
         append = appends.put()
         await wait_all_tasks_blocked()
         partition = storage.partition(ref())
-        partition.committed_end = 100
+        partition.high_watermark = 100
         storage.announce(partition, ref=ref(topic_id=b"n" * 16))
         storage.announce(partition, epoch=0)
         await wait_all_tasks_blocked()
-        assert not append.finished, "another topic of the same name, and an older epoch, say nothing of these records"
+        assert not append.finished, "events of another topic id or an older epoch do not apply"
         storage.announce(partition, epoch=2)
         await wait_all_tasks_blocked()
         assert append.error == ErrorCode.not_enough_replicas_after_append
 
 
-async def test_what_is_lost_is_acked_up_to_the_committed_end_only() -> None:
+async def test_a_lost_partition_acks_only_appends_up_to_the_high_watermark() -> None:
     storage = FakeStorage()
     storage.auto_commit = False
     async with running_link(storage) as appends:
         first, second = appends.put(), appends.put()
         await wait_all_tasks_blocked()
         partition = storage.partition(ref())
-        partition.committed_end = 1
+        partition.high_watermark = 1
         storage.announce(partition, lost=True)
         await wait_all_tasks_blocked()
         assert (first.error, second.error) == (0, ErrorCode.not_enough_replicas_after_append)
 
 
-@pytest.mark.parametrize("failure", [Unavailable("no answer"), Refused("larger than the peer takes")])
-async def test_an_append_without_answer_is_never_sent_again_and_starts_a_new_stream(
+@pytest.mark.parametrize("failure", [Unavailable("no answer"), Refused("larger than the peer accepts")])
+async def test_an_append_without_an_answer_is_not_repeated_and_opens_a_new_stream(
     autojump_clock: MockClock, failure: KafscaleError
 ) -> None:
     storage = FakeStorage()
@@ -285,9 +287,7 @@ async def test_an_append_without_answer_is_never_sent_again_and_starts_a_new_str
         assert len({message.stream_id for message in storage.appends}) == 2
 
 
-async def test_a_broken_stream_fails_what_is_held_and_under_way_and_refuses_what_is_queued(
-    autojump_clock: MockClock,
-) -> None:
+async def test_a_broken_stream_fails_sent_appends_and_refuses_queued_ones(autojump_clock: MockClock) -> None:
     storage = FakeStorage()
     storage.auto_commit = False
     async with running_link(storage) as appends:
@@ -308,7 +308,7 @@ async def test_a_broken_stream_fails_what_is_held_and_under_way_and_refuses_what
         assert len(storage.appends) == 3
 
 
-async def test_a_half_open_stream_is_given_up_when_it_falls_silent(autojump_clock: MockClock) -> None:
+async def test_a_silent_stream_is_abandoned(autojump_clock: MockClock) -> None:
     storage = FakeStorage()
     storage.auto_commit = False
     async with running_link(storage) as appends:
@@ -319,7 +319,7 @@ async def test_a_half_open_stream_is_given_up_when_it_falls_silent(autojump_cloc
         assert 10 <= trio.current_time() - started < 15
 
 
-async def test_a_producers_timeout_ends_every_kind_of_waiting(autojump_clock: MockClock) -> None:
+async def test_a_producers_timeout_ends_every_kind_of_wait(autojump_clock: MockClock) -> None:
     storage = FakeStorage()
     storage.auto_commit = False
     async with running_link(storage) as appends:
@@ -353,7 +353,7 @@ async def test_appends_wait_for_a_stream_as_long_as_their_producers_do(autojump_
         assert (patient.finished, patient.error) == (True, 0)
 
 
-async def test_bytes_on_their_way_are_bounded(autojump_clock: MockClock) -> None:
+async def test_bytes_in_flight_are_bounded(autojump_clock: MockClock) -> None:
     storage = FakeStorage()
     one, two = gate(storage, 1, 2)
     async with running_link(storage, append_queue_bytes=2 * KIB) as appends:
@@ -371,7 +371,7 @@ async def test_bytes_on_their_way_are_bounded(autojump_clock: MockClock) -> None
         two.set()
 
 
-async def test_what_an_instance_that_leaves_has_committed_is_acked_though_its_leaving_is_known_first() -> None:
+async def test_commits_of_a_leaving_instance_are_acked_after_its_departure_is_known() -> None:
     storage = FakeStorage()
     storage.auto_commit = False
     (_, two) = gate(storage, 1, 2)
@@ -397,9 +397,7 @@ async def test_what_an_instance_that_leaves_has_committed_is_acked_though_its_le
         assert len(storage.opened) == 1
 
 
-async def test_an_instance_that_has_gone_and_says_nothing_more_is_not_waited_for_long(
-    autojump_clock: MockClock,
-) -> None:
+async def test_a_silent_instance_that_has_left_is_not_waited_for_long(autojump_clock: MockClock) -> None:
     storage = FakeStorage()
     storage.auto_commit = False
     async with running_link(storage) as appends:

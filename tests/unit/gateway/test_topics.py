@@ -1,4 +1,4 @@
-"""Metadata, CreateTopics, DeleteTopics and ListOffsets: what clients may ask for and what they are told."""
+"""Metadata, CreateTopics, DeleteTopics and ListOffsets: valid and invalid requests, and their replies."""
 
 from datetime import timedelta
 from typing import Any
@@ -12,17 +12,17 @@ from kafscale import paths
 from kafscale.errors import Unavailable
 from kafscale.v1 import common_pb2
 from kafscale.v1.storage_pb2 import PartitionOffset
-from tests.unit.gateway.asking import produce
-from tests.unit.gateway.exchanges import nested
-from tests.unit.gateway.harness import NAMESPACE, Client, batch, read_response, request, running_gateway
+from tests.support.gateway.asking import produce
+from tests.support.gateway.exchanges import nested
+from tests.support.gateway.harness import NAMESPACE, Client, batch, read_response, request, running_gateway
 
 SECONDS_5 = timedelta(seconds=5)
 
 
 async def metadata(client: Client, names: list[str] | None, version: int = 9, *, create: bool = True) -> Any:
     topic_type = nested(3, version, "MetadataRequestTopic")
-    asked = None if names is None else tuple(topic_type(name=name) for name in names)
-    values: dict[str, Any] = {"topics": asked}
+    requested = None if names is None else tuple(topic_type(name=name) for name in names)
+    values: dict[str, Any] = {"topics": requested}
     if version >= 4:
         values["allow_auto_topic_creation"] = create
     if version >= 8:
@@ -47,7 +47,7 @@ def names(reply: Any) -> list[str]:
 
 
 @pytest.mark.parametrize("version", [0, 1, 4, 9])
-async def test_all_and_no_topics_are_asked_for_as_each_version_does(version: int) -> None:
+async def test_all_and_no_topics_are_requested_as_in_each_version(version: int) -> None:
     async with running_gateway() as harness:
         await harness.topic("b")
         await harness.topic("a")
@@ -59,7 +59,7 @@ async def test_all_and_no_topics_are_asked_for_as_each_version_does(version: int
             assert names(await metadata(client, [], version)) == []
 
 
-async def test_authorized_operations_are_told_only_when_asked_for() -> None:
+async def test_authorized_operations_are_returned_only_on_request() -> None:
     async with running_gateway() as harness:
         await harness.topic("a")
         reply = await metadata(await harness.connect(), ["a"])
@@ -78,7 +78,7 @@ async def test_authorized_operations_are_told_only_when_asked_for() -> None:
         (9, False, False, False),
     ],
 )
-async def test_a_topic_is_made_only_when_client_and_setting_both_allow_it(
+async def test_a_topic_is_created_automatically_only_if_client_and_setting_allow_it(
     version: int, client_allows: bool, setting: bool, made: bool
 ) -> None:
     async with running_gateway(auto_create_topics=setting, auto_create_partitions=3) as harness:
@@ -88,7 +88,7 @@ async def test_a_topic_is_made_only_when_client_and_setting_both_allow_it(
         assert ("new" in harness.catalog.view.by_name) == made
 
 
-async def test_asking_for_all_topics_makes_none() -> None:
+async def test_metadata_of_all_topics_creates_none() -> None:
     async with running_gateway() as harness:
         await metadata(await harness.connect(), None)
         assert not harness.catalog.view.by_name
@@ -98,15 +98,15 @@ async def test_asking_for_all_topics_makes_none() -> None:
 async def test_kafkas_internal_topics_are_never_created_automatically_but_may_be_by_hand(name: str) -> None:
     async with running_gateway(auto_create_topics=True) as harness:
         client = await harness.connect()
-        (shown,) = (await metadata(client, [name])).topics
-        assert (shown.name, shown.error_code) == (name, ErrorCode.unknown_topic_or_partition)
+        (returned,) = (await metadata(client, [name])).topics
+        assert (returned.name, returned.error_code) == (name, ErrorCode.unknown_topic_or_partition)
         assert not harness.catalog.view.by_name
         (made,) = (await create(client, topic(name))).topics
         assert made.error_code == 0
 
 
 @pytest.mark.parametrize("name", ["", ".", "..", "a b", "a/b", "x" * 250, "ü"])
-async def test_an_illegal_name_is_told_as_such_and_made_by_nobody(name: str) -> None:
+async def test_a_topic_with_an_illegal_name_is_not_created(name: str) -> None:
     async with running_gateway() as harness:
         client = await harness.connect()
         reply = await metadata(client, [name, "fine"])
@@ -116,17 +116,17 @@ async def test_an_illegal_name_is_told_as_such_and_made_by_nobody(name: str) -> 
         assert list(harness.catalog.view.by_name) == ["fine"]
 
 
-async def test_a_name_that_collides_is_not_made() -> None:
+async def test_a_topic_with_a_colliding_name_is_not_created() -> None:
     async with running_gateway() as harness:
         await harness.topic("a.b")
         client = await harness.connect()
-        (shown,) = (await metadata(client, ["a_b"])).topics
-        assert shown.error_code == ErrorCode.invalid_topic_exception
+        (returned,) = (await metadata(client, ["a_b"])).topics
+        assert returned.error_code == ErrorCode.invalid_topic_exception
         (made,) = (await create(client, topic("a_b"))).topics
         assert made.error_code == ErrorCode.invalid_topic_exception
 
 
-async def test_a_topic_that_is_being_deleted_is_unknown_and_not_made_again() -> None:
+async def test_a_topic_in_deletion_is_unknown_and_not_recreated() -> None:
     async with running_gateway() as harness:
         await harness.topic("t")
         await harness.catalog.mark_deleting("t")
@@ -135,25 +135,25 @@ async def test_a_topic_that_is_being_deleted_is_unknown_and_not_made_again() -> 
         assert names(await metadata(client, None)) == []
 
 
-async def test_topics_are_shown_by_id_from_version_12_on() -> None:
+async def test_topics_are_found_by_id_since_version_12() -> None:
     async with running_gateway() as harness:
         made = await harness.topic("t")
         client = await harness.connect()
-        asked: list[tuple[str | None, UUID | None]] = [(None, UUID(bytes=made.id)), (None, UUID(int=5))]
-        known, unknown = (await metadata_by_id(client, asked, 12)).topics
+        requested: list[tuple[str | None, UUID | None]] = [(None, UUID(bytes=made.id)), (None, UUID(int=5))]
+        known, unknown = (await metadata_by_id(client, requested, 12)).topics
         assert (known.error_code, known.name) == (0, "t")
         assert (unknown.error_code, unknown.name, unknown.topic_id) == (ErrorCode.unknown_topic_id, None, UUID(int=5))
         (refused,) = (await metadata_by_id(client, [("t", UUID(bytes=made.id))], 10)).topics
         assert refused.error_code == ErrorCode.invalid_request
 
 
-async def test_a_topic_asked_for_twice_is_shown_once() -> None:
+async def test_a_topic_requested_twice_is_returned_once() -> None:
     async with running_gateway() as harness:
         await harness.topic("t")
         assert names(await metadata(await harness.connect(), ["t", "t"])) == ["t"]
 
 
-async def test_clients_are_told_the_address_of_the_listener_that_they_came_in_by() -> None:
+async def test_clients_get_the_advertised_address_of_their_listener() -> None:
     listeners = "IN://127.0.0.1:0,OUT://127.0.0.1:0"
     advertised = "IN://inside:1001,OUT://outside:1002"
     async with running_gateway(listeners=listeners, advertised_listeners=advertised, broker_id=7) as harness:
@@ -181,7 +181,7 @@ async def create(client: Client, *topics: Any, validate_only: bool = False, time
 
 
 @pytest.mark.parametrize(
-    ("asked", "error", "partitions"),
+    ("requested", "error", "partitions"),
     [
         (topic("t", -1, -1), 0, 2),
         (topic("t", 5, 3), 0, 5),
@@ -204,9 +204,9 @@ async def create(client: Client, *topics: Any, validate_only: bool = False, time
         (topic("t", configs={"min_insync_replicas": "2"}), 0, 1),
     ],
 )
-async def test_what_create_topics_takes_and_refuses(asked: Any, error: int, partitions: int) -> None:
+async def test_create_topics_validates_requests(requested: Any, error: int, partitions: int) -> None:
     async with running_gateway(auto_create_partitions=2, max_partitions_per_topic=100) as harness:
-        (made,) = (await create(await harness.connect(), asked)).topics
+        (made,) = (await create(await harness.connect(), requested)).topics
         assert (made.error_code, made.num_partitions) == (error, partitions)
         assert (made.error_message is None) == (error == 0)
         assert made.replication_factor == (1 if error == 0 else -1)
@@ -214,16 +214,16 @@ async def test_what_create_topics_takes_and_refuses(asked: Any, error: int, part
         assert made.configs is not None
 
 
-async def test_configs_are_shown_as_they_were_set_and_kept_as_they_are_understood() -> None:
+async def test_configs_are_returned_as_set_and_stored_normalized() -> None:
     set_to = {"cleanup.policy": " compact , delete", "retention.ms": "+5 ", "preallocate": "TRUE"}
     async with running_gateway() as harness:
         (made,) = (await create(await harness.connect(), topic("t", configs=set_to))).topics
-        assert {shown.name: shown.value for shown in made.configs if shown.config_source == 1} == set_to
+        assert {returned.name: returned.value for returned in made.configs if returned.config_source == 1} == set_to
         kept = {"cleanup.policy": "compact,delete", "retention.ms": "5", "preallocate": "true"}
         assert harness.catalog.view.by_name["t"].configs == kept
 
 
-async def test_topics_that_exist_and_topics_named_twice_are_refused_and_the_others_made() -> None:
+async def test_existing_and_duplicate_topics_are_refused_and_others_created() -> None:
     async with running_gateway() as harness:
         await harness.topic("old")
         reply = await create(await harness.connect(), topic("old"), topic("twice"), topic("new"), topic("twice"))
@@ -236,14 +236,14 @@ async def test_topics_that_exist_and_topics_named_twice_are_refused_and_the_othe
         assert sorted(harness.catalog.view.by_name) == ["new", "old"]
 
 
-async def test_validate_only_makes_nothing() -> None:
+async def test_validate_only_creates_nothing() -> None:
     async with running_gateway() as harness:
-        (shown,) = (await create(await harness.connect(), topic("t", 4), validate_only=True)).topics
-        assert (shown.error_code, shown.num_partitions, shown.topic_id) == (0, 4, None)
+        (returned,) = (await create(await harness.connect(), topic("t", 4), validate_only=True)).topics
+        assert (returned.error_code, returned.num_partitions, returned.topic_id) == (0, 4, None)
         assert not harness.catalog.view.by_name
 
 
-async def test_a_name_that_is_being_deleted_is_waited_for() -> None:
+async def test_create_topics_waits_for_a_name_in_deletion() -> None:
     async with running_gateway() as harness:
         old = await harness.topic("t")
         await harness.catalog.mark_deleting("t")
@@ -257,7 +257,7 @@ async def test_a_name_that_is_being_deleted_is_waited_for() -> None:
         assert made.topic_id.bytes != old.id
 
 
-async def test_a_name_that_does_not_become_free_in_time_is_refused_and_holds_up_no_other() -> None:
+async def test_a_name_in_deletion_times_out_and_does_not_delay_other_topics() -> None:
     async with running_gateway() as harness:
         await harness.topic("t")
         await harness.catalog.mark_deleting("t")
@@ -280,7 +280,7 @@ async def test_topics_are_deleted_by_name_and_by_id() -> None:
         assert not any(one.live for one in harness.catalog.view.by_name.values())
 
 
-async def test_what_delete_topics_refuses() -> None:
+async def test_delete_topics_refuses_invalid_requests() -> None:
     async with running_gateway() as harness:
         made = await harness.topic("a")
         twice = await harness.topic("twice")
@@ -305,8 +305,8 @@ async def list_offsets(
     client: Client, timestamps: list[tuple[int, int]], version: int = 10, name: str = "t"
 ) -> list[Any]:
     partition_type, topic_type = nested(2, version, "ListOffsetsPartition"), nested(2, version, "ListOffsetsTopic")
-    asked = tuple(partition_type(partition_index=index, timestamp=timestamp) for index, timestamp in timestamps)
-    values: dict[str, Any] = {"replica_id": -1, "topics": (topic_type(name=name, partitions=asked),)}
+    requested = tuple(partition_type(partition_index=index, timestamp=timestamp) for index, timestamp in timestamps)
+    values: dict[str, Any] = {"replica_id": -1, "topics": (topic_type(name=name, partitions=requested),)}
     values |= {"isolation_level": 1} if version >= 2 else {}
     values |= {"timeout": SECONDS_5} if version >= 10 else {}
     return list((await client.ask(2, version, **values)).topics[0].partitions)
@@ -328,7 +328,9 @@ async def list_offsets(
         (10_000, 1, (0, -1, -1)),
     ],
 )
-async def test_offsets_of_every_kind(timestamp: int, version: int, expected: tuple[int, int, int]) -> None:
+async def test_list_offsets_answers_every_special_timestamp(
+    timestamp: int, version: int, expected: tuple[int, int, int]
+) -> None:
     async with running_gateway() as harness:
         await harness.topic()
         harness.storage.offsets = {
@@ -342,7 +344,7 @@ async def test_offsets_of_every_kind(timestamp: int, version: int, expected: tup
         assert (answer.error_code, answer.offset, answer.timestamp) == expected
 
 
-async def test_what_list_offsets_refuses() -> None:
+async def test_list_offsets_refuses_invalid_requests() -> None:
     async with running_gateway() as harness:
         await harness.topic("t", 2)
         client = await harness.connect()
@@ -387,7 +389,7 @@ async def test_version_0_lists_offsets_newest_first(timestamp: int, most: int, e
         assert offsets == expected
 
 
-async def test_storage_that_does_not_answer_is_told_retriably() -> None:
+async def test_list_offsets_gets_a_retriable_error_if_storage_does_not_answer() -> None:
     async with running_gateway() as harness:
         await harness.topic()
         client = await harness.connect()

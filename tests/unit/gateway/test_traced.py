@@ -1,6 +1,6 @@
-"""Which traced batches a group's commit passes, and what that costs."""
+"""The traced batches that a group's commit passes."""
 
-from services.gateway.traced import TracedBatches
+from services.gateway.owners.traced import TracedBatches
 
 ONE, OTHER = (b"one-one-one-one-", 0), (b"one-one-one-one-", 1)
 
@@ -16,7 +16,7 @@ class _Counted(tuple[bytes, int]):
         return super().__eq__(other)
 
 
-def test_a_commit_passes_what_begins_below_it_once() -> None:
+def test_a_commit_passes_batches_below_it_once() -> None:
     traced = TracedBatches()
     for key, base_offset in ((ONE, 20), (ONE, 0), (OTHER, 5), (ONE, 10)):
         traced.note(key, base_offset, f"{key[1]}/{base_offset}")
@@ -28,18 +28,18 @@ def test_a_commit_passes_what_begins_below_it_once() -> None:
     assert traced.passed(ONE, 100) == []
 
 
-def test_the_oldest_ones_are_forgotten() -> None:
+def test_the_oldest_traced_batches_are_forgotten() -> None:
     traced = TracedBatches()
     traced.note(OTHER, 0, "oldest")
     for base_offset in range(1000):
-        # What is noted again counts once.
+        # A batch that is noted again counts once.
         traced.note(ONE, base_offset, "former")
         traced.note(ONE, base_offset, f"{base_offset}")
     assert traced.passed(OTHER, 1) == []
     assert traced.passed(ONE, 1000) == [str(base_offset) for base_offset in range(1000)]
 
 
-def test_a_commit_does_not_look_through_what_it_does_not_pass() -> None:
+def test_a_commit_does_not_scan_batches_of_other_partitions() -> None:
     traced = TracedBatches()
     for partition in range(900):
         traced.note(_Counted((b"one-one-one-one-", partition)), 0, "place")

@@ -1,4 +1,4 @@
-"""Owners that are live and do not answer, or answer as another service: they hold up nobody else for long."""
+"""Live owners that do not answer, or answer as another service. They do not delay others for long."""
 
 import math
 from typing import Any
@@ -9,15 +9,15 @@ from trio.testing import MockClock
 
 from kafscale.errors import Refused
 from kafscale.v1.storage_pb2 import LogSizesReply, LogSizesRequest
-from services.gateway.kafka_errors import OVERLOADED
-from tests.unit.gateway.asking import fetch, fetch_body, parts, produce, produce_body, produced
-from tests.unit.gateway.exchanges import nested
-from tests.unit.gateway.fake_storage import FakeStorage
-from tests.unit.gateway.harness import Cluster, batch, read_response, running_gateway
+from services.gateway.owners.errors import OVERLOADED
+from tests.support.gateway.asking import fetch, fetch_body, parts, produce, produce_body, produced
+from tests.support.gateway.exchanges import nested
+from tests.support.gateway.fake_storage import FakeStorage
+from tests.support.gateway.harness import Cluster, batch, read_response, running_gateway
 from tests.unit.gateway.two_owners import NOT_LEADER, READERS, Two, offsets, parked, read, received, settled, two_owners
 
 
-async def test_a_silent_owner_holds_up_the_records_of_another_for_the_grace_only() -> None:
+async def test_a_silent_owner_delays_records_of_others_only_for_the_grace_period() -> None:
     async with two_owners(2, owner_grace_ms=100) as two:
         client = await two.harness.connect()
         for index in range(2):
@@ -28,10 +28,10 @@ async def test_a_silent_owner_holds_up_the_records_of_another_for_the_grace_only
         assert (second.error_code, second.records or b"", second.high_watermark) == (NOT_LEADER, b"", -1)
         two.b.fetch_gate.set()
         first, second = parts(await fetch(client, {("t", 0): 1, ("t", 1): 0}))
-        assert (second.error_code, offsets(second.records)) == (0, [0]), "nothing is skipped"
+        assert (second.error_code, offsets(second.records)) == (0, [0]), "no record is skipped"
 
 
-async def test_an_owner_that_falls_silent_later_holds_up_the_others_for_the_grace_only() -> None:
+async def test_an_owner_that_becomes_silent_delays_others_only_for_the_grace_period() -> None:
     async with two_owners(2, owner_grace_ms=100) as two:
         client, producer = await two.harness.connect(), await two.harness.connect()
         body = fetch_body({("t", 0): 0, ("t", 1): 0}, min_bytes=1 << 16, max_wait_ms=60_000)
@@ -47,28 +47,28 @@ async def test_an_owner_that_falls_silent_later_holds_up_the_others_for_the_grac
         assert (second.error_code, second.records or b"", second.high_watermark) == (NOT_LEADER, b"", -1)
 
 
-async def test_a_silent_owner_holds_up_the_offsets_of_another_for_the_grace_only(
+async def test_a_silent_owner_delays_offsets_of_others_only_for_the_grace_period(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async with two_owners(2, owner_grace_ms=100) as two:
         client = await two.harness.connect()
         monkeypatch.setattr(two.b, "list_offsets", silence)
-        asked = tuple(
+        requested = tuple(
             nested(2, 4, "ListOffsetsPartition")(partition_index=index, timestamp=-1, current_leader_epoch=-1)
             for index in range(2)
         )
-        topic = nested(2, 4, "ListOffsetsTopic")(name="t", partitions=asked)
+        topic = nested(2, 4, "ListOffsetsTopic")(name="t", partitions=requested)
         reply = await client.ask(2, 4, replica_id=-1, isolation_level=0, topics=(topic,))
         assert [part.error_code for part in reply.topics[0].partitions] == [0, NOT_LEADER]
 
 
 async def silence(request: object, *, timeout: float) -> None:
-    """Said by an instance that was stopped."""
+    """Answer like a suspended instance: not before the timeout."""
     await trio.sleep(timeout)
 
 
 @pytest.mark.parametrize("kind", READERS)
-async def test_an_address_that_another_kind_of_service_has_now_is_answered_retriably(
+async def test_an_address_of_another_service_causes_a_retriable_error(
     kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def unimplemented(request: object, *, timeout: float) -> None:
@@ -79,25 +79,23 @@ async def test_an_address_that_another_kind_of_service_has_now_is_answered_retri
         assert (await read(await two.harness.connect(), kind)).error_code == NOT_LEADER
 
 
-@pytest.mark.parametrize("news", ["ownership", "refusal", "members"])
-async def test_what_was_never_sent_to_a_former_owner_out_of_reach_does_not_hold_up_what_goes_to_the_next(
-    news: str,
-) -> None:
+@pytest.mark.parametrize("source", ["ownership", "refusal", "members"])
+async def test_unsent_appends_to_an_unreachable_owner_do_not_delay_those_to_the_next(source: str) -> None:
     cluster, a, b = Cluster(), FakeStorage(), FakeStorage()
-    # Live, and it has no stream.
+    # The instance is live but has no stream.
     a.auto_ready = False
     await cluster.add("a", a)
     async with running_gateway(cluster=cluster) as harness:
         two = Two(harness, a, b, await harness.topic("t"))
-        if news != "members":
+        if source != "members":
             await cluster.add("b", b)
             await two.own("a", 1)
         client, other = await harness.connect(), await harness.connect()
         await client.send(0, 9, produce_body({("t", 0): batch(b"0")}, timeout_ms=30_000))
         await settled()
-        if news == "ownership":
+        if source == "ownership":
             await two.own("b", 2)
-        elif news == "refusal":
+        elif source == "refusal":
             a.moved[two.topic.id, 0] = "b"
             assert (await read(other, "fetch")).error_code == 0
         else:
@@ -109,7 +107,7 @@ async def test_what_was_never_sent_to_a_former_owner_out_of_reach_does_not_hold_
         assert (a.appends, len(b.appends)) == ([], 1)
 
 
-async def test_a_fetch_that_is_parked_at_an_owner_out_of_reach_moves_too() -> None:
+async def test_a_fetch_parked_at_an_unreachable_owner_moves() -> None:
     async with two_owners() as two:
         two.a.auto_ready = False
         two.a.break_streams()
@@ -130,9 +128,7 @@ async def _log_sizes(two: Two) -> list[int]:
 
 
 @pytest.mark.parametrize(("seconds", "known"), [(0.4, True), (math.inf, False)])
-async def test_an_owner_that_is_long_in_telling_sizes_is_waited_for_and_a_silent_one_hides_no_other(
-    seconds: float, known: bool
-) -> None:
+async def test_a_slow_owner_is_waited_for_and_a_silent_one_does_not_hide_others(seconds: float, known: bool) -> None:
     async with two_owners(2, owner_grace_ms=100, storage_timeout_ms=2_000) as two:
         log_sizes = two.b.log_sizes
 
@@ -145,9 +141,7 @@ async def test_an_owner_that_is_long_in_telling_sizes_is_waited_for_and_a_silent
             assert await _log_sizes(two) == [0, 0 if known else -1]
 
 
-async def test_requests_that_wait_for_an_owner_without_a_stream_keep_no_large_request_to_another_out(
-    mock_clock: MockClock,
-) -> None:
+async def test_requests_to_an_unreachable_owner_do_not_block_large_ones_to_others(mock_clock: MockClock) -> None:
     cluster, a, b = Cluster(), FakeStorage(), FakeStorage()
     b.auto_ready = False
     await cluster.add("a", a)

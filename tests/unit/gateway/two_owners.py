@@ -11,10 +11,10 @@ from trio.testing import wait_all_tasks_blocked
 from kafscale.metadata.topic_values import TopicInfo
 from kafscale.records.batch import walk
 from kafscale.v1.common_pb2 import PartitionRef
-from tests.unit.gateway.asking import fetch, fetch_body, parts
-from tests.unit.gateway.exchanges import nested
-from tests.unit.gateway.fake_storage import FakeStorage
-from tests.unit.gateway.harness import Client, Cluster, Harness, read_response, running_gateway
+from tests.support.gateway.asking import fetch, fetch_body, parts
+from tests.support.gateway.exchanges import nested
+from tests.support.gateway.fake_storage import FakeStorage
+from tests.support.gateway.harness import Client, Cluster, Harness, read_response, running_gateway
 
 NOT_LEADER = ErrorCode.not_leader_or_follower
 AFTER_APPEND = ErrorCode.not_enough_replicas_after_append
@@ -36,7 +36,7 @@ class Two:
 
 
 async def settled() -> None:
-    """Until nothing happens any more, news of the metadata store included."""
+    """Wait until nothing happens any more, including events of the metadata store."""
     await wait_all_tasks_blocked(0.02)
 
 
@@ -58,12 +58,12 @@ def offsets(records: bytes) -> list[int]:
 
 
 async def read(client: Client, kind: str, *, epoch: int = -1) -> Any:
-    """One partition's answer to a request that is no Produce."""
+    """Send a request other than Produce about one partition, and return the partition's part of the reply."""
     if kind == "fetch":
         return parts(await fetch(client, {("t", 0): 0}, max_wait_ms=0, leader_epoch=epoch))[0]
     if kind == "list_offsets":
-        asked = nested(2, 4, "ListOffsetsPartition")(partition_index=0, timestamp=-1, current_leader_epoch=epoch)
-        topic = nested(2, 4, "ListOffsetsTopic")(name="t", partitions=(asked,))
+        requested = nested(2, 4, "ListOffsetsPartition")(partition_index=0, timestamp=-1, current_leader_epoch=epoch)
+        topic = nested(2, 4, "ListOffsetsTopic")(name="t", partitions=(requested,))
         return (await client.ask(2, 4, replica_id=-1, isolation_level=0, topics=(topic,))).topics[0].partitions[0]
     if kind == "epoch_ends":
         end = nested(23, 3, "OffsetForLeaderPartition")(partition=0, current_leader_epoch=epoch, leader_epoch=1)

@@ -1,4 +1,4 @@
-"""A log of three segments in a memory store, and an indexer that runs everything inline."""
+"""A log of three segments in a memory store, and an indexer that runs all functions inline."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -13,7 +13,7 @@ from kafscale.segment.writer import BuiltSegment
 from kafscale.v1.indexer_pb2 import LocateReply, LocateTimestampRequest, SegmentRef
 from services.indexer.service import IndexerService
 from services.indexer.settings import IndexerSettings
-from tests.unit.segment.samples import EPOCH, make_batch, make_segment
+from tests.support.samples.segments import EPOCH, make_batch, make_segment
 
 T = TypeVar("T")
 INTERVAL = 4
@@ -43,7 +43,7 @@ class World:
         return paths.index_key("ns", "t", 0, base_offset)
 
     async def add(self, *batches: list[int] | bytes, epoch: int = EPOCH, index: bool = True) -> BuiltSegment:
-        """Store the log's next segment: batches ready made, or of records with these timestamps."""
+        """Store the log's next segment, from batches, or from records with these timestamps."""
         made = [batch if isinstance(batch, bytes) else make_batch(batch) for batch in batches]
         built = make_segment(made, base_offset=self.next_offset, epoch=epoch)
         await self.store.put_if_absent(self.segment_key(built.base_offset), built.data)

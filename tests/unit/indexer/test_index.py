@@ -1,4 +1,4 @@
-"""Build, verify, rebuild, and offsets found through whatever index is there."""
+"""Building, verifying and rebuilding of indexes."""
 
 import pytest
 
@@ -6,12 +6,11 @@ from kafscale.errors import CorruptData, Refused, Unavailable
 from kafscale.objects.interface import Body, Object
 from kafscale.objects.memory import Call, Fault, MemoryObjectStore
 from kafscale.segment.index import build_index, parse_index
-from kafscale.segment.reader import parse_segment
 from kafscale.segment.writer import BuiltSegment
 from kafscale.v1.common_pb2 import Status
-from kafscale.v1.indexer_pb2 import BuildRequest, LocateOffsetRequest, LocateReply
+from kafscale.v1.indexer_pb2 import BuildRequest
+from tests.support.samples.segments import make_batch, make_segment
 from tests.unit.indexer.conftest import INTERVAL, World
-from tests.unit.segment.samples import make_batch, make_segment
 
 
 async def _segment(world: World) -> BuiltSegment:
@@ -19,22 +18,18 @@ async def _segment(world: World) -> BuiltSegment:
     return await world.add(*[[10 * n, 10 * n + 5] for n in range(6)])
 
 
-async def _position(world: World, base: int, offset: int) -> LocateReply:
-    return await world.service.locate_offset(LocateOffsetRequest(segment=world.ref(base), offset=offset))
-
-
-async def test_build_makes_the_index_with_the_interval_of_the_settings(world: World) -> None:
+async def test_build_uses_the_interval_of_the_settings(world: World) -> None:
     reply = await world.service.build(BuildRequest(offsets=[0, 2, 4, 6], positions=[32, 200, 400, 600]))
 
     assert reply.index == build_index([0, 4], [32, 400], INTERVAL)
 
 
-async def test_build_refuses_what_is_no_segment(world: World) -> None:
+async def test_build_refuses_data_that_is_not_a_segment(world: World) -> None:
     with pytest.raises(CorruptData, match="2 offsets but 1 positions"):
         await world.service.build(BuildRequest(offsets=[0, 2], positions=[32]))
 
 
-async def test_verify_finds_an_index_intact_missing_unreadable_or_another_segments(world: World) -> None:
+async def test_verify_detects_an_intact_missing_unreadable_or_foreign_index(world: World) -> None:
     built = await _segment(world)
     ref, key = world.ref(0), world.index_key(0)
     assert (await world.service.verify(ref)).intact
@@ -47,14 +42,14 @@ async def test_verify_finds_an_index_intact_missing_unreadable_or_another_segmen
     await world.overwrite(key, build_index([0, 5], [32, built.positions[2]], INTERVAL))
     reply = await world.service.verify(ref)
     assert not reply.intact
-    assert "begins at offset 4" in reply.detail
+    assert "begins at 4" in reply.detail
 
     await world.store.delete_many([key])
     reply = await world.service.verify(ref)
     assert (reply.intact, reply.detail) == (False, f"{key}: missing")
 
 
-async def test_verify_tells_of_a_damaged_or_missing_segment(world: World) -> None:
+async def test_verify_reports_a_damaged_or_missing_segment(world: World) -> None:
     built = await _segment(world)
     await world.overwrite(world.segment_key(0), built.data[:200] + b"?" + built.data[201:])
     reply = await world.service.verify(world.ref(0))
@@ -66,7 +61,7 @@ async def test_verify_tells_of_a_damaged_or_missing_segment(world: World) -> Non
     assert (reply.intact, reply.detail) == (False, f"{world.segment_key(0)}: missing")
 
 
-async def test_verify_says_nothing_when_the_store_does_not(world: World) -> None:
+async def test_verify_is_unavailable_if_the_store_is(world: World) -> None:
     await _segment(world)
     world.store.plan = lambda _call: Fault(error=Unavailable("slow down"))
 
@@ -90,7 +85,7 @@ async def test_rebuild_restores_a_lost_or_damaged_index_byte_for_byte(world: Wor
     assert (await world.store.get(key)).body == right
 
 
-async def test_rebuild_leaves_a_right_index_alone_even_with_another_interval(world: World) -> None:
+async def test_rebuild_keeps_a_correct_index_even_with_another_interval(world: World) -> None:
     built = await _segment(world)
     other = build_index(built.offsets, built.positions, interval=2)
     await world.overwrite(world.index_key(0), other)
@@ -116,7 +111,7 @@ async def test_rebuild_of_a_damaged_or_missing_segment_writes_nothing(world: Wor
 
 
 @pytest.mark.parametrize("error", [Unavailable("slow down"), Refused("access denied")])
-async def test_rebuild_says_when_the_store_does_not_serve(world: World, error: Exception) -> None:
+async def test_rebuild_is_unavailable_if_the_store_is(world: World, error: Exception) -> None:
     await _segment(world)
     world.store.plan = lambda _call: Fault(error=error)
 
@@ -125,7 +120,7 @@ async def test_rebuild_says_when_the_store_does_not_serve(world: World, error: E
     assert (reply.status, reply.detail) == (Status.UNAVAILABLE, str(error))
 
 
-async def test_a_rebuild_whose_put_was_answered_late_takes_its_own_index_for_right(world: World) -> None:
+async def test_rebuild_accepts_its_own_index_if_the_answer_to_its_put_was_lost(world: World) -> None:
     await _segment(world)
     await world.store.delete_many([world.index_key(0)])
 
@@ -140,7 +135,7 @@ async def test_a_rebuild_whose_put_was_answered_late_takes_its_own_index_for_rig
 
 
 @pytest.mark.parametrize("moment", ["between the reads", "before the write"])
-async def test_a_rebuild_never_replaces_the_index_of_an_owner_that_wrote_meanwhile(world: World, moment: str) -> None:
+async def test_rebuild_never_replaces_the_index_that_another_owner_wrote_meanwhile(world: World, moment: str) -> None:
     await _segment(world)
     theirs = make_segment([make_batch([1, 2, 3, 4, 5])] * 3, base_offset=0, epoch=4)
     their_index = build_index(theirs.offsets, theirs.positions, INTERVAL)
@@ -174,7 +169,7 @@ async def test_a_rebuild_never_replaces_the_index_of_an_owner_that_wrote_meanwhi
     assert (await world.store.get(world.index_key(0))).body == their_index
 
 
-async def test_an_index_beside_another_owners_segment_is_replaced_by_rebuild(world: World) -> None:
+async def test_rebuild_replaces_an_index_next_to_another_owners_segment(world: World) -> None:
     other = make_segment([make_batch([1] * 3)] * 4, base_offset=0)
     built = await world.add(*[[10 * n, 10 * n + 5] for n in range(6)], index=False)
     await world.store.put_if_absent(world.index_key(0), build_index(other.offsets, other.positions, INTERVAL))
@@ -183,64 +178,3 @@ async def test_an_index_beside_another_owners_segment_is_replaced_by_rebuild(wor
 
     assert set(index.positions) <= set(built.positions)
     assert (await world.service.verify(world.ref(0))).intact
-
-
-async def test_every_offset_is_located_in_its_batch(world: World) -> None:
-    built = await _segment(world)
-    segment = parse_segment(built.data)
-    for offset in range(12):
-        reply = await _position(world, 0, offset)
-        assert (reply.status, reply.found, reply.offset, reply.timestamp) == (Status.OK, True, offset, -1)
-        assert reply.position == segment.positions[segment.batch_for(offset)]
-        assert reply.segment == world.ref(0)
-
-
-async def test_a_located_offset_costs_the_index_and_one_ranged_read(world: World) -> None:
-    await _segment(world)
-    world.store.calls.clear()
-
-    await _position(world, 0, 7)
-
-    assert [call.kind for call in world.store.calls] == ["get", "get_range"]
-
-
-async def test_an_offset_outside_the_segment_is_not_found(world: World) -> None:
-    await world.add([1, 2])
-    await world.add([3, 4])
-    for offset in (1, 4, 100):
-        reply = await _position(world, 2, offset)
-        assert (reply.status, reply.found) == (Status.OK, False)
-
-
-async def test_a_batch_larger_than_the_first_read_is_located(world: World) -> None:
-    large = make_batch([1], value=bytes(300_000))
-    built = await world.add(large, large, [7])
-
-    assert (await _position(world, 0, 1)).position == built.positions[1]
-    world.store.calls.clear()
-    assert (await _position(world, 0, 2)).position == built.positions[2]
-    assert {call.kind for call in world.store.calls if call.key == world.segment_key(0)} == {"get_range"}
-
-
-@pytest.mark.parametrize("damage", [None, b"garbage", build_index([0, 5, 10], [32, 300, 600], INTERVAL)])
-async def test_offsets_are_located_in_spite_of_a_lost_or_wrong_index(world: World, damage: bytes | None) -> None:
-    built = await _segment(world)
-    if damage is None:
-        await world.store.delete_many([world.index_key(0)])
-    else:
-        await world.overwrite(world.index_key(0), damage)
-
-    for offset in range(12):
-        assert (await _position(world, 0, offset)).position == built.positions[offset // 2]
-
-
-async def test_an_offset_in_a_damaged_batch_is_not_located(world: World) -> None:
-    built = await _segment(world)
-    at = built.positions[3] + 70
-    damaged = bytearray(built.data)
-    damaged[at] ^= 1
-    await world.overwrite(world.segment_key(0), bytes(damaged))
-
-    assert (await _position(world, 0, 6)).status == Status.DAMAGED
-    await world.store.delete_many([world.segment_key(0)])
-    assert (await _position(world, 0, 6)).status == Status.DAMAGED

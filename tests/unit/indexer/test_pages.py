@@ -1,4 +1,4 @@
-"""Catalog pages are stored by any indexer, once, whatever became of earlier tries."""
+"""Any indexer can store a catalog page, and stores it once, whatever became of earlier attempts."""
 
 import pytest
 
@@ -8,8 +8,8 @@ from kafscale.errors import CorruptData, Unavailable
 from kafscale.objects.memory import Fault
 from kafscale.v1.common_pb2 import PartitionRef
 from kafscale.v1.indexer_pb2 import WriteCatalogPageRequest
+from tests.support.samples.segments import EPOCH
 from tests.unit.indexer.conftest import World
-from tests.unit.segment.samples import EPOCH
 
 REF = PartitionRef(topic="t", topic_id=bytes(16), partition=0)
 KEY = paths.catalog_page_key("ns", "t", 0, 0, EPOCH)
@@ -21,14 +21,14 @@ async def _request(world: World) -> WriteCatalogPageRequest:
     return WriteCatalogPageRequest(partition=REF, epoch=EPOCH, segments=segments)
 
 
-async def test_a_page_is_stored_under_its_first_base_and_the_owners_epoch(world: World) -> None:
+async def test_the_key_of_a_page_has_its_first_base_and_the_owners_epoch(world: World) -> None:
     request = await _request(world)
 
     assert (await world.service.write_catalog_page(request)).key == KEY
     assert (await world.store.get(KEY)).body == build_page(REF, EPOCH, request.segments)
 
 
-async def test_a_page_that_is_there_is_as_good_and_a_damaged_one_is_replaced(world: World) -> None:
+async def test_an_existing_page_is_kept_and_a_damaged_one_is_replaced(world: World) -> None:
     request = await _request(world)
     world.store.plan = lambda call: (
         Fault(error=Unavailable("lost"), applied="before") if call.kind == "put_if_absent" else None
@@ -44,7 +44,7 @@ async def test_a_page_that_is_there_is_as_good_and_a_damaged_one_is_replaced(wor
     assert (await world.store.get(KEY)).body == build_page(REF, EPOCH, request.segments)
 
 
-async def test_a_request_that_is_no_page_is_refused(world: World) -> None:
+async def test_a_request_that_is_not_a_page_is_refused(world: World) -> None:
     request = await _request(world)
     del request.segments[:]
     with pytest.raises(CorruptData, match="0 segments"):
@@ -52,7 +52,7 @@ async def test_a_request_that_is_no_page_is_refused(world: World) -> None:
     assert world.store.count("put_if_absent") == 4
 
 
-async def test_a_look_up_by_time_tells_the_times_of_what_it_read(world: World) -> None:
+async def test_a_lookup_by_time_returns_the_times_of_the_segments_it_read(world: World) -> None:
     for times in ([10, 20], [40, 30], [50], [60], [70]):
         await world.add(times)
     # The first one alone, then two at a time.

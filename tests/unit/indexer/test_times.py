@@ -1,4 +1,4 @@
-"""ListOffsets by time, at the level of segments."""
+"""ListOffsets by time, for segments."""
 
 import struct
 import threading
@@ -21,8 +21,8 @@ from kafscale.v1.common_pb2 import Status
 from kafscale.v1.indexer_pb2 import LocateReply
 from services.indexer.service import IndexerService
 from services.indexer.settings import IndexerSettings
+from tests.support.samples.segments import EPOCH, make_batch, make_segment
 from tests.unit.indexer.conftest import World
-from tests.unit.segment.samples import EPOCH, make_batch, make_segment
 
 T = TypeVar("T")
 MAX_TIMESTAMP = -3
@@ -33,7 +33,7 @@ def _answer(reply: LocateReply) -> tuple[int, int] | None:
     return (reply.offset, reply.timestamp) if reply.found else None
 
 
-async def test_a_time_finds_the_first_record_at_or_after_it_inside_the_batch(world: World) -> None:
+async def test_a_lookup_returns_the_first_record_at_or_after_a_time_inside_its_batch(world: World) -> None:
     await world.add([100, 110, 120], [130, 140])
     second = await world.add([150, 160, 170], [180, 190])
 
@@ -47,7 +47,7 @@ async def test_a_time_finds_the_first_record_at_or_after_it_inside_the_batch(wor
     assert (reply.segment, reply.position) == (world.ref(5), second.positions[0])
 
 
-async def test_times_that_go_back_and_forth_find_the_first_record_in_the_log(world: World) -> None:
+async def test_a_lookup_with_unordered_times_returns_the_first_record_in_the_log(world: World) -> None:
     await world.add([500, 10], [20, 30])
     await world.add([40, 900], [50])
 
@@ -56,7 +56,7 @@ async def test_times_that_go_back_and_forth_find_the_first_record_in_the_log(wor
     assert _answer(await world.locate(501, start_offset=6)) is None
 
 
-async def test_records_below_the_log_start_do_not_count(world: World) -> None:
+async def test_records_below_the_log_start_are_ignored(world: World) -> None:
     await world.add([100, 110, 120], [130, 140])
 
     assert _answer(await world.locate(0, start_offset=2)) == (2, 120)
@@ -65,7 +65,7 @@ async def test_records_below_the_log_start_do_not_count(world: World) -> None:
     assert _answer(await world.locate(0, start_offset=5)) is None
 
 
-async def test_the_largest_timestamp_finds_its_first_record(world: World) -> None:
+async def test_the_largest_timestamp_returns_its_first_record(world: World) -> None:
     await world.add([100, 900], [130, 900])
     await world.add([900, 140], [10])
 
@@ -75,14 +75,14 @@ async def test_the_largest_timestamp_finds_its_first_record(world: World) -> Non
     assert _answer(await world.locate(MAX_TIMESTAMP, start_offset=5)) == (5, 140)
 
 
-async def test_records_without_a_timestamp_are_found_by_no_time(world: World) -> None:
+async def test_records_without_a_timestamp_are_never_returned(world: World) -> None:
     await world.add([-1, -1])
 
     assert _answer(await world.locate(0)) is None
     assert _answer(await world.locate(MAX_TIMESTAMP)) is None
 
 
-async def test_log_append_time_is_the_time_of_every_record_of_its_batch(world: World) -> None:
+async def test_log_append_time_applies_to_every_record_of_a_batch(world: World) -> None:
     await world.add(with_log_append_time(make_batch([5, 6]), 1000), with_log_append_time(make_batch([7, 8]), 2000))
 
     assert _answer(await world.locate(7)) == (0, 1000)
@@ -91,19 +91,19 @@ async def test_log_append_time_is_the_time_of_every_record_of_its_batch(world: W
 
 
 @pytest.mark.parametrize("codec", list(Codec))
-async def test_compressed_batches_are_looked_into(world: World, codec: Codec) -> None:
+async def test_compressed_batches_are_decoded(world: World, codec: Codec) -> None:
     await world.add(make_batch(list(range(100, 200)), codec=codec))
 
     assert _answer(await world.locate(150)) == (50, 150)
     assert _answer(await world.locate(MAX_TIMESTAMP)) == (99, 199)
 
 
-async def test_no_segments_hold_no_time(world: World) -> None:
+async def test_a_lookup_without_segments_returns_nothing(world: World) -> None:
     assert _answer(await world.locate(0)) is None
     assert _answer(await world.locate(MAX_TIMESTAMP)) is None
 
 
-async def test_objects_of_another_epoch_are_not_the_log(world: World) -> None:
+async def test_objects_of_another_epoch_are_not_part_of_the_log(world: World) -> None:
     await world.add([100, 110])
     await world.add([120, 990], epoch=9)
     await world.add([130, 140])
@@ -113,7 +113,7 @@ async def test_objects_of_another_epoch_are_not_the_log(world: World) -> None:
     assert _answer(await world.locate(115, epochs=[EPOCH, 9, EPOCH])) == (2, 120)
 
 
-async def test_a_request_that_contradicts_itself_is_invalid(world: World) -> None:
+async def test_a_contradictory_request_is_invalid(world: World) -> None:
     await world.add([100])
 
     assert (await world.locate(5, epochs=[])).status == Status.INVALID
@@ -133,7 +133,7 @@ async def test_a_damaged_or_missing_segment_is_reported_and_never_skipped(world:
     assert (await world.locate(125)).status == Status.DAMAGED
 
 
-async def test_a_segment_under_anothers_name_is_damage(world: World) -> None:
+async def test_a_segment_under_another_ones_name_is_damaged(world: World) -> None:
     await world.add([100, 110])
     await world.add([120, 130])
     await world.overwrite(world.segment_key(2), make_segment([make_batch([120, 130])], base_offset=4).data)
@@ -143,7 +143,7 @@ async def test_a_segment_under_anothers_name_is_damage(world: World) -> None:
     assert "begins at offset 4" in reply.detail
 
 
-async def test_of_a_batch_that_cannot_be_decoded_the_header_counts(world: World) -> None:
+async def test_an_undecodable_batch_is_judged_by_its_header(world: World) -> None:
     await world.add([100], make_batch(list(range(1000, 1100)), codec=Codec.GZIP, value=bytes(100_000)))
     service = IndexerService(world.store, "ns", IndexerSettings(decode_bytes=1 << 20))
 
@@ -153,14 +153,14 @@ async def test_of_a_batch_that_cannot_be_decoded_the_header_counts(world: World)
     assert _answer(await world.locate(1050)) == (51, 1050)
 
 
-async def test_a_store_that_does_not_answer_is_said_so(world: World) -> None:
+async def test_an_unavailable_store_is_reported(world: World) -> None:
     await world.add([100])
     world.store.plan = lambda _call: Fault(error=Unavailable("slow down"))
 
     assert (await world.locate(5)).status == Status.UNAVAILABLE
 
 
-async def test_a_look_up_that_ends_in_the_first_segment_reads_no_other(world: World) -> None:
+async def test_a_lookup_that_ends_in_the_first_segment_reads_no_other(world: World) -> None:
     for start in (100, 200, 300):
         await world.add([start, start + 10], index=False)
     world.store.calls.clear()
@@ -170,8 +170,8 @@ async def test_a_look_up_that_ends_in_the_first_segment_reads_no_other(world: Wo
     assert [call.key for call in world.store.calls] == [world.segment_key(0)]
 
 
-async def test_segments_in_memory_are_bounded_over_all_requests(world: World) -> None:
-    """The fixture's setting is 2 reads: the third GET starts only when one of two is done."""
+async def test_the_number_of_segments_in_memory_is_limited_over_all_requests(world: World) -> None:
+    """The fixture allows 2 reads, so the third GET starts only when one of two is done."""
     for start in range(0, 80, 10):
         await world.add([start], index=False)
     held = trio.Event()
@@ -212,7 +212,7 @@ async def test_decoding_runs_off_the_event_loop(world: World) -> None:
 
 @pytest.fixture
 def decoded(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Grows by the first offset of each batch that is decoded for its largest timestamp."""
+    """Grows by the first offset of each batch that is decoded to find its largest timestamp."""
     offsets = []
     real = record.largest_timestamp
 
@@ -224,7 +224,7 @@ def decoded(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return offsets
 
 
-async def test_where_times_rise_only_the_newest_batch_is_decoded(world: World, decoded: list[int]) -> None:
+async def test_only_the_newest_batch_is_decoded_if_times_rise(world: World, decoded: list[int]) -> None:
     for start in range(0, 500, 100):
         await world.add([start, start + 10], [start + 20], [start + 30])
 
@@ -232,14 +232,14 @@ async def test_where_times_rise_only_the_newest_batch_is_decoded(world: World, d
     assert decoded == [19]
 
 
-async def test_of_many_batches_with_one_time_only_the_first_is_decoded(world: World, decoded: list[int]) -> None:
+async def test_only_the_first_of_many_batches_with_the_same_time_is_decoded(world: World, decoded: list[int]) -> None:
     await world.add([7], *[[9, 9]] * 5)
 
     assert _answer(await world.locate(MAX_TIMESTAMP)) == (1, 9)
     assert decoded == [1]
 
 
-async def test_a_batch_whose_header_claims_too_much_does_not_hide_the_right_record(world: World) -> None:
+async def test_a_wrong_largest_time_in_a_header_does_not_hide_the_right_record(world: World) -> None:
     boasting = bytearray(make_batch([40]))
     struct.pack_into(">q", boasting, 35, 90)
     seal(boasting)
@@ -249,7 +249,7 @@ async def test_a_batch_whose_header_claims_too_much_does_not_hide_the_right_reco
     assert _answer(await world.locate(50)) is None
 
 
-async def test_an_answer_does_not_depend_on_which_read_ends_first(world: World) -> None:
+async def test_an_answer_does_not_depend_on_the_order_of_reads(world: World) -> None:
     for start in (100, 200, 300, 400):
         await world.add([start, 1000 - start], index=False)
     first = world.segment_key(2)
@@ -281,7 +281,7 @@ times = st.integers(-1, 40)
     start_offset=st.integers(0, 25),
 )
 @settings(max_examples=200, deadline=None)
-def test_searching_agrees_with_looking_at_every_record(batches: list[list[int]], asked: int, start_offset: int) -> None:
+def test_a_lookup_agrees_with_a_search_of_every_record(batches: list[list[int]], asked: int, start_offset: int) -> None:
     segment = parse_segment(make_segment([make_batch(batch) for batch in batches]).data)
     every = enumerate(time for batch in batches for time in batch)
     records = [(offset, time) for offset, time in every if offset >= start_offset]

@@ -1,4 +1,4 @@
-"""Requests and replies through kio's schemas, and the versions written by hand below kio's."""
+"""Requests and replies by kio's schemas, and the handwritten codecs of versions that kio lacks."""
 
 import contextlib
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ from kio.static.constants import EntityType
 
 from kafscale.errors import CorruptData
 from kafscale.kafka import codec, legacy
-from tests.unit.kafka.kio_types import entities, milliseconds, written
+from tests.support.strategies.kio_types import entities, milliseconds, written
 
 CLIENT_APIS = (2, 3, *range(8, 17), *range(18, 24), 32, 33, 37, 42, 44, 60, 75)
 KNOWN = [
@@ -31,7 +31,7 @@ WITH_ARRAYS = [(key, version) for key, version in KNOWN if key in (2, 3, 19, 20)
 @pytest.mark.parametrize(("api_key", "version"), KNOWN)
 @settings(max_examples=4, deadline=None)
 @given(st.data())
-def test_requests_of_every_api_read_as_kio_reads_them(api_key: int, version: int, data: st.DataObject) -> None:
+def test_requests_of_every_api_are_decoded_as_by_kio(api_key: int, version: int, data: st.DataObject) -> None:
     body = written(data.draw(entities(load_request_schema(api_key, version))))
     expected, _ = kio_reader(load_request_schema(api_key, version))(body, 0)
     assert codec.decode_request(api_key, version, memoryview(body)) == expected
@@ -62,7 +62,7 @@ class _Deletable:
 
 
 @pytest.mark.parametrize("version", range(1, 7))
-def test_a_reply_takes_what_its_version_has(version: int) -> None:
+def test_a_reply_is_reduced_to_the_fields_of_its_version(version: int) -> None:
     reply = SimpleNamespace(throttle_time=3, responses=[_Deletable("t", 3, bytes(15) + b"\x01", "gone")])
     body = codec.encode_response(20, version, reply)
     entity: Any
@@ -77,7 +77,7 @@ def test_a_reply_takes_what_its_version_has(version: int) -> None:
         assert response.topic_id.int == 1
 
 
-def test_a_reply_that_lacks_a_field_is_a_mistake() -> None:
+def test_a_reply_without_a_required_field_is_an_error() -> None:
     with pytest.raises(AttributeError):
         codec.encode_response(20, 1, SimpleNamespace(throttle_time=0))
 
@@ -161,6 +161,6 @@ def test_offset_for_leader_epoch_versions_0_and_1_by_hand(version: int) -> None:
 )
 @settings(deadline=None)
 @given(st.binary(max_size=100))
-def test_no_bytes_make_a_decoder_by_hand_raise_anything_but_corrupt_data(decode: Any, body: bytes) -> None:
+def test_no_bytes_make_a_handwritten_decoder_raise_anything_but_corrupt_data(decode: Any, body: bytes) -> None:
     with contextlib.suppress(CorruptData):
         decode(memoryview(body), 0)

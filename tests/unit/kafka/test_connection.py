@@ -14,13 +14,13 @@ from kio.static.primitive import i16, i32
 from kafscale.kafka import codec
 from kafscale.kafka.connection import KafkaConnection, ProtocolError, Request
 from kafscale.kafka.wire import Buffer
-from tests.unit.kafka.kio_types import written
+from tests.support.strategies.kio_types import written
 
 MAX = 4 * 1024 * 1024
 
 
 class Shell:
-    """A connection with what its shell would keep."""
+    """A connection with the state that its shell would keep."""
 
     def __init__(
         self, max_request_bytes: int = MAX, max_in_flight: int = 128, max_in_flight_bytes: int = 1 << 30
@@ -109,7 +109,7 @@ def test_the_old_header_without_client_id_is_read() -> None:
     ("api_key", "version", "expected"),
     [(3, 8, b""), (3, 9, b"\x00"), (18, 0, b""), (18, 3, b""), (18, 4, b""), (0, 8, b""), (0, 9, b"\x00")],
 )
-def test_a_flexible_reply_has_a_flexible_header_but_for_api_versions(
+def test_a_flexible_reply_has_a_flexible_header_except_for_api_versions(
     api_key: int, version: int, expected: bytes
 ) -> None:
     shell = Shell()
@@ -120,7 +120,7 @@ def test_a_flexible_reply_has_a_flexible_header_but_for_api_versions(
 
 
 @given(st.lists(st.binary(max_size=300), min_size=1, max_size=8), st.data())
-def test_requests_come_out_whole_however_the_bytes_come_in(bodies: list[bytes], data: st.DataObject) -> None:
+def test_requests_are_complete_however_the_bytes_arrive(bodies: list[bytes], data: st.DataObject) -> None:
     stream = b"".join(request_bytes(number, body) for number, body in enumerate(bodies))
     cuts = data.draw(st.lists(st.integers(0, len(stream)), max_size=20).map(sorted))
     shell = Shell()
@@ -132,14 +132,14 @@ def test_requests_come_out_whole_however_the_bytes_come_in(bodies: list[bytes], 
     assert [request.correlation_id for request in seen] == list(range(len(bodies)))
 
 
-def test_requests_come_out_whole_when_fed_byte_by_byte() -> None:
+def test_requests_are_complete_when_fed_byte_by_byte() -> None:
     shell = Shell()
     for byte in request_bytes(1, b"one") + request_bytes(2, b"") + request_bytes(3, b"three"):
         shell.connection.receive_data(bytes((byte,)))
     assert [bytes(request.body) for request in shell.pull()] == [b"one", b"", b"three"]
 
 
-def test_a_large_request_in_small_pieces_is_not_copied_over_and_over() -> None:
+def test_a_large_request_in_small_pieces_is_not_copied_repeatedly() -> None:
     payload = header(3, 1, 1) + bytes(MAX - 100)
     stream = memoryview(frame(payload))
     shell = Shell()
@@ -155,7 +155,7 @@ def test_a_large_request_in_small_pieces_is_not_copied_over_and_over() -> None:
     assert peak < 1.5 * MAX
 
 
-def test_a_request_that_lies_in_one_piece_is_not_copied_at_all() -> None:
+def test_a_request_in_one_piece_is_not_copied_at_all() -> None:
     shell = Shell()
     data = request_bytes(1, b"x" * 1000)
     shell.connection.receive_data(data)
@@ -163,13 +163,13 @@ def test_a_request_that_lies_in_one_piece_is_not_copied_at_all() -> None:
     assert request.body.obj is data
 
 
-def test_a_frame_over_the_limit_is_refused_before_it_is_kept() -> None:
+def test_a_frame_over_the_limit_is_refused_before_it_is_buffered() -> None:
     shell = Shell(max_request_bytes=1000)
     with pytest.raises(ProtocolError):
         shell.connection.receive_data(struct.pack(">i", 1001))
 
 
-def test_a_frame_over_the_limit_is_refused_when_its_size_comes_in_pieces() -> None:
+def test_a_frame_over_the_limit_is_refused_if_its_size_arrives_in_pieces() -> None:
     shell = Shell(max_request_bytes=1000)
     size = struct.pack(">i", 1001)
     shell.connection.receive_data(size[:3])
@@ -177,7 +177,7 @@ def test_a_frame_over_the_limit_is_refused_when_its_size_comes_in_pieces() -> No
         shell.connection.receive_data(size[3:])
 
 
-def test_a_frame_of_exactly_the_limit_is_taken() -> None:
+def test_a_frame_of_exactly_the_limit_is_accepted() -> None:
     payload = header(3, 1, 1)
     payload += bytes(1000 - len(payload))
     shell = Shell(max_request_bytes=1000)
@@ -191,7 +191,7 @@ def test_a_negative_frame_size_is_refused() -> None:
 
 
 @pytest.mark.parametrize("payload", [b"", b"\x00\x03", b"\x00\x03\x00\x01\x00\x00\x00\x01", header(3, 1, 1)[:-1]])
-def test_a_header_that_is_cut_short_is_refused(payload: bytes) -> None:
+def test_a_truncated_header_is_refused(payload: bytes) -> None:
     shell = Shell()
     shell.connection.receive_data(frame(payload))
     with pytest.raises(ProtocolError):
@@ -211,18 +211,18 @@ def test_replies_leave_in_the_order_of_the_requests(order: list[int]) -> None:
     shell = Shell()
     shell.connection.receive_data(b"".join(request_bytes(number) for number in range(6)))
     requests = shell.pull()
-    left: list[int] = []
+    sent: list[int] = []
     done: set[int] = set()
     for number in order:
         requests[number].slot.reply([b""])
         done.add(number)
-        left += reply_ids(shell.sent())
-        assert left == list(range(len(left)))
-        assert len(left) == next((n for n in range(6) if n not in done), 6)
-    assert left == list(range(6))
+        sent += reply_ids(shell.sent())
+        assert sent == list(range(len(sent)))
+        assert len(sent) == next((n for n in range(6) if n not in done), 6)
+    assert sent == list(range(6))
 
 
-def test_a_request_without_reply_keeps_its_place_and_sends_nothing() -> None:
+def test_a_request_without_a_reply_keeps_its_slot_and_sends_nothing() -> None:
     shell = Shell()
     shell.connection.receive_data(b"".join(request_bytes(number) for number in range(3)))
     first, silent, last = shell.pull()
@@ -259,7 +259,7 @@ def test_requests_in_flight_are_bounded() -> None:
     first, _ = shell.pull()
     assert shell.connection.at_limit
     first.slot.reply([b""])
-    assert shell.connection.at_limit, "a reply that has not left still counts"
+    assert shell.connection.at_limit, "a reply that is not sent still counts"
     shell.sent()
     assert [request.correlation_id for request in shell.pull()] == [2]
 

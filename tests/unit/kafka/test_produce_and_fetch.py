@@ -1,4 +1,4 @@
-"""The codecs of the hot path, written by hand, against kio's for every version that kio has."""
+"""The handwritten codecs of the hot path, compared with kio's for every version that kio has."""
 
 import contextlib
 from typing import Any
@@ -11,7 +11,7 @@ from kio.serial import entity_reader
 
 from kafscale.errors import CorruptData
 from kafscale.kafka import fetch, produce
-from tests.unit.kafka.kio_types import entities, milliseconds, written
+from tests.support.strategies.kio_types import entities, milliseconds, written
 
 PRODUCE_VERSIONS = range(3, 14)
 FETCH_VERSIONS = range(4, 19)
@@ -240,7 +240,7 @@ def test_no_bytes_make_the_fetch_decoder_raise_anything_but_corrupt_data(version
 @pytest.mark.parametrize("version", [3, 9, 13])
 @SMALL
 @given(st.data())
-def test_a_produce_request_that_is_cut_short_is_refused(version: int, data: st.DataObject) -> None:
+def test_a_truncated_produce_request_is_refused(version: int, data: st.DataObject) -> None:
     body = written(data.draw(entities(load_request_schema(0, version))))
     end = data.draw(st.integers(0, len(body) - 1))
     with pytest.raises(CorruptData):

@@ -1,4 +1,4 @@
-"""Run by test_sqlite.py as a process to kill: commits numbered transactions and prints each one that was answered."""
+"""A process that test_sqlite.py kills: commits numbered transactions and prints each one whose commit has returned."""
 
 import sys
 from pathlib import Path

@@ -22,7 +22,7 @@ def clock() -> MockClock:
 
 
 class Members:
-    """etcd's members around ``store``: what they have in use, and what was done to them."""
+    """etcd's members around ``store``: their space in use, and the maintenance done to them."""
 
     def __init__(self, store: MemoryMetadataStore, used: int = 0, *, members: int = 1) -> None:
         self.store = store
@@ -51,7 +51,7 @@ class Members:
 
     async def defragment(self, address: str) -> None:
         self.done.append(f"defragment {address}")
-        # Only now it shows what its compaction has freed.
+        # Only now it reports the space freed by its compaction.
         self.files[address] = self.used if self.keeps else QUOTA // 10
 
     async def disarm(self) -> None:
@@ -84,7 +84,7 @@ async def _watchable(store: MemoryMetadataStore, revision: int) -> bool:
 
 
 async def _write_and_compact(store: MemoryMetadataStore, hours: float, compactors: int = 1) -> dict[float, int]:
-    """Let time pass with a write every six minutes; when (in hours) each revision was made."""
+    """Let time pass with a write every six minutes. Return when (in hours) each revision was made."""
     made = {}
     async with trio.open_nursery() as nursery:
         for _ in range(compactors):
@@ -96,7 +96,7 @@ async def _write_and_compact(store: MemoryMetadataStore, hours: float, compactor
     return made
 
 
-async def test_what_is_older_than_the_span_is_forgotten_and_the_rest_is_kept(clock: MockClock) -> None:
+async def test_history_older_than_the_span_is_compacted_and_the_rest_is_kept(clock: MockClock) -> None:
     store = MemoryMetadataStore()
     made = await _write_and_compact(store, 3)
     for hours, revision in made.items():
@@ -107,13 +107,13 @@ async def test_what_is_older_than_the_span_is_forgotten_and_the_rest_is_kept(clo
             assert not await _watchable(store, revision), age
 
 
-async def test_nothing_is_forgotten_before_the_span_is_over(clock: MockClock) -> None:
+async def test_nothing_is_compacted_before_the_span_is_over(clock: MockClock) -> None:
     store = MemoryMetadataStore()
     made = await _write_and_compact(store, 0.9)
     assert all([await _watchable(store, revision) for revision in made.values()])
 
 
-async def test_several_processes_do_what_one_does_and_write_nothing(clock: MockClock) -> None:
+async def test_several_processes_compact_as_one_does_without_writing(clock: MockClock) -> None:
     store = MemoryMetadataStore()
     made = await _write_and_compact(store, 3, compactors=3)
     assert await _watchable(store, made[2.1])
@@ -139,7 +139,7 @@ async def test_the_rate_of_compactions_does_not_grow_with_the_number_of_processe
     assert MINUTES <= compactions <= 2 * MINUTES
 
 
-async def test_a_store_that_does_not_answer_is_asked_again_later(clock: MockClock) -> None:
+async def test_a_store_that_does_not_answer_is_retried_later(clock: MockClock) -> None:
     store = MemoryMetadataStore()
     members = Members(store)
     made = await _write(store)
@@ -154,17 +154,15 @@ async def test_a_store_that_does_not_answer_is_asked_again_later(clock: MockCloc
     assert not await _watchable(store, made)
 
 
-async def test_what_goes_wrong_is_told_once_until_it_changes(
-    clock: MockClock, capsys: pytest.CaptureFixture[str]
-) -> None:
+async def test_an_error_is_logged_once_until_it_changes(clock: MockClock, capsys: pytest.CaptureFixture[str]) -> None:
     members = Members(MemoryMetadataStore())
     members.failures = [*[Refused("first")] * 3, *[Unavailable("second")] * 3]
     async with trio.open_nursery() as nursery:
         nursery.start_soon(_upkeep(members).run)
         await trio.sleep(HOUR)
         nursery.cancel_scope.cancel()
-    shown = capsys.readouterr().out
-    assert [shown.count(error) for error in ("first", "second")] == [1, 1]
+    output = capsys.readouterr().out
+    assert [output.count(error) for error in ("first", "second")] == [1, 1]
 
 
 async def test_history_is_compacted_by_size_long_before_it_is_old(clock: MockClock) -> None:
@@ -200,7 +198,7 @@ async def test_history_is_compacted_before_it_fills_a_quota_within_seconds(clock
     assert members.used < QUOTA * 7 // 10
 
 
-async def test_keys_that_take_more_than_half_of_the_quota_are_not_compacted_again_and_again(clock: MockClock) -> None:
+async def test_keys_that_use_more_than_half_of_the_quota_do_not_cause_endless_compactions(clock: MockClock) -> None:
     store = MemoryMetadataStore()
     members = Members(store, used=QUOTA * 7 // 10)
     upkeep = _upkeep(members)
@@ -228,7 +226,9 @@ async def test_a_full_etcd_is_compacted_defragmented_member_by_member_and_disarm
     assert upkeep._space.finding().reason == ""
 
 
-async def test_a_member_that_another_process_has_shrunk_since_the_look_is_not_defragmented(clock: MockClock) -> None:
+async def test_a_member_that_another_process_has_defragmented_since_the_check_is_not_defragmented(
+    clock: MockClock,
+) -> None:
     class Shrinking(Members):
         looked = -1.0
 
@@ -247,7 +247,9 @@ async def test_a_member_that_another_process_has_shrunk_since_the_look_is_not_de
     assert members.done == ["disarm"]
 
 
-async def test_an_etcd_whose_keys_fill_it_is_not_disarmed(clock: MockClock, capsys: pytest.CaptureFixture[str]) -> None:
+async def test_an_etcd_that_is_full_of_live_keys_is_not_disarmed(
+    clock: MockClock, capsys: pytest.CaptureFixture[str]
+) -> None:
     members = Members(MemoryMetadataStore(), used=QUOTA * 9 // 10)
     members.alarm = members.keeps = True
     upkeep = _upkeep(members)
@@ -257,10 +259,10 @@ async def test_an_etcd_whose_keys_fill_it_is_not_disarmed(clock: MockClock, caps
         nursery.cancel_scope.cancel()
     assert members.done == ["defragment etcd-0"]
     assert "NOSPACE" in upkeep._space.finding().reason
-    assert capsys.readouterr().out.count("its keys alone take 90% of its quota") == 1
+    assert capsys.readouterr().out.count("live keys alone use 90% of etcd's quota") == 1
 
 
-async def test_no_member_is_defragmented_beside_one_that_does_not_answer_until_a_minute_is_over(
+async def test_no_member_is_defragmented_for_a_minute_while_another_one_does_not_answer(
     clock: MockClock,
 ) -> None:
     members = Members(MemoryMetadataStore(), used=QUOTA // 10, members=3)
@@ -274,7 +276,7 @@ async def test_no_member_is_defragmented_beside_one_that_does_not_answer_until_a
     assert members.done == ["defragment etcd-0", "defragment etcd-2", "disarm"]
 
 
-async def test_the_alarm_is_left_alone_where_that_is_asked_for(clock: MockClock) -> None:
+async def test_the_alarm_is_not_handled_if_recovery_is_off(clock: MockClock) -> None:
     members = Members(MemoryMetadataStore(), used=QUOTA)
     members.alarm = True
     async with trio.open_nursery() as nursery:

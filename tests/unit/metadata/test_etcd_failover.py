@@ -1,4 +1,4 @@
-"""Which calls are repeated on another member of etcd, on servers that fail as they are told."""
+"""Which calls are retried on another member of etcd, with servers that fail on demand."""
 
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
@@ -19,7 +19,7 @@ from kafscale.rpc.server import RpcServer
 
 @dataclass
 class Kv:
-    """A member whose calls first raise what ``failures`` has, if anything is left there."""
+    """A member whose calls raise the remaining ``failures`` first."""
 
     failures: Iterator[Exception] = field(default_factory=lambda: iter(()))
     hangs: bool = False
@@ -53,7 +53,7 @@ class Kv:
 
 @asynccontextmanager
 async def _store(*members: Kv, seconds: float = 60.0, username: str = "") -> AsyncIterator[EtcdMetadataStore]:
-    """A store whose first member is asked first."""
+    """A store whose current member is the first."""
     async with trio.open_nursery() as nursery:
         ports = []
         for member in members:
@@ -70,25 +70,25 @@ LOST = "Socket closed"
 NOT_DONE = "etcdserver: no leader"
 
 
-async def test_a_write_that_may_have_been_done_is_sent_once() -> None:
+async def test_a_write_that_may_have_been_applied_is_sent_once() -> None:
     one, two = Kv(iter([Unavailable(LOST)])), Kv()
     async with _store(one, two) as store:
         with pytest.raises(Unavailable, match=LOST):
             await store.txn([], [Put("a", b"")])
         assert (one.calls, two.calls) == (1, 0)
-        # What comes next is asked of the other.
+        # The next call goes to the other member.
         assert await store.txn([], [Put("a", b"")]) == TxnResult(True, 7)
         assert (one.calls, two.calls) == (1, 1)
 
 
-async def test_a_write_that_certainly_was_not_done_is_sent_to_the_next_member() -> None:
+async def test_a_write_that_certainly_was_not_applied_is_sent_to_the_next_member() -> None:
     one, two = Kv(iter([Unavailable(NOT_DONE)])), Kv()
     async with _store(one, two) as store:
         assert await store.txn([], [Put("a", b"")]) == TxnResult(True, 7)
     assert (one.calls, two.calls) == (1, 1)
 
 
-async def test_a_write_in_the_branch_that_is_not_done_counts_too() -> None:
+async def test_a_write_in_the_branch_that_is_not_chosen_counts_too() -> None:
     one, two = Kv(iter([Unavailable(LOST)])), Kv()
     async with _store(one, two) as store:
         with pytest.raises(Unavailable):
@@ -96,7 +96,7 @@ async def test_a_write_in_the_branch_that_is_not_done_counts_too() -> None:
     assert (one.calls, two.calls) == (1, 0)
 
 
-async def test_reads_are_repeated_on_every_member_in_turn() -> None:
+async def test_reads_are_retried_on_every_member_in_turn() -> None:
     one, two = Kv(iter([Unavailable(LOST)] * 2)), Kv(iter([Unavailable(LOST)]))
     async with _store(one, two) as store:
         assert await store.get("a") is None
@@ -104,14 +104,14 @@ async def test_reads_are_repeated_on_every_member_in_turn() -> None:
     assert (one.calls, two.calls) == (2, 3)
 
 
-async def test_a_read_is_asked_of_the_next_member_when_the_first_is_silent() -> None:
+async def test_a_read_is_sent_to_the_next_member_if_the_first_does_not_answer() -> None:
     one, two = Kv(hangs=True), Kv()
     async with _store(one, two, seconds=2.0) as store:
         assert await store.get("a") is None
     assert (one.calls, two.calls) == (1, 1)
 
 
-async def test_a_call_that_its_caller_gave_up_after_a_silence_leaves_the_member_too() -> None:
+async def test_a_call_that_is_cancelled_without_an_answer_also_leaves_the_member() -> None:
     one, two = Kv(hangs=True), Kv()
     async with _store(one, two) as store:
         with trio.move_on_after(1.1):
@@ -120,7 +120,7 @@ async def test_a_call_that_its_caller_gave_up_after_a_silence_leaves_the_member_
     assert (one.calls, two.calls) == (1, 1)
 
 
-async def test_many_calls_send_the_password_once_and_to_another_member_when_one_is_silent() -> None:
+async def test_many_calls_authenticate_once_and_elsewhere_if_a_member_does_not_answer() -> None:
     one, two = Kv(hangs=True), Kv()
     async with _store(one, two, seconds=2.0, username="me") as store, trio.open_nursery() as nursery:
         for _ in range(10):
@@ -128,7 +128,7 @@ async def test_many_calls_send_the_password_once_and_to_another_member_when_one_
     assert (one.calls, two.calls) == (1, 11)
 
 
-async def test_who_waits_for_messages_of_a_member_is_woken_when_it_is_left_and_nobody_waits_for_it_again() -> None:
+async def test_waiters_for_messages_of_a_member_wake_when_it_is_left_and_no_one_waits_for_it_again() -> None:
     async with EtcdClient(EtcdConfig(endpoints=("127.0.0.1:1", "127.0.0.1:2")), lambda: 0.0) as client:
         first = client.current
         woken: list[Member] = []
@@ -142,7 +142,7 @@ async def test_who_waits_for_messages_of_a_member_is_woken_when_it_is_left_and_n
             nursery.start_soon(wait)
             await trio.testing.wait_all_tasks_blocked()
             client.leave(first)
-            # Told twice, by two calls, it is left once.
+            # Reported twice, by two calls, the member is left once.
             client.leave(first)
             nursery.start_soon(wait)
             await trio.testing.wait_all_tasks_blocked()
@@ -151,10 +151,10 @@ async def test_who_waits_for_messages_of_a_member_is_woken_when_it_is_left_and_n
         assert not first.waiting
 
 
-async def test_time_runs_out_when_no_member_answers() -> None:
+async def test_a_call_times_out_if_no_member_answers() -> None:
     one, two = Kv(iter([Unavailable(LOST)] * 1000)), Kv(iter([Unavailable(LOST)] * 1000))
     async with _store(one, two, seconds=2.0) as store:
-        # The last attempt may be the one that the time cuts off.
+        # The last attempt may be cut off by the timeout.
         with pytest.raises(Unavailable, match=f"{LOST}|no answer within"):
             await store.get("a")
     assert one.calls > 1
@@ -165,11 +165,11 @@ async def test_time_runs_out_when_no_member_answers() -> None:
     ("error", "kind"),
     [
         (Refused("etcdserver: permission denied"), Refused),
-        # Another member's database is as full.
+        # Another member's database is equally full.
         (Unavailable("etcdserver: mvcc: database space exceeded"), Unavailable),
     ],
 )
-async def test_what_another_member_would_answer_too_is_asked_once(error: Exception, kind: type[Exception]) -> None:
+async def test_a_request_that_every_member_would_reject_is_sent_once(error: Exception, kind: type[Exception]) -> None:
     one, two = Kv(iter([error])), Kv()
     async with _store(one, two) as store:
         with pytest.raises(kind, match="etcdserver"):

@@ -1,4 +1,4 @@
-"""Calling at each change."""
+"""`call_at_each`: a call after each change."""
 
 import trio
 from trio.testing import wait_all_tasks_blocked
@@ -6,7 +6,7 @@ from trio.testing import wait_all_tasks_blocked
 from kafscale.metadata.follow import call_at_each
 
 
-async def test_what_changed_before_it_ran_is_told_too() -> None:
+async def test_changes_before_it_ran_are_reported_too() -> None:
     calls: list[int] = []
     changed = trio.Event()
 
@@ -15,7 +15,7 @@ async def test_what_changed_before_it_ran_is_told_too() -> None:
 
     async with trio.open_nursery() as nursery:
         nursery.start_soon(call_at_each, change, lambda: calls.append(1))
-        # Nobody waits for this one yet.
+        # No task waits for this change yet.
         changed.set()
         changed = trio.Event()
         await wait_all_tasks_blocked()

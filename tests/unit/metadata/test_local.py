@@ -1,4 +1,4 @@
-"""A journal that fails at every point: what is answered afterwards is what the journal says became of the change."""
+"""A journal that fails at every point. Later answers agree with the outcome that the journal reports."""
 
 from collections.abc import Sequence
 
@@ -43,7 +43,7 @@ def store(journal: TroubledJournal) -> LocalMetadataStore:
     return LocalMetadataStore(State(), journal)
 
 
-async def test_a_change_whose_answer_was_lost_is_seen_by_reads_and_watches(
+async def test_a_change_whose_answer_was_lost_is_visible_to_reads_and_watches(
     store: LocalMetadataStore, journal: TroubledJournal
 ) -> None:
     journal.lose = True
@@ -55,7 +55,7 @@ async def test_a_change_whose_answer_was_lost_is_seen_by_reads_and_watches(
         assert [event.key for event in await watch.next()] == ["a"]
 
 
-async def test_a_change_that_was_not_made_is_forgotten(store: LocalMetadataStore, journal: TroubledJournal) -> None:
+async def test_a_change_that_was_not_applied_is_discarded(store: LocalMetadataStore, journal: TroubledJournal) -> None:
     journal.drop = True
     with pytest.raises(Unavailable):
         await store.txn([], [Put("a", b"1")])
@@ -64,7 +64,7 @@ async def test_a_change_that_was_not_made_is_forgotten(store: LocalMetadataStore
     assert (await store.txn([Unchanged("a", 0)], [Put("a", b"2")])).revision == FIRST_REVISION + 1
 
 
-async def test_nothing_is_answered_while_the_outcome_is_unknown(
+async def test_no_operation_returns_while_the_outcome_is_unknown(
     store: LocalMetadataStore, journal: TroubledJournal
 ) -> None:
     journal.lose = journal.silent = True
@@ -79,7 +79,7 @@ async def test_nothing_is_answered_while_the_outcome_is_unknown(
     assert [item.key for item in (await store.read_prefix("")).items] == ["a"]
 
 
-async def test_a_lease_whose_end_could_not_be_written_ends_later(
+async def test_a_lease_whose_end_could_not_be_stored_ends_later(
     store: LocalMetadataStore, journal: TroubledJournal, mock_clock: MockClock
 ) -> None:
     await store.txn([], [Put("a", b"1", await store.grant_lease(5))])

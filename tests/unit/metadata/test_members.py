@@ -1,4 +1,4 @@
-"""Members as all see them, and to whom partitions are given."""
+"""The view of members, and the assignment of partitions to them."""
 
 from collections import Counter
 from collections.abc import AsyncIterator
@@ -53,26 +53,26 @@ def test_a_thousand_partitions_are_spread_over_four_members_within_20_percent_of
 
 
 @pytest.mark.parametrize("addresses", ADDRESSES.values(), ids=ADDRESSES)
-def test_a_member_that_comes_is_given_its_share_and_nothing_else_moves(addresses: list[str]) -> None:
+def test_a_member_that_joins_is_assigned_its_share_and_nothing_else_moves(addresses: list[str]) -> None:
     four, five = placement(view(*addresses[:4])), placement(view(*addresses))
     moved = [place for place in PLACES if four[place] != five[place]]
     assert {five[place] for place in moved} == {addresses[4]}
     assert 150 <= len(moved) <= 250
 
 
-def test_a_member_that_goes_or_leaves_gives_away_only_what_it_had() -> None:
+def test_a_member_that_dies_or_leaves_loses_only_its_own_partitions() -> None:
     addresses = ADDRESSES["pods"]
     five, four = placement(view(*addresses)), placement(view(*addresses[:4]))
     assert all(four[place] == five[place] for place in PLACES if five[place] != addresses[4])
     assert placement(view(*addresses, leaving=(addresses[4],))) == four
 
 
-def test_placement_does_not_depend_on_the_order_of_joining_or_on_run_ids() -> None:
+def test_assignment_does_not_depend_on_the_order_of_joining_or_on_run_ids() -> None:
     addresses = ADDRESSES["names"]
     assert placement(view(*addresses)) == placement(view(*reversed(addresses)))
 
 
-def test_the_older_run_of_an_address_is_given_nothing() -> None:
+def test_the_older_run_of_an_address_is_assigned_nothing() -> None:
     seen = MembersView.of(1, reversed(members("a", "b", "a")))
     assert [live.run_id for live in seen.present] == ["run-3", "run-2"]
     assert seen.placed == seen.present
@@ -87,7 +87,7 @@ def test_a_restarted_member_that_leaves_does_not_bring_its_former_run_back() -> 
     assert [live.run_id for live in seen.placed] == ["run-2"]
 
 
-def test_nobody_is_given_anything_while_nobody_is_there() -> None:
+def test_nothing_is_assigned_without_members() -> None:
     assert view().owner(*PLACES[0]) is None
     assert view("a", leaving=("a",)).owner(*PLACES[0]) is None
 
@@ -110,7 +110,7 @@ def runs(watched: Members) -> list[str]:
     return sorted(live.run_id for live in watched.view)
 
 
-async def test_members_that_come_and_go_are_seen() -> None:
+async def test_members_that_join_and_leave_are_seen() -> None:
     store = MemoryMetadataStore()
     await put(store, "x", "a")
     await store.txn((), [Put(paths.member_key(NS, "gateway", "g"), Member(run_id="g").SerializeToString())])
@@ -132,12 +132,12 @@ async def test_members_that_come_and_go_are_seen() -> None:
         assert list(before) != list(watched.view), "a view never changes"
 
 
-async def test_the_last_view_stays_while_the_store_does_not_answer(mock_clock: MockClock) -> None:
+async def test_the_last_view_remains_while_the_store_does_not_answer(mock_clock: MockClock) -> None:
     store = MemoryMetadataStore()
     await put(store, "x", "a")
     async with watching(store) as watched:
         await wait_all_tasks_blocked()
-        # The watch that waits by now still answers, the next one does not.
+        # The watch that is already waiting still answers, the next one does not.
         store.faults = [no_answer("watch"), no_answer("read_prefix")]
         await put(store, "y", "b")
         await wait_all_tasks_blocked()
@@ -152,7 +152,7 @@ async def test_the_last_view_stays_while_the_store_does_not_answer(mock_clock: M
         assert runs(watched) == ["y"]
 
 
-async def test_a_store_that_does_not_answer_at_the_start_is_asked_again(autojump_clock: MockClock) -> None:
+async def test_a_store_that_does_not_answer_at_the_start_is_retried(autojump_clock: MockClock) -> None:
     store = MemoryMetadataStore()
     await put(store, "x", "a")
     store.faults = [no_answer("read_prefix", times=3)]
@@ -160,7 +160,7 @@ async def test_a_store_that_does_not_answer_at_the_start_is_asked_again(autojump
         assert runs(watched) == ["x"]
 
 
-async def test_what_is_refused_ends_a_start_and_later_is_said_once_until_it_is_mended(
+async def test_a_refusal_ends_a_start_and_later_is_logged_once_until_it_is_fixed(
     autojump_clock: MockClock,
 ) -> None:
     store = MemoryMetadataStore()
@@ -172,10 +172,10 @@ async def test_what_is_refused_ends_a_start_and_later_is_said_once_until_it_is_m
         await nursery.start(watched.run)
         for _ in range(2):
             store.faults = [Fault(method=method, before=Refused("permission denied"), times=5) for method in _READS]
-            with capture_logs() as said:
+            with capture_logs() as logs:
                 await put(store, "x", "a")
                 await trio.sleep(60)
                 assert not store.faults[1].times
-            assert [entry["log_level"] for entry in said] == ["error"]
+            assert [entry["log_level"] for entry in logs] == ["error"]
             assert runs(watched) == ["x"]
         nursery.cancel_scope.cancel()

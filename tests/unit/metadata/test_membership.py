@@ -1,4 +1,4 @@
-"""A run's lease: proof, loss, leaving; and registration that stays."""
+"""A run's lease (proof, loss, leaving), and registration that renews itself."""
 
 from collections.abc import Sequence
 
@@ -60,7 +60,7 @@ async def test_a_lease_is_renewed_while_it_can_be_and_its_loss_is_raised(autojum
         await mine.keep()
 
 
-async def test_a_run_tells_that_it_leaves_and_then_leaves() -> None:
+async def test_a_run_announces_that_it_leaves_and_then_leaves() -> None:
     store = MemoryMetadataStore()
     mine = membership(store)
     await mine.join()
@@ -73,7 +73,7 @@ async def test_a_run_tells_that_it_leaves_and_then_leaves() -> None:
 
 
 class LateStore(MemoryMetadataStore):
-    """The first write is given up by its caller, and lands five seconds later."""
+    """A store whose first write is cancelled by its caller, but takes effect five seconds later."""
 
     def __init__(self, nursery: trio.Nursery) -> None:
         super().__init__()
@@ -96,7 +96,7 @@ class LateStore(MemoryMetadataStore):
         await super().txn(compares, then, otherwise)
 
 
-async def test_a_write_of_the_key_that_lands_late_ties_it_to_no_lease_that_nobody_renews(
+async def test_a_late_write_of_the_key_does_not_attach_it_to_a_lease_that_nobody_renews(
     autojump_clock: MockClock,
 ) -> None:
     async with trio.open_nursery() as nursery:
@@ -111,7 +111,7 @@ async def test_a_write_of_the_key_that_lands_late_ties_it_to_no_lease_that_nobod
         nursery.cancel_scope.cancel()
 
 
-async def test_joining_goes_on_through_lost_answers_and_a_lease_that_ran_out_meanwhile(
+async def test_joining_survives_lost_answers_and_a_lease_that_expired_meanwhile(
     autojump_clock: MockClock,
 ) -> None:
     store = MemoryMetadataStore()
@@ -130,7 +130,7 @@ async def test_joining_goes_on_through_lost_answers_and_a_lease_that_ran_out_mea
     assert await registered(store) == [], "the key is tied to another lease"
 
 
-async def test_a_lease_whose_renewal_is_refused_is_renewed_when_that_is_mended_and_it_is_said_once(
+async def test_a_lease_whose_renewal_is_refused_is_renewed_when_that_is_fixed_and_it_is_logged_once(
     autojump_clock: MockClock,
 ) -> None:
     store = MemoryMetadataStore()
@@ -140,9 +140,9 @@ async def test_a_lease_whose_renewal_is_refused_is_renewed_when_that_is_mended_a
         nursery.start_soon(mine.keep)
         for reason in ("permission denied", "permission denied", "no such role"):
             store.faults = [Fault(method="keep_alive", before=Refused(reason), times=2)]
-            with capture_logs() as said:
+            with capture_logs() as logs:
                 await trio.sleep(TTL)
-            assert [(entry["log_level"], entry["refused"]) for entry in said] == [("error", reason)]
+            assert [(entry["log_level"], entry["refused"]) for entry in logs] == [("error", reason)]
             assert mine.proven
         nursery.cancel_scope.cancel()
 
@@ -154,7 +154,7 @@ def test_run_ids_are_random() -> None:
     assert all(len(run_id) == 12 and run_id.isalnum() for run_id in made)
 
 
-async def test_a_registration_is_taken_anew_after_its_loss_and_given_back_in_the_end(
+async def test_a_registration_is_renewed_after_its_loss_and_revoked_in_the_end(
     autojump_clock: MockClock,
 ) -> None:
     store = MemoryMetadataStore()
@@ -187,7 +187,7 @@ async def test_a_registration_that_fails_at_the_start_is_an_error(error: Excepti
         await stay_registered(join)
 
 
-async def test_a_registration_whose_store_is_unavailable_at_the_start_is_tried_again(autojump_clock: MockClock) -> None:
+async def test_a_registration_is_retried_if_the_store_is_unavailable_at_the_start(autojump_clock: MockClock) -> None:
     store = MemoryMetadataStore()
 
     async def join() -> Membership:
@@ -209,7 +209,7 @@ def test_a_wall_clock_that_is_set_forward_ends_the_proof_of_a_lease_and_one_that
     began = clock()
     boot, wall = boot + 2, wall + 2.01
     assert clock() - began == pytest.approx(2)
-    # The hypervisor has stopped the machine for a minute, which only the wall clock tells, once it is set.
+    # The hypervisor has paused the machine for a minute, which shows only when the wall clock is set.
     wall += 60
     assert clock() - began == pytest.approx(62, abs=0.1)
     wall -= 3_600

@@ -20,7 +20,7 @@ async def test_no_answer_leaves_nothing_and_a_lost_answer_leaves_the_change() ->
     assert (await store.txn([], [Put("a", b"2")])).succeeded
 
 
-async def test_a_fault_hits_its_method_and_keys_only() -> None:
+async def test_a_fault_affects_only_its_method_and_keys() -> None:
     store = MemoryMetadataStore()
     store.faults = [no_answer("txn", key="topics/", times=2)]
     await store.txn([], [Put("cluster", b"1")])
@@ -42,7 +42,7 @@ async def test_delay_and_hang(autojump_clock: MockClock) -> None:
     assert scope.cancelled_caught
 
 
-async def test_a_watch_can_break_and_go_on() -> None:
+async def test_a_watch_can_fail_and_continue() -> None:
     store = MemoryMetadataStore()
     await store.txn([], [Put("a", b"1")])
     store.faults = [no_answer("watch")]
@@ -53,7 +53,7 @@ async def test_a_watch_can_break_and_go_on() -> None:
 
 
 @pytest.mark.parametrize("limits", [Limits(revisions=10), Limits(bytes=10 * 300)])
-async def test_history_is_bounded_and_a_slow_watch_is_told(limits: Limits) -> None:
+async def test_history_is_bounded_and_a_slow_watch_gets_an_error(limits: Limits) -> None:
     store = MemoryMetadataStore(limits)
     async with store.watch("", 1) as slow:
         for number in range(100):

@@ -1,4 +1,4 @@
-"""Broker ids of gateways: the same one after a restart, never two gateways on one, whatever races."""
+"""Broker ids of gateways: the same id after a restart, and never one id for two gateways, whatever they race."""
 
 from itertools import permutations
 
@@ -14,8 +14,8 @@ from kafscale.v1.metadata_pb2 import Member, NodeId
 NS = "ns"
 
 
-def ids(store: MemoryMetadataStore, instance: str, wanted: int | None = None) -> NodeIds:
-    return NodeIds(store, NS, instance=f"{instance}:9092", wanted=wanted)
+def ids(store: MemoryMetadataStore, instance: str, configured_id: int | None = None) -> NodeIds:
+    return NodeIds(store, NS, instance=f"{instance}:9092", configured_id=configured_id)
 
 
 async def register(store: MemoryMetadataStore, instance: str, node_id: int) -> None:
@@ -27,8 +27,8 @@ async def vanish(store: MemoryMetadataStore, instance: str) -> None:
     await store.txn((), [Delete(paths.member_key(NS, "gateway", instance))])
 
 
-async def come_up(store: MemoryMetadataStore, instance: str, wanted: int | None = None) -> int:
-    named = ids(store, instance, wanted)
+async def come_up(store: MemoryMetadataStore, instance: str, configured_id: int | None = None) -> int:
+    named = ids(store, instance, configured_id)
     claim = await named.claim()
     await register(store, instance, claim.node_id)
     assert await named.confirm(claim)
@@ -51,25 +51,25 @@ async def test_instances_get_the_lowest_free_ids_and_keep_them_over_restarts() -
     assert await come_up(store, "c") == 2, "restarted while its former lease still lives"
 
 
-async def test_ids_that_operators_set_are_passed_over_while_their_gateways_live() -> None:
+async def test_configured_ids_are_skipped_while_their_gateways_live() -> None:
     store = MemoryMetadataStore()
-    assert await come_up(store, "a", wanted=1) == 1
+    assert await come_up(store, "a", configured_id=1) == 1
     assert [await come_up(store, name) for name in "bcd"] == [0, 2, 3]
     await vanish(store, "a")
     assert await come_up(store, "e") == 1
     with pytest.raises(ConfigError, match=r"KAFSCALE_BROKER_ID.*e:9092"):
-        await ids(store, "a", wanted=1).claim()
+        await ids(store, "a", configured_id=1).claim()
 
 
-async def test_an_id_that_is_set_is_taken_from_an_instance_that_has_gone() -> None:
+async def test_a_configured_id_is_taken_from_an_instance_that_is_gone() -> None:
     store = MemoryMetadataStore()
-    assert await come_up(store, "a", wanted=5) == 5
-    assert await come_up(store, "a", wanted=5) == 5
+    assert await come_up(store, "a", configured_id=5) == 5
+    assert await come_up(store, "a", configured_id=5) == 5
     await vanish(store, "a")
-    assert await come_up(store, "b", wanted=5) == 5
+    assert await come_up(store, "b", configured_id=5) == 5
 
 
-async def test_an_instance_whose_id_another_live_one_was_set_to_takes_another() -> None:
+async def test_an_instance_takes_another_id_if_its_own_is_configured_for_a_live_one() -> None:
     store = MemoryMetadataStore()
     assert await come_up(store, "a") == 0
     await vanish(store, "a")
@@ -78,8 +78,8 @@ async def test_an_instance_whose_id_another_live_one_was_set_to_takes_another() 
 
 
 @pytest.mark.parametrize("order", sorted(set(permutations("AAABBB"))))
-async def test_two_that_come_up_at_the_same_time_never_both_keep_an_id(order: tuple[str, ...]) -> None:
-    """Claiming, registering and confirming, in every order of two instances' steps; then who lost comes again."""
+async def test_two_gateways_that_start_at_the_same_time_never_both_keep_an_id(order: tuple[str, ...]) -> None:
+    """Claim, register and confirm in every order of two instances' steps. Then the loser starts again."""
     store = MemoryMetadataStore()
     claims: dict[str, Claim] = {}
     steps = {"A": 0, "B": 0}
@@ -101,7 +101,7 @@ async def test_two_that_come_up_at_the_same_time_never_both_keep_an_id(order: tu
     assert sorted(kept.values()) == [0, 1]
 
 
-async def test_a_claim_that_read_before_another_ones_confirmation_fails_to_write() -> None:
+async def test_a_claim_that_read_before_another_confirmation_fails_to_write() -> None:
     store = MemoryMetadataStore()
     first, second = ids(store, "a"), ids(store, "b")
     claim = await first.claim()
@@ -123,7 +123,7 @@ async def test_a_claim_whose_answer_was_lost_is_found_again() -> None:
     assert len((await store.read_prefix(paths.node_ids_prefix(NS))).items) == 1
 
 
-async def test_a_record_of_a_later_release_is_not_understood() -> None:
+async def test_a_record_of_a_later_release_is_an_error() -> None:
     store = MemoryMetadataStore()
     await store.txn((), [Put(paths.node_id_key(NS, 0), NodeId(format=9, instance="x").SerializeToString())])
     with pytest.raises(CorruptData, match="format 9"):

@@ -1,4 +1,4 @@
-"""What is told of a metadata store: answers, failures, and for how long there were no answers."""
+"""The health of a metadata store: answers, failures, and how long there were no answers."""
 
 import pytest
 import trio
@@ -8,7 +8,7 @@ from kafscale.errors import Unavailable
 from kafscale.metadata.interface import LeaseNotFound
 from kafscale.metadata.memory import MemoryMetadataStore, lost_answer, no_answer
 from kafscale.metadata.observed import MetadataHealth, ObservedMetadataStore
-from kafscale.vitals import State
+from kafscale.telemetry import State
 
 
 async def test_the_state_follows_the_time_without_an_answer(autojump_clock: MockClock) -> None:
@@ -29,7 +29,7 @@ async def test_the_state_follows_the_time_without_an_answer(autojump_clock: Mock
     assert health.operations == {("get", "unavailable"): 10, ("get", "ok"): 1}
 
 
-async def test_a_refusal_is_an_answer_and_a_broken_watch_is_none(autojump_clock: MockClock) -> None:
+async def test_a_refusal_counts_as_an_answer_and_a_broken_watch_does_not(autojump_clock: MockClock) -> None:
     bare, health = MemoryMetadataStore(), MetadataHealth()
     store = ObservedMetadataStore(bare, health)
     with pytest.raises(LeaseNotFound):

@@ -1,4 +1,4 @@
-"""The ownership map: who settled which epoch of which partition, and news of it."""
+"""The ownership map: which run settled which epoch of each partition, and its notifications."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -27,7 +27,7 @@ async def settle(
 
 @asynccontextmanager
 async def watching(store: MemoryMetadataStore) -> AsyncIterator[tuple[OwnershipMap, list[tuple[str, bytes, int]]]]:
-    """The map, and the partitions that it told news of."""
+    """The map, and the partitions that it reported as changed."""
     watched = OwnershipMap(store, NS)
     news: list[tuple[str, bytes, int]] = []
     async with trio.open_nursery() as nursery:
@@ -37,42 +37,42 @@ async def watching(store: MemoryMetadataStore) -> AsyncIterator[tuple[OwnershipM
         nursery.cancel_scope.cancel()
 
 
-def shown(watched: OwnershipMap, topic_id: bytes = T, partition: int = 0) -> tuple[str, int] | None:
+def owner_of(watched: OwnershipMap, topic_id: bytes = T, partition: int = 0) -> tuple[str, int] | None:
     owned = watched.get(topic_id, partition)
     return None if owned is None else (owned.owner, owned.epoch)
 
 
-async def test_the_owner_is_who_settled_the_last_epoch() -> None:
+async def test_the_owner_is_the_run_that_settled_the_last_epoch() -> None:
     store = MemoryMetadataStore()
     await settle(store, "a", 1, 4)
     async with watching(store) as (watched, news):
-        assert (shown(watched), shown(watched, partition=1)) == (("a", 4), None)
+        assert (owner_of(watched), owner_of(watched, partition=1)) == (("a", 4), None)
         await settle(store, "b", 1, 4, 5)
         await settle(store, "a", 2, partition=1)
-        assert (shown(watched), shown(watched, partition=1)) == (("b", 5), ("a", 2))
+        assert (owner_of(watched), owner_of(watched, partition=1)) == (("b", 5), ("a", 2))
         assert news == [("t", T, 0), ("t", T, 1)]
 
 
-async def test_a_topic_that_was_made_anew_shares_nothing_with_the_old_one() -> None:
+async def test_a_recreated_topic_shares_nothing_with_the_old_one() -> None:
     store = MemoryMetadataStore()
     await settle(store, "a", 3)
     async with watching(store) as (watched, news):
         await store.txn((), [Delete(paths.epoch_history_key(NS, "t", 0))])
         await wait_all_tasks_blocked()
-        assert shown(watched) is None
+        assert owner_of(watched) is None
         await settle(store, "b", 4, topic_id=U)
         await settle(store, "b", 4, 5, topic_id=T)
-        assert (shown(watched), shown(watched, U)) == (("b", 5), None)
+        assert (owner_of(watched), owner_of(watched, U)) == (("b", 5), None)
         assert news == [("t", T, 0), ("t", U, 0), ("t", U, 0), ("t", T, 0)]
 
 
-async def test_what_changed_during_a_gap_is_told_and_what_did_not_is_not(mock_clock: MockClock) -> None:
+async def test_only_entries_that_changed_during_a_gap_are_reported_after_it(mock_clock: MockClock) -> None:
     store = MemoryMetadataStore()
     for partition in range(3):
         await settle(store, "a", 1, partition=partition)
     async with watching(store) as (watched, news):
         await wait_all_tasks_blocked()
-        # The watch that waits by now still answers, the next one does not.
+        # The watch that is already waiting still answers, the next one does not.
         store.faults = [no_answer("watch"), no_answer("read_prefix")]
         await settle(store, "a", 1, partition=3)
         news.clear()
@@ -83,17 +83,17 @@ async def test_what_changed_during_a_gap_is_told_and_what_did_not_is_not(mock_cl
         for _ in range(3):
             mock_clock.jump(1)
             await wait_all_tasks_blocked()
-        assert [shown(watched, partition=partition) for partition in range(3)] == [("b", 2), ("a", 1), None]
+        assert [owner_of(watched, partition=partition) for partition in range(3)] == [("b", 2), ("a", 1), None]
         assert sorted(news) == [("t", T, 0), ("t", T, 2)]
 
 
-async def test_keys_that_are_no_partitions_and_empty_histories_are_passed_over() -> None:
+async def test_keys_that_are_not_partitions_and_empty_histories_are_ignored() -> None:
     store = MemoryMetadataStore()
     await store.txn((), [Put(paths.epoch_histories_prefix(NS) + "odd", b"")])
     await settle(store, "a")
     async with watching(store) as (watched, news):
-        assert shown(watched) is None
+        assert owner_of(watched) is None
         await settle(store, "a", 1)
-        assert shown(watched) == ("a", 1)
+        assert owner_of(watched) == ("a", 1)
         await settle(store, "a")
-        assert (shown(watched), news) == (None, [("t", T, 0), ("t", T, 0)])
+        assert (owner_of(watched), news) == (None, [("t", T, 0), ("t", T, 0)])

@@ -37,7 +37,7 @@ async def test_a_reopened_store_has_every_key_with_its_revisions(tmp_path: Path)
         assert third.revision == second.revision + 1
 
 
-async def test_a_watch_from_before_the_reopening_is_told_to_read_anew(tmp_path: Path) -> None:
+async def test_a_watch_from_before_the_reopening_gets_compacted(tmp_path: Path) -> None:
     async with open_sqlite(tmp_path / "m.db") as store:
         before = await store.txn([], [Put("a", b"1")])
     async with open_sqlite(tmp_path / "m.db") as store:
@@ -55,7 +55,7 @@ def test_kill_9_during_commits_loses_no_answered_transaction(tmp_path: Path, rou
     path = tmp_path / "metadata.db"
     answered = 0
     for _ in range(2):
-        # One line is read for each life's progress, the rest when it is dead: what was printed was answered.
+        # Each run prints the commits that have returned. One line is read while it runs, the rest after its death.
         command = [sys.executable, str(_COMMITTER), str(path), str(answered)]
         with subprocess.Popen(command, stdout=subprocess.PIPE, env=os.environ | {"PYTHONPATH": str(_ROOT)}) as process:
             assert process.stdout is not None
@@ -72,7 +72,7 @@ def test_kill_9_during_commits_loses_no_answered_transaction(tmp_path: Path, rou
             left, right = await store.get("left"), await store.get("right")
             assert left is not None
             assert right is not None
-            # At most the one transaction that was never answered may be there too, and then whole.
+            # In addition, at most the one transaction without an answer may exist, and if so it is complete.
             assert left.value == right.value
             last = int(left.value)
             assert answered <= last <= answered + 1
@@ -96,7 +96,7 @@ async def test_the_leases_of_a_dead_process_end_at_open_with_their_keys(tmp_path
         assert await store.grant_lease(5) != lease
 
 
-async def test_a_second_opener_is_refused(tmp_path: Path) -> None:
+async def test_a_second_process_cannot_open_the_file(tmp_path: Path) -> None:
     async with open_sqlite(tmp_path / "m.db") as store:
         with pytest.raises(ConfigError, match="in use by another process"):
             async with open_sqlite(tmp_path / "m.db"):
@@ -106,7 +106,7 @@ async def test_a_second_opener_is_refused(tmp_path: Path) -> None:
         assert await store.get("a") is not None
 
 
-async def test_a_commit_is_on_the_disk_when_it_is_answered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_commit_is_on_disk_when_it_returns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     opened: list[sqlite3.Connection] = []
     connect = sqlite3.connect
 
@@ -152,7 +152,7 @@ async def test_a_commit_that_cannot_be_written_is_unavailable_and_leaves_nothing
         assert [(item.key, item.value) for item in (await store.read_prefix("")).items] == [("a", b"3")]
 
 
-async def test_a_file_that_is_not_ours_is_refused_and_left_alone(tmp_path: Path) -> None:
+async def test_a_foreign_file_is_refused_and_not_changed(tmp_path: Path) -> None:
     garbage, foreign, newer = (tmp_path / name for name in ("garbage.db", "foreign.db", "newer.db"))
     garbage.write_bytes(b"this is no database, but it is long enough to be looked at" * 100)
     for path, statement in ((foreign, "CREATE TABLE t (x)"), (newer, "PRAGMA user_version = 2")):
@@ -164,12 +164,12 @@ async def test_a_file_that_is_not_ours_is_refused_and_left_alone(tmp_path: Path)
             connection = sqlite3.connect(path)
         connection.execute(statement)
         connection.close()
-    for path, kind, said in (
+    for path, kind, message in (
         (garbage, Refused, "cannot be used"),
         (foreign, ConfigError, "not a KafScale"),
         (newer, ConfigError, "another release"),
     ):
-        with pytest.raises(kind, match=said):
+        with pytest.raises(kind, match=message):
             async with open_sqlite(path):
                 pass
     assert garbage.read_bytes().startswith(b"this is no database")
@@ -181,7 +181,7 @@ async def test_it_can_run_without_a_thread(tmp_path: Path) -> None:
         assert await store.get("a") is not None
 
 
-async def test_a_cancelled_commit_is_either_done_or_not_begun_and_the_store_goes_on(tmp_path: Path) -> None:
+async def test_a_cancelled_commit_is_complete_or_not_begun_and_the_store_continues(tmp_path: Path) -> None:
     async with open_sqlite(tmp_path / "m.db") as store:
         await store.txn([], [Put("n", b"0")])
         answered = 0

@@ -1,4 +1,4 @@
-"""Partitions that a topic gets, and its configs: steps that compare what is stored, repeated until they are known."""
+"""Changes of a topic's partition count and configs: compare-and-set steps, retried until their outcome is known."""
 
 from collections.abc import Mapping
 
@@ -17,7 +17,7 @@ __all__ = ["catalog", "store"]  # fixtures
 
 
 async def grow_elsewhere(store: MemoryMetadataStore, name: str, partitions: int) -> None:
-    """As another gateway does."""
+    """Change the partition count as another gateway does."""
     key = paths.topic_key(NAMESPACE, name)
     item = await store.get(key)
     assert item is not None
@@ -47,11 +47,11 @@ async def test_a_topic_never_gets_fewer_partitions(
     assert catalog.view.live("orders") == made
 
 
-async def test_two_that_grow_a_topic_never_make_it_smaller(
+async def test_two_concurrent_changes_of_the_partition_count_never_reduce_it(
     store: MemoryMetadataStore, catalog: TopicCatalog, autojump_clock: MockClock
 ) -> None:
     made = await make(catalog, "orders", 1)
-    # The other one's step comes between this one's look and its write.
+    # The other step happens between this one's read and its write.
     store.faults = [Fault(method="txn", delay=5)]
     async with trio.open_nursery() as nursery:
 
@@ -71,7 +71,7 @@ async def test_two_that_grow_a_topic_never_make_it_smaller(
     "fault",
     [lost_answer("txn"), lost_answer("txn", times=3), no_answer("txn"), no_answer("get"), no_answer(times=4)],
 )
-async def test_growing_repeats_safely_whichever_answer_is_missing(
+async def test_growing_is_safe_to_retry_whichever_answer_is_missing(
     store: MemoryMetadataStore, catalog: TopicCatalog, fault: Fault, autojump_clock: MockClock
 ) -> None:
     made = await make(catalog, "orders", 2)
@@ -81,7 +81,7 @@ async def test_growing_repeats_safely_whichever_answer_is_missing(
     assert grown.partitions == 3
 
 
-async def test_growing_whose_answer_was_lost_is_done_though_another_went_further(
+async def test_growing_without_an_answer_has_succeeded_even_if_another_went_further(
     store: MemoryMetadataStore, catalog: TopicCatalog, autojump_clock: MockClock
 ) -> None:
     made = await make(catalog, "orders", 2)
@@ -95,7 +95,7 @@ async def test_growing_whose_answer_was_lost_is_done_though_another_went_further
     assert found.partitions == 7
 
 
-async def test_configs_are_changed_where_they_are_stored(
+async def test_configs_are_changed_relative_to_the_stored_ones(
     store: MemoryMetadataStore, catalog: TopicCatalog, autojump_clock: MockClock
 ) -> None:
     made = await make(catalog, "orders")
@@ -110,7 +110,7 @@ async def test_configs_are_changed_where_they_are_stored(
 
 
 @pytest.mark.parametrize("fault", [lost_answer("txn"), lost_answer("txn", times=3), no_answer("txn"), no_answer("get")])
-async def test_configuring_repeats_safely_whichever_answer_is_missing(
+async def test_configuring_is_safe_to_retry_whichever_answer_is_missing(
     store: MemoryMetadataStore, catalog: TopicCatalog, fault: Fault, autojump_clock: MockClock
 ) -> None:
     made = await make(catalog, "orders")
@@ -120,7 +120,7 @@ async def test_configuring_repeats_safely_whichever_answer_is_missing(
     assert done.configs == {"flush.ms": "1"}
 
 
-async def test_nothing_is_written_where_nothing_changes(
+async def test_nothing_is_written_if_nothing_changes(
     store: MemoryMetadataStore, catalog: TopicCatalog, autojump_clock: MockClock
 ) -> None:
     made = await make(catalog, "orders")
@@ -130,7 +130,7 @@ async def test_nothing_is_written_where_nothing_changes(
     assert item.mod_revision == made.mod_revision
 
 
-async def test_what_is_raised_over_the_stored_configs_changes_nothing(
+async def test_an_error_about_the_stored_configs_changes_nothing(
     catalog: TopicCatalog, autojump_clock: MockClock
 ) -> None:
     made = await make(catalog, "orders")
@@ -143,9 +143,7 @@ async def test_what_is_raised_over_the_stored_configs_changes_nothing(
     assert catalog.view.live("orders") == made
 
 
-async def test_a_topic_that_is_deleted_is_not_changed_any_more(
-    catalog: TopicCatalog, autojump_clock: MockClock
-) -> None:
+async def test_a_deleted_topic_can_no_longer_be_changed(catalog: TopicCatalog, autojump_clock: MockClock) -> None:
     made = await make(catalog, "orders")
     hidden = await catalog.mark_deleting("orders")
     with pytest.raises(UnknownTopic):

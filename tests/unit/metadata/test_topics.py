@@ -54,9 +54,7 @@ async def delete(catalog: TopicCatalog, name: str, highest_epoch: int) -> None:
     await catalog.finish_delete(name, hidden.id, highest_epoch, deleter=DELETER)
 
 
-async def test_a_made_topic_is_in_the_view_when_create_returns(
-    catalog: TopicCatalog, autojump_clock: MockClock
-) -> None:
+async def test_a_new_topic_is_in_the_view_when_create_returns(catalog: TopicCatalog, autojump_clock: MockClock) -> None:
     made = await catalog.create("orders", 3, {"retention.ms": "5"}, now_ms=7, topic_id=b"i" * 16)
     assert made == TopicInfo("orders", b"i" * 16, 3, {"retention.ms": "5"}, True, 0, 7, made.mod_revision)
     assert catalog.view.live("orders") == catalog.view.live_by_id(b"i" * 16) == made
@@ -74,7 +72,7 @@ async def test_every_catalogue_sees_it_and_views_do_not_change_under_their_reade
         assert late.view.by_name == catalog.view.by_name
 
 
-async def test_nothing_is_asked_of_the_store_while_nothing_changes(autojump_clock: MockClock) -> None:
+async def test_the_store_gets_no_requests_while_nothing_changes(autojump_clock: MockClock) -> None:
     class Counting(MemoryMetadataStore):
         reads = 0
 
@@ -96,7 +94,7 @@ async def test_nothing_is_asked_of_the_store_while_nothing_changes(autojump_cloc
         assert catalog.view.live("orders") == made
 
 
-async def test_a_name_can_be_made_once_whoever_races_for_it(
+async def test_of_several_racing_creates_of_a_name_one_succeeds(
     store: MemoryMetadataStore, catalog: TopicCatalog, autojump_clock: MockClock
 ) -> None:
     outcomes: list[object] = []
@@ -156,7 +154,7 @@ async def test_a_name_is_not_free_until_its_deletion_is_finished(
     assert second.id != first.id
 
 
-async def test_a_topic_made_anew_starts_above_every_epoch_of_the_old_one(
+async def test_a_recreated_topic_starts_above_every_epoch_of_the_old_one(
     store: MemoryMetadataStore, catalog: TopicCatalog, autojump_clock: MockClock
 ) -> None:
     assert (await make(catalog, "orders")).epoch_floor == 0
@@ -183,7 +181,7 @@ async def test_the_end_of_an_old_deletion_does_not_touch_the_new_topic(
         await catalog.finish_delete("orders", new.id, 50, deleter=DELETER)
 
 
-async def test_a_half_done_deletion_keeps_the_epochs_that_only_its_first_half_knew(
+async def test_a_resumed_deletion_keeps_the_epochs_that_only_its_first_half_knew(
     store: MemoryMetadataStore, catalog: TopicCatalog, autojump_clock: MockClock
 ) -> None:
     first = await make(catalog, "orders")
@@ -196,13 +194,13 @@ async def test_a_half_done_deletion_keeps_the_epochs_that_only_its_first_half_kn
     assert (await make(catalog, "orders")).epoch_floor >= 9
 
 
-async def test_two_that_finish_a_deletion_spare_the_topic_made_in_between(
+async def test_two_processes_that_finish_a_deletion_spare_a_topic_created_in_between(
     store: MemoryMetadataStore, catalog: TopicCatalog, autojump_clock: MockClock
 ) -> None:
     old = (await make(catalog, "orders")).id
     await catalog.mark_deleting("orders")
     cluster = paths.cluster_key(NAMESPACE)
-    # The first one stops after it removed the partitions' keys, before it looks at the cluster again.
+    # The first one stops after it has deleted the partitions' keys, before it reads the cluster again.
     store.faults = [Fault(method="get", key=cluster), Fault(method="get", key=cluster, delay=10)]
     async with trio.open_nursery() as nursery:
         nursery.start_soon(partial(catalog.finish_delete, "orders", old, 1, deleter=DELETER))
@@ -240,7 +238,7 @@ _READ_TROUBLES: list[Make] = [lambda: no_answer("get"), lambda: no_answer(times=
 
 @pytest.mark.parametrize("trouble", _TROUBLES + _READ_TROUBLES)
 @pytest.mark.parametrize("calls_before", range(6))
-async def test_every_step_repeats_safely_whichever_answer_is_missing(
+async def test_every_step_is_safe_to_retry_whichever_answer_is_missing(
     store: MemoryMetadataStore, catalog: TopicCatalog, trouble: Make, calls_before: int, autojump_clock: MockClock
 ) -> None:
     async def troubled(step: Callable[[], Awaitable[object]]) -> None:
@@ -261,7 +259,7 @@ async def test_every_step_repeats_safely_whichever_answer_is_missing(
     assert (await catalog.cluster()).epoch_floor == 4
 
 
-async def test_a_create_that_others_may_have_deleted_meanwhile_does_not_bring_the_topic_back(
+async def test_a_retried_create_does_not_restore_a_topic_that_others_may_have_deleted(
     store: MemoryMetadataStore, catalog: TopicCatalog, autojump_clock: MockClock
 ) -> None:
     await catalog.cluster()
@@ -281,7 +279,7 @@ async def test_a_create_that_others_may_have_deleted_meanwhile_does_not_bring_th
     assert catalog.view.by_name == {}
 
 
-async def test_a_delete_repeated_after_a_lost_answer_spares_the_next_topic_of_the_name(
+async def test_a_delete_retried_after_a_lost_answer_spares_the_next_topic_of_the_name(
     store: MemoryMetadataStore, catalog: TopicCatalog, autojump_clock: MockClock
 ) -> None:
     first = await make(catalog, "orders")
@@ -309,7 +307,7 @@ async def test_a_broken_watch_is_resumed_without_missing_a_change(
     await make(catalog, "kept")
     await make(catalog, "gone")
     async with open_catalog(store) as other:
-        # `other` waits inside the store; what it is woken by fails, and so do its first attempts to read again.
+        # `other` waits inside the store. The watch then fails, and so do its first attempts to read again.
         store.faults = [Fault(method="watch", times=2, after=error), no_answer("read_prefix", times=3)]
         await trio.testing.wait_all_tasks_blocked()
         await delete(catalog, "gone", 1)

@@ -1,4 +1,4 @@
-"""monitoring/dashboards/ are dashboards that Grafana takes, of metrics that exist."""
+"""monitoring/dashboards/ are valid Grafana dashboards of existing metrics."""
 
 import json
 import re
@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from services.cli.docs import METRICS, SERVICES
-from tests.unit.monitoring.catalogue import DASHBOARDS, MONITORING, complaints, known_labels, panels, selectors
+from kafscale_tools.documents.generate import METRICS, SERVICES
+from tests.support.metrics_catalogue import DASHBOARDS, MONITORING, complaints, known_labels, panels, selectors
 
 # Grafana's ids: https://github.com/grafana/grafana/blob/main/packages/grafana-data/src/valueFormats/categories.ts
 _UNITS = {"Bps", "bytes", "none", "ops", "percentunit", "reqps", "s", "short", "wps"}
@@ -27,7 +27,7 @@ def test_there_is_an_overview_and_one_for_each_service() -> None:
 
 
 @pytest.mark.parametrize("path", DASHBOARDS, ids=lambda path: path.stem)
-def test_a_panel_names_metrics_and_labels_that_exist(path: Path) -> None:
+def test_a_panel_uses_existing_metrics_and_labels(path: Path) -> None:
     for panel in panels(path):
         for target in panel["targets"]:
             assert complaints(target["expr"]) == [], panel["title"]
@@ -36,7 +36,7 @@ def test_a_panel_names_metrics_and_labels_that_exist(path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", DASHBOARDS, ids=lambda path: path.stem)
-def test_a_dashboard_has_what_grafana_needs(path: Path) -> None:
+def test_a_dashboard_has_the_fields_that_grafana_needs(path: Path) -> None:
     board = _read(path)
     assert board["uid"] == path.stem
     assert board["title"].startswith("KafScale: ")
@@ -61,7 +61,7 @@ def test_a_dashboard_has_what_grafana_needs(path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", DASHBOARDS, ids=lambda path: path.stem)
-def test_panels_lie_within_the_grid_and_not_over_each_other(path: Path) -> None:
+def test_panels_stay_within_the_grid_and_do_not_overlap(path: Path) -> None:
     places = [panel["gridPos"] for panel in _read(path)["panels"]]
     for place in places:
         assert place["x"] + place["w"] <= 24
@@ -71,7 +71,7 @@ def test_panels_lie_within_the_grid_and_not_over_each_other(path: Path) -> None:
 
 
 @pytest.mark.parametrize("service", SERVICES)
-def test_a_services_dashboard_is_of_its_instances_and_of_what_it_shows(service: str) -> None:
+def test_a_services_dashboard_covers_its_instances_and_its_metrics(service: str) -> None:
     path = MONITORING / "dashboards" / f"kafscale-{service}.json"
     [_, instances] = _read(path)["templating"]["list"]
     assert instances["name"] == "instance"

@@ -1,4 +1,4 @@
-"""What makes a store healthy, degraded or unavailable, and how soon its getting well is seen."""
+"""When a store is healthy, degraded or unavailable, and how soon a recovery is detected."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -8,18 +8,18 @@ import trio
 from trio.testing import MockClock
 
 from kafscale.errors import KafscaleError, Refused, Unavailable
-from kafscale.objects.health import StoreHealth, Thresholds, clock_finding
+from kafscale.objects.availability import StoreHealth, Thresholds, clock_finding
 from kafscale.objects.interface import ObjectStore
 from kafscale.objects.memory import Call, Fault, MemoryObjectStore
 from kafscale.objects.metrics import MeteredObjectStore, OperationCounters
 from kafscale.objects.retry import RetryingObjectStore
-from kafscale.vitals import State
+from kafscale.telemetry import State
 
 MIB = 1 << 20
 
 
 class Watched:
-    """A store in memory under a health that is looked at every second, as a process does."""
+    """A store in memory whose health is checked every second, as in a process."""
 
     def __init__(self) -> None:
         self.bare = MemoryObjectStore()
@@ -68,7 +68,7 @@ async def watched(*, probing: bool = True) -> AsyncIterator[Watched]:
         nursery.cancel_scope.cancel()
 
 
-async def test_an_outage_and_its_end_are_seen_in_seconds_without_anybody_asking(autojump_clock: MockClock) -> None:
+async def test_an_outage_and_its_end_are_detected_in_seconds_without_other_requests(autojump_clock: MockClock) -> None:
     async with watched() as it:
         await it.ask(600)
         it.fail()
@@ -86,7 +86,7 @@ async def test_an_outage_and_its_end_are_seen_in_seconds_without_anybody_asking(
         assert asked - 600 <= 300 / 0.5 + 2
 
 
-async def test_nothing_is_asked_for_often_while_all_is_well(autojump_clock: MockClock) -> None:
+async def test_probes_are_rare_while_the_store_is_healthy(autojump_clock: MockClock) -> None:
     async with watched() as it:
         await it.ask(10)
         before = len(it.bare.calls)
@@ -105,7 +105,7 @@ async def test_one_failure_on_a_quiet_day_changes_nothing(autojump_clock: MockCl
 
 
 @pytest.mark.parametrize(("share", "state"), [(1, State.HEALTHY), (3, State.DEGRADED), (7, State.UNAVAILABLE)])
-async def test_the_share_of_failures_makes_the_state(autojump_clock: MockClock, share: int, state: State) -> None:
+async def test_the_share_of_failures_determines_the_state(autojump_clock: MockClock, share: int, state: State) -> None:
     async with watched() as it:
         it.fail(share=share, of=10)
         await it.ask(1200)
@@ -113,7 +113,7 @@ async def test_the_share_of_failures_makes_the_state(autojump_clock: MockClock, 
         assert len(it.changes) <= 3
 
 
-async def test_half_of_the_failures_of_a_minute_ago_are_forgotten(autojump_clock: MockClock) -> None:
+async def test_a_run_of_good_answers_makes_the_store_healthy_again(autojump_clock: MockClock) -> None:
     async with watched(probing=False) as it:
         it.fail(share=3, of=10)
         await it.ask(300)
@@ -123,7 +123,7 @@ async def test_half_of_the_failures_of_a_minute_ago_are_forgotten(autojump_clock
         assert it.state() is State.HEALTHY
 
 
-async def test_answers_that_say_no_are_answers_and_a_store_that_says_never_is_not_well(
+async def test_not_found_counts_as_an_answer_and_refusals_count_as_failures(
     autojump_clock: MockClock,
 ) -> None:
     async with watched() as it:
@@ -139,7 +139,7 @@ async def test_answers_that_say_no_are_answers_and_a_store_that_says_never_is_no
 
 
 @pytest.mark.parametrize(("delay", "state"), [(0.4, State.HEALTHY), (1.0, State.DEGRADED), (3.5, State.UNAVAILABLE)])
-async def test_half_of_the_answers_being_late_makes_the_state(
+async def test_late_answers_determine_the_state_if_they_are_half_of_all(
     autojump_clock: MockClock, delay: float, state: State
 ) -> None:
     async with watched() as it:
@@ -148,7 +148,7 @@ async def test_half_of_the_answers_being_late_makes_the_state(
         assert it.state() is state
 
 
-async def test_slow_large_puts_and_a_few_late_answers_are_no_illness(autojump_clock: MockClock) -> None:
+async def test_slow_large_puts_and_a_few_late_answers_do_not_degrade_health(autojump_clock: MockClock) -> None:
     async with watched(probing=False) as it:
         it.bare.plan = lambda call: Fault(delay=3.0 if call.size > MIB else 0.01)
         for number in range(30):
@@ -164,7 +164,7 @@ async def test_slow_large_puts_and_a_few_late_answers_are_no_illness(autojump_cl
         assert it.changes == it.changes[:1]
 
 
-async def test_a_store_that_does_not_answer_at_all_is_seen_before_any_timeout(autojump_clock: MockClock) -> None:
+async def test_a_store_that_does_not_answer_at_all_is_detected_before_any_timeout(autojump_clock: MockClock) -> None:
     async with watched() as it:
         await it.ask(100)
         held = trio.Event()
@@ -181,7 +181,7 @@ async def test_a_store_that_does_not_answer_at_all_is_seen_before_any_timeout(au
         assert it.state() is State.HEALTHY
 
 
-async def test_each_try_of_a_repeated_request_is_counted_and_memory_is_bounded(autojump_clock: MockClock) -> None:
+async def test_each_attempt_of_a_retried_request_is_counted_and_memory_is_bounded(autojump_clock: MockClock) -> None:
     it = Watched()
     it.fail(share=2, of=3)
     store = RetryingObjectStore(it.store, lambda: 0.5)
@@ -190,10 +190,10 @@ async def test_each_try_of_a_repeated_request_is_counted_and_memory_is_bounded(a
     assert it.counters.requests["list_from", "ok"] == 10_000
     assert it.counters.requests["list_from", "unavailable"] > 15_000
     assert len(it.health._slices) <= 13
-    assert not it.health._under_way
+    assert not it.health._in_flight
 
 
-async def test_a_clock_that_is_off_is_found() -> None:
+async def test_a_clock_that_is_off_is_detected() -> None:
     store = MemoryObjectStore()
     for skew, state in (
         (None, State.HEALTHY),

@@ -1,4 +1,4 @@
-"""Lifecycle rules that would delete what only KafScale may delete are recognised, and no others."""
+"""Only lifecycle rules that delete objects reserved for KafScale are reported."""
 
 import pytest
 import trio
@@ -6,7 +6,7 @@ from trio.testing import MockClock
 
 from kafscale.errors import Refused, Unavailable
 from kafscale.objects.lifecycle import LifecycleWatch, dangers, parse_rules
-from kafscale.vitals import State
+from kafscale.telemetry import State
 
 _DAYS = "<Expiration><Days>7</Days></Expiration>"
 
@@ -78,11 +78,11 @@ def test_a_rule_that_covers_the_clusters_own_objects_is_dangerous(dangerous: str
         "<Status>Enabled</Status>" + _DAYS,
     ],
 )
-def test_a_rule_that_cannot_hit_the_clusters_own_objects_is_harmless(harmless: str) -> None:
+def test_a_rule_that_cannot_match_the_clusters_own_objects_is_harmless(harmless: str) -> None:
     assert dangers(parse_rules(document(harmless)), "production") == []
 
 
-async def test_what_was_read_last_is_the_health_of_the_bucket(autojump_clock: MockClock) -> None:
+async def test_the_rules_that_were_read_last_determine_the_health_of_the_bucket(autojump_clock: MockClock) -> None:
     del autojump_clock
     answers: list[bytes | Exception] = [
         document(rule("production/")),
@@ -115,7 +115,7 @@ async def test_what_was_read_last_is_the_health_of_the_bucket(autojump_clock: Mo
     assert seen[4].reason == ""
 
 
-async def test_a_store_that_does_not_answer_holds_up_the_start_for_seconds_at_most(autojump_clock: MockClock) -> None:
+async def test_a_store_that_does_not_answer_delays_the_start_by_seconds_at_most(autojump_clock: MockClock) -> None:
     del autojump_clock
     watch = LifecycleWatch("production")
     began = trio.current_time()

@@ -1,4 +1,4 @@
-"""Puts that are repeated because their answer was lost, and may meet their own first try."""
+"""Puts that are retried after a lost answer and may conflict with their own first attempt."""
 
 import random
 
@@ -13,7 +13,7 @@ from kafscale.objects.retry import RetryingObjectStore
 
 
 class Lossy:
-    """A store that loses the answer to a put, and what repeats it."""
+    """A store that loses the answer to a put, and the store that retries it."""
 
     def __init__(self) -> None:
         self.inner = MemoryObjectStore()
@@ -29,7 +29,7 @@ class Lossy:
         self.inner.plan = plan
 
 
-async def test_an_outage_is_told_of_after_seconds_and_once(autojump_clock: MockClock) -> None:
+async def test_an_outage_is_logged_after_seconds_and_once(autojump_clock: MockClock) -> None:
     lossy = Lossy()
     lossy.inner.plan = lambda call: Fault(error=Unavailable("connection refused"))
     with capture_logs() as logs, pytest.raises(Unavailable):
@@ -37,7 +37,7 @@ async def test_an_outage_is_told_of_after_seconds_and_once(autojump_clock: MockC
     assert [(entry["key"], entry["error"]) for entry in logs] == [("ns/a", "connection refused")]
 
 
-async def test_a_put_that_meets_its_own_first_try_has_succeeded(autojump_clock: MockClock) -> None:
+async def test_a_put_that_conflicts_with_its_own_first_attempt_has_succeeded(autojump_clock: MockClock) -> None:
     lossy = Lossy()
     lossy.lose_next_put()
     etag = await lossy.store.put_if_absent("ns/a", b"mine")
@@ -48,7 +48,7 @@ async def test_a_put_that_meets_its_own_first_try_has_succeeded(autojump_clock: 
     assert (found.body, found.etag) == (b"mine too", etag)
 
 
-async def test_another_ones_object_is_never_taken_for_ones_own(autojump_clock: MockClock) -> None:
+async def test_the_object_of_another_process_is_never_mistaken_for_ones_own(autojump_clock: MockClock) -> None:
     lossy = Lossy()
     await lossy.inner.put_if_absent("ns/a", b"theirs")
     lossy.lose_next_put(applied=False)

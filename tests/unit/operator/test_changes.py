@@ -1,14 +1,14 @@
-"""Which resources are looked at again when another one changes."""
+"""Resources that are reconciled again when another one changes."""
 
 from typing import Any
 
 import trio
 from trio.testing import MockClock
 
+from services.operator.controllers import on_cluster_change, on_topic_change
 from services.operator.following import Followed
 from services.operator.queue import Key, WorkQueue
 from services.operator.resources import CLUSTER, TOPIC, Object
-from services.operator.run import on_cluster_change, on_topic_change
 from tests.unit.operator.world import World
 
 
@@ -30,7 +30,7 @@ def _followed(kind: Any, *objects: Object) -> Followed:
 
 
 async def _due(queue: WorkQueue) -> set[Key]:
-    """What has to be looked at now."""
+    """Return the resources that are due now."""
     found = set()
     with trio.move_on_after(1):
         while True:
@@ -38,7 +38,7 @@ async def _due(queue: WorkQueue) -> set[Key]:
     return found
 
 
-async def test_a_topic_that_names_no_cluster_is_looked_at_whenever_a_cluster_comes_or_goes(
+async def test_a_topic_without_a_cluster_reference_is_reconciled_when_a_cluster_comes_or_goes(
     autojump_clock: MockClock,
 ) -> None:
     del autojump_clock
@@ -53,7 +53,9 @@ async def test_a_topic_that_names_no_cluster_is_looked_at_whenever_a_cluster_com
         assert await _due(queue) == {*expected, Key(CLUSTER.name, "main")}
 
 
-async def test_one_that_stood_back_for_a_rival_is_looked_at_when_that_goes(autojump_clock: MockClock) -> None:
+async def test_a_topic_that_yielded_to_a_rival_is_reconciled_when_the_rival_is_deleted(
+    autojump_clock: MockClock,
+) -> None:
     del autojump_clock
     topics = _followed(TOPIC, _topic("second", topicName="orders"), _topic("bills"))
     clusters = _followed(CLUSTER, _cluster("main"))

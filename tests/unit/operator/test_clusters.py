@@ -1,4 +1,4 @@
-"""Clusters that the operator makes: what is told of them, and what an end at any step leaves."""
+"""Clusters that the operator creates: their conditions, and recovery from a stop at any step."""
 
 import pytest
 
@@ -11,12 +11,12 @@ from tests.unit.operator.world import Killed, World
 PAUSED = {"kafscale.io/paused": "true"}
 
 
-async def test_a_cluster_is_made_and_told_of() -> None:
+async def test_a_cluster_is_created_and_its_progress_is_reported() -> None:
     world = World()
     world.made_cluster()
     world.unreachable = True
     assert await world.reconcile_cluster()
-    # It is on its way: nobody has to be woken up for that.
+    # Progress is as expected, so no alert is needed.
     assert [world.condition(type_)[1] for type_ in ("Applied", "RolledOut", "Ready")] == [
         "AsWanted",
         "RollingOut",
@@ -46,7 +46,7 @@ async def test_a_cluster_is_made_and_told_of() -> None:
     assert len(world.events) == before
 
 
-async def test_an_end_at_any_step_is_made_good_by_the_next_operator() -> None:
+async def test_the_next_operator_completes_work_that_stopped_at_any_step() -> None:
     whole = World()
     whole.made_cluster()
     await whole.reconcile_cluster()
@@ -71,7 +71,7 @@ def _objects(world: World) -> dict[tuple[str, str], Object]:
     return found
 
 
-async def test_the_autoscalers_number_of_pods_stays_and_is_not_lost_when_one_begins() -> None:
+async def test_the_autoscalers_number_of_pods_is_kept_also_when_an_autoscaler_is_added() -> None:
     world = World()
     world.made_cluster(storage={"replicas": 4})
     await world.reconcile_cluster()
@@ -87,7 +87,7 @@ async def test_the_autoscalers_number_of_pods_stays_and_is_not_lost_when_one_beg
     assert "DriftRepaired" not in world.events
 
 
-async def test_what_is_not_wanted_any_more_is_removed_and_what_others_changed_is_mended() -> None:
+async def test_superfluous_objects_are_removed_and_changed_ones_are_repaired() -> None:
     world = World()
     world.made_cluster()
     await world.reconcile_cluster()
@@ -111,20 +111,20 @@ async def test_what_is_not_wanted_any_more_is_removed_and_what_others_changed_is
     [
         (
             {"storage": {"settings": {"KAFSCALE_CACHE_SIZ": "1"}}},
-            "spec.storage.settings: KAFSCALE_CACHE_SIZ is nothing that the storage reads, or a secret; "
+            "spec.storage.settings: KAFSCALE_CACHE_SIZ is not a setting of the storage, or is a secret; "
             "did you mean KAFSCALE_CACHE_SIZE?",
         ),
         (
             {"settings": {"KAFSCALE_S3_BUCKET": "other"}},
-            "spec.settings: KAFSCALE_S3_BUCKET follows from the other fields of the spec",
+            "spec.settings: KAFSCALE_S3_BUCKET is derived from other fields of the spec",
         ),
         (
             {"gateway": {"settings": {"KAFSCALE_RPC_ADDR": ":1"}}},
-            "spec.gateway.settings: KAFSCALE_RPC_ADDR follows from the other fields of the spec",
+            "spec.gateway.settings: KAFSCALE_RPC_ADDR is derived from other fields of the spec",
         ),
     ],
 )
-async def test_settings_that_do_not_exist_are_complained_of_and_nothing_is_applied(spec: Object, message: str) -> None:
+async def test_unknown_settings_are_reported_and_nothing_is_applied(spec: Object, message: str) -> None:
     world = World()
     world.made_cluster(**spec)
     await world.reconcile_cluster()
@@ -133,14 +133,14 @@ async def test_settings_that_do_not_exist_are_complained_of_and_nothing_is_appli
     assert "InvalidSettings" in world.events
 
 
-async def test_objects_of_others_are_left_alone_and_refusals_are_told() -> None:
+async def test_objects_of_others_are_not_changed_and_refusals_are_reported() -> None:
     world = World()
     world.made_cluster()
     world.api.put(MADE[2], {"metadata": {"name": "main-kafscale"}, "spec": {"own": "ports"}})
     await world.reconcile_cluster()
     assert world.condition("Applied")[1:] == (
         "Conflict",
-        "Service main-kafscale is there already, and is not this cluster's",
+        "Service main-kafscale already exists and is not this cluster's",
     )
     del world.api.objects[MADE[2].plural, "main-kafscale"]
     world.api.refuses = {"poddisruptionbudgets"}
@@ -155,7 +155,7 @@ async def test_objects_of_others_are_left_alone_and_refusals_are_told() -> None:
     assert world.condition("Applied")[:2] == ("Unknown", "ApiUnavailable")
 
 
-async def test_what_cannot_be_listed_or_removed_is_told_as_well() -> None:
+async def test_failed_lists_and_deletions_are_reported() -> None:
     world = World()
     world.made_cluster()
     await world.reconcile_cluster()
@@ -178,7 +178,7 @@ async def test_what_cannot_be_listed_or_removed_is_told_as_well() -> None:
     assert world.events.count("Refused") == 2
 
 
-async def test_a_cluster_that_has_served_is_not_starting_however_many_of_its_pods_are_down() -> None:
+async def test_a_cluster_that_has_served_is_not_starting_even_if_pods_are_down() -> None:
     world = World()
     world.made_cluster()
     await world.reconcile_cluster()
@@ -204,7 +204,7 @@ async def test_a_cluster_that_is_not_applied_is_not_starting() -> None:
     assert world.condition("Ready")[1] == "Starting"
 
 
-async def test_pauses_double_while_nothing_changes_and_begin_anew_with_what_does() -> None:
+async def test_pauses_double_without_changes_and_start_again_with_one() -> None:
     world = World()
     world.made_cluster()
     reconciler = world.cluster_reconciler()
@@ -221,7 +221,7 @@ async def test_pauses_double_while_nothing_changes_and_begin_anew_with_what_does
     assert len(world.soon) == 7
 
 
-async def test_nothing_new_is_in_effect_until_the_api_server_takes_all_of_it() -> None:
+async def test_a_new_spec_takes_effect_only_if_the_api_server_accepts_all_of_it() -> None:
     world = World()
     world.made_cluster()
     await world.reconcile_cluster()
@@ -237,7 +237,7 @@ async def test_nothing_new_is_in_effect_until_the_api_server_takes_all_of_it() -
     assert _objects(world) != before
 
 
-async def test_a_cluster_that_is_paused_is_left_as_it_is() -> None:
+async def test_a_paused_cluster_is_not_changed() -> None:
     world = World()
     world.made_cluster()
     await world.reconcile_cluster()
@@ -258,7 +258,7 @@ async def test_a_cluster_that_is_paused_is_left_as_it_is() -> None:
     assert _objects(world) == before
 
 
-async def test_clusters_of_one_namespace_are_apart_and_one_by_the_manifests_has_its_own() -> None:
+async def test_clusters_of_one_namespace_and_one_from_the_manifests_have_separate_objects() -> None:
     world = World()
     world.made_cluster()
     other = {"metadata": {"name": "other", "namespace": "default"}, "spec": world.all(CLUSTER)["main"]["spec"]}
@@ -271,4 +271,4 @@ async def test_clusters_of_one_namespace_are_apart_and_one_by_the_manifests_has_
     world.api.put(MADE[2], {"metadata": {"name": "kafscale"}, "spec": {"selector": {"app.kubernetes.io/name": "x"}}})
     await world.reconcile_cluster()
     assert world.condition("Applied")[:2] == ("False", "Conflict")
-    assert "make this one in another namespace" in world.condition("Applied")[2]
+    assert "use another namespace" in world.condition("Applied")[2]

@@ -12,7 +12,7 @@ def test_the_time_of_a_condition_is_that_of_its_last_change() -> None:
     assert len(other[0]["message"]) == 1024
 
 
-def test_a_change_of_the_status_alone_is_none_to_act_on() -> None:
+def test_a_change_of_the_status_alone_causes_no_action() -> None:
     one: Object = {"metadata": {"uid": "1", "generation": 1, "resourceVersion": "1"}, "status": {}}
     two: Object = {"metadata": {"uid": "1", "generation": 1, "resourceVersion": "2"}, "status": {"partitions": 1}}
     assert not wants_work(one, two)

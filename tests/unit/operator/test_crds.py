@@ -1,4 +1,4 @@
-"""What k8s/crds says is what the code knows."""
+"""k8s/crds matches the code."""
 
 import re
 from pathlib import Path
@@ -26,14 +26,14 @@ def spec_of(kind: Kind) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("kind", [CLUSTER, TOPIC])
-def test_kinds_are_named_as_the_code_names_them(kind: Kind) -> None:
+def test_kinds_have_the_names_of_the_code(kind: Kind) -> None:
     spec = crd(kind)["spec"]
     assert crd(kind)["metadata"]["name"] == f"{kind.plural}.{spec['group']}"
     assert (spec["names"]["kind"], spec["names"]["plural"]) == (kind.name, kind.plural)
     assert f"{spec['group']}/{spec['versions'][0]['name']}" == kind.api
 
 
-def test_the_schema_of_a_topic_knows_kafkas_configs_and_codecs() -> None:
+def test_the_schema_of_a_topic_has_kafkas_configs_and_codecs() -> None:
     properties = spec_of(TOPIC)["properties"]
     (rule,) = properties["config"]["x-kubernetes-validations"]
     for text in (rule["rule"], rule["messageExpression"]):
@@ -43,7 +43,7 @@ def test_the_schema_of_a_topic_knows_kafkas_configs_and_codecs() -> None:
     assert set(properties["compression"]["enum"]) == set(COMPRESSION_TYPES)
 
 
-def test_the_schema_of_a_topic_takes_the_retention_that_the_code_reads() -> None:
+def test_the_schema_of_a_topic_accepts_the_retentions_that_the_code_parses() -> None:
     retention = spec_of(TOPIC)["properties"]["retention"]
     assert retention["maxLength"] == MOST_CHARACTERS
     (rule,) = retention["x-kubernetes-validations"]

@@ -8,7 +8,7 @@ def stored(spec: Object, version: int = 1) -> Object:
     return {"metadata": {"name": "kafscale-operator", "resourceVersion": str(version)}, "spec": spec}
 
 
-def test_a_lease_is_made_then_renewed_by_its_holder() -> None:
+def test_a_lease_is_created_and_then_renewed_by_its_holder() -> None:
     election = Election("a", "kafscale-operator", 15)
     assert election.step(None, 0) is Step.CREATE
     made = election.held(None, NOW)
@@ -22,7 +22,7 @@ def test_a_lease_is_made_then_renewed_by_its_holder() -> None:
     assert later["spec"]["leaseTransitions"] == 0
 
 
-def test_another_waits_until_it_saw_no_sign_of_life_for_as_long_as_the_lease_lasts() -> None:
+def test_a_candidate_takes_the_lease_after_no_renewal_for_its_duration() -> None:
     leader, other = Election("a", "x", 15), Election("b", "x", 99)
     lease = stored(leader.held(None, NOW)["spec"])
     assert [other.step(lease, now) for now in (100, 114.9)] == [Step.WAIT, Step.WAIT]
@@ -32,7 +32,7 @@ def test_another_waits_until_it_saw_no_sign_of_life_for_as_long_as_the_lease_las
     assert (taken["holderIdentity"], taken["acquireTime"], taken["leaseTransitions"]) == ("b", "much later", 1)
 
 
-def test_a_lease_that_was_given_back_is_taken_at_once() -> None:
+def test_a_released_lease_is_taken_immediately() -> None:
     leader, other = Election("a", "x", 15), Election("b", "x", 15)
     lease = stored(leader.held(None, NOW)["spec"])
     assert other.step(lease, 0) is Step.WAIT

@@ -1,24 +1,24 @@
-"""How the operator asks gateways: two that answer by gRPC, of one cluster."""
+"""The operator's requests to gateways: two gRPC servers of one cluster."""
 
 import grpc
 import pytest
 import trio
 
+from kafscale.config.calls import RpcSettings
+from kafscale.config.settings import load
 from kafscale.rpc.admin import bind_admin
 from kafscale.rpc.errors import StatusError
 from kafscale.rpc.server import RpcServer
-from kafscale.service.rpc import RpcSettings
-from kafscale.service.settings import load
 from services.operator.gateways import Gateways, is_refusal, reason_of
 from services.operator.topics.plan import Configure, Create, Grow
-from tests.unit.cli.admin_server import PATIENT
-from tests.unit.gateway.admin import admin_of
-from tests.unit.gateway.harness import running_gateway
+from tests.support.gateway.admin import admin_of
+from tests.support.gateway.admin_server import PATIENT
+from tests.support.gateway.harness import running_gateway
 
 TOKEN = "only-operators-know-this"
 
 
-async def test_topics_are_changed_through_one_gateway_and_then_another_one() -> None:
+async def test_topics_are_changed_through_one_gateway_and_then_another() -> None:
     async with running_gateway() as harness:
         servers, ends = [], [trio.Event(), trio.Event()]
         for end in ends:

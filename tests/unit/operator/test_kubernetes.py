@@ -1,4 +1,4 @@
-"""What the API server answers, as the operator takes it. The API server itself is in tests/k8s/operator."""
+"""How the operator handles the API server's answers. tests/k8s/operator uses a real API server."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -8,14 +8,14 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from services.operator.figures import OperatorFigures
+from services.operator.counters import OperatorCounters
 from services.operator.kubernetes import ApiRefused, ApiUnavailable, Expired, Kubernetes
 from services.operator.resources import TOPIC, Object
 from tests.unit.operator.world import Answer
 
 
 class Says:
-    """Answers one thing, or one after another; a number is a status, 0 nothing at all."""
+    """Gives one answer, or several in turn. A number is a status; 0 means no answer."""
 
     def __init__(self, *answers: Object | int) -> None:
         self._answers = list(answers)
@@ -31,7 +31,7 @@ class Says:
 
 
 def kubernetes(api: Says) -> Kubernetes:
-    return Kubernetes(api, "default", OperatorFigures(), timeout=5.0)
+    return Kubernetes(api, "default", OperatorCounters(), timeout=5.0)
 
 
 @pytest.mark.parametrize(
@@ -45,29 +45,29 @@ def kubernetes(api: Says) -> Kubernetes:
         (503, ApiUnavailable),
     ],
 )
-async def test_refusals_are_told_from_what_may_pass(status: int, error: type[Exception]) -> None:
+async def test_permanent_and_temporary_errors_are_distinguished(status: int, error: type[Exception]) -> None:
     with pytest.raises(error, match="words of its own"):
         await kubernetes(Says(status)).create(TOPIC, {"metadata": {"name": "orders"}})
 
 
-async def test_what_is_missing_is_none() -> None:
+async def test_a_missing_object_is_none() -> None:
     assert await kubernetes(Says(404)).get(TOPIC, "orders") is None
 
 
-async def test_a_server_that_is_silent_is_given_up(autojump_clock: MockClock) -> None:
+async def test_a_request_to_a_silent_server_times_out(autojump_clock: MockClock) -> None:
     with pytest.raises(ApiUnavailable, match="does not answer"):
         await kubernetes(Says(0)).get(TOPIC, "orders")
     assert trio.current_time() == 5.0
 
 
-async def test_a_token_that_is_not_taken_any_more_is_read_again() -> None:
+async def test_an_expired_token_is_read_again() -> None:
     api = Says(401, {"metadata": {"name": "orders"}})
     assert await kubernetes(api).get(TOPIC, "orders") == {"metadata": {"name": "orders"}}
-    # The second time kr8s sees the status, and renews what it shows.
+    # The second request lets kr8s handle the status, and renew its token.
     assert [asked["raise_for_status"] for asked in api.asked] == [False, True]
 
 
-async def test_long_lists_come_in_pages() -> None:
+async def test_long_lists_are_read_in_pages() -> None:
     pages = [
         {"items": [{"metadata": {"name": "a"}}], "metadata": {"continue": "more", "resourceVersion": "7"}},
         {"items": [{"metadata": {"name": "b"}}], "metadata": {"resourceVersion": "7"}},

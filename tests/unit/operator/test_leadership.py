@@ -6,7 +6,7 @@ from typing import Any
 import trio
 from trio.testing import MockClock
 
-from services.operator.figures import OperatorFigures
+from services.operator.counters import OperatorCounters
 from services.operator.kubernetes import Kubernetes
 from services.operator.leadership import LEASE_NAME, Leadership
 from tests.unit.operator.world import Answer, ApiServer, Steps
@@ -15,7 +15,7 @@ SECONDS = 15
 
 
 class Link:
-    """To an API server that others have links of their own to."""
+    """A connection to an API server that others reach by their own connections."""
 
     def __init__(self, api: ApiServer) -> None:
         self._api = api
@@ -30,16 +30,16 @@ class Link:
 
 
 class Candidate:
-    """Says when it works."""
+    """Records when it works."""
 
     def __init__(self, name: str, api: ApiServer) -> None:
         self.api = Link(api)
-        self.figures = OperatorFigures()
+        self.counters = OperatorCounters()
         self.working = False
         self.times = 0
         self.stopping = trio.Event()
-        kubernetes = Kubernetes(self.api, "default", self.figures, timeout=1.0)
-        self._leadership = Leadership(kubernetes, self.figures, me=name, seconds=SECONDS, now=_now)
+        kubernetes = Kubernetes(self.api, "default", self.counters, timeout=1.0)
+        self._leadership = Leadership(kubernetes, self.counters, me=name, seconds=SECONDS, now=_now)
 
     async def run(self) -> None:
         await self._leadership.run(self._work, self.stopping)
@@ -57,7 +57,7 @@ def _now() -> datetime:
     return datetime.fromtimestamp(trio.current_time(), UTC)
 
 
-async def test_one_of_two_works_and_when_it_stops_the_other_one_does(autojump_clock: MockClock) -> None:
+async def test_one_of_two_candidates_works_and_the_other_follows_when_it_stops(autojump_clock: MockClock) -> None:
     api = ApiServer(Steps())
     one, other = Candidate("a", api), Candidate("b", api)
     async with trio.open_nursery() as nursery:
@@ -65,16 +65,16 @@ async def test_one_of_two_works_and_when_it_stops_the_other_one_does(autojump_cl
         await trio.sleep(1)
         nursery.start_soon(other.run)
         await trio.sleep(10 * SECONDS)
-        assert (one.working, other.working, one.figures.leading) == (True, False, True)
+        assert (one.working, other.working, one.counters.leading) == (True, False, True)
         one.stopping.set()
         await trio.sleep(3)
-        assert (one.working, other.working, one.figures.leading) == (False, True, False)
+        assert (one.working, other.working, one.counters.leading) == (False, True, False)
         assert other.times == 1
         other.stopping.set()
     assert "holderIdentity" not in api.objects["leases", LEASE_NAME]["spec"]
 
 
-async def test_who_does_not_reach_the_api_server_stops_before_another_one_begins(autojump_clock: MockClock) -> None:
+async def test_a_candidate_without_the_api_server_stops_before_another_starts(autojump_clock: MockClock) -> None:
     api = ApiServer(Steps())
     one, other = Candidate("a", api), Candidate("b", api)
     async with trio.open_nursery() as nursery:

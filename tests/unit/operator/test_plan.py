@@ -1,6 +1,6 @@
 import pytest
 
-from services.operator.topics.plan import CANNOT_SHRINK, INVALID_CONFIG, Configure, Create, Grow, Seen, in_words, plan
+from services.operator.topics.plan import CANNOT_SHRINK, INVALID_CONFIG, Configure, Create, Grow, Seen, described, plan
 from services.operator.topics.retention import retention_ms
 from services.operator.topics.wanted import Wanted
 
@@ -14,20 +14,20 @@ def seen(partitions: int = 3, **configs: str) -> Seen:
     return Seen("id", partitions, {name.replace("_", "."): value for name, value in configs.items()})
 
 
-def test_a_topic_that_is_not_there_is_made_with_what_is_wanted() -> None:
+def test_a_missing_topic_is_created_as_specified() -> None:
     found = plan(wanted(6, retention_ms="1000"), None, ())
     assert found.actions == (Create(6, {"retention.ms": "1000"}),)
     assert found.managed == ("retention.ms",)
     assert plan(wanted(), None, ()).actions == (Create(0, {}),)
 
 
-def test_nothing_is_done_to_a_topic_that_is_as_it_is_wanted() -> None:
+def test_nothing_is_done_to_a_topic_that_matches_its_spec() -> None:
     assert plan(wanted(3, retention_ms="1000"), seen(3, retention_ms="1000"), ("retention.ms",)).actions == ()
-    # As it is stored, though it is written in another way.
+    # The stored value is equivalent but has another spelling.
     assert plan(wanted(compression_type="none"), seen(compression_type="uncompressed"), ()).actions == ()
 
 
-def test_a_compacted_topic_is_made_as_it_is_wanted() -> None:
+def test_a_compacted_topic_is_created_as_specified() -> None:
     found = plan(wanted(3, cleanup_policy="compact,delete"), seen(3), ())
     assert found.actions == (Configure({"cleanup.policy": "compact,delete"}, ()),)
     assert found.complaint is None
@@ -38,23 +38,23 @@ def test_a_topic_grows_and_never_shrinks() -> None:
     refused = plan(wanted(2, retention_ms="5"), seen(3), ())
     assert refused.complaint is not None
     assert refused.complaint.reason == CANNOT_SHRINK
-    assert "has 3 partitions and 2 are wanted" in refused.complaint.message
+    assert "has 3 partitions, but the resource has 2" in refused.complaint.message
     assert refused.actions == (Configure({"retention.ms": "5"}, ()),)
     assert plan(wanted(None), seen(3), ()) == plan(wanted(3), seen(3), ())
 
 
-def test_what_a_resource_never_named_stays() -> None:
+def test_a_config_that_the_resource_never_named_stays() -> None:
     found = plan(wanted(flush_ms="50"), seen(retention_ms="-1", flush_ms="100"), ())
     assert found.actions == (Configure({"flush.ms": "50"}, ()),)
 
 
-def test_what_a_resource_does_not_name_any_more_is_unset_where_it_is_set() -> None:
+def test_a_config_that_the_resource_no_longer_names_is_unset() -> None:
     found = plan(wanted(), seen(retention_ms="5"), ("flush.ms", "retention.ms"))
     assert found.actions == (Configure({}, ("retention.ms",)),)
     assert found.managed == ("flush.ms", "retention.ms")
 
 
-def test_a_config_that_kafka_would_refuse_is_told_and_nothing_is_done() -> None:
+def test_a_config_that_kafka_would_refuse_is_reported_and_nothing_is_done() -> None:
     for configs in ({"cleanup_policy": "compress"}, {"retention_ms": "soon"}, {"no_such": "1"}):
         found = plan(wanted(9, **configs), seen(), ("flush.ms",))
         assert found.actions == ()
@@ -63,17 +63,17 @@ def test_a_config_that_kafka_would_refuse_is_told_and_nothing_is_done() -> None:
         assert found.complaint.reason == INVALID_CONFIG
 
 
-def test_actions_are_told_in_words() -> None:
-    assert in_words(Create(1, {})) == "made the topic with 1 partition"
+def test_actions_are_described_in_words() -> None:
+    assert described(Create(1, {})) == "created the topic with 1 partition"
     assert (
-        in_words(Create(0, {"b": "2", "a": "1"}))
-        == "made the topic with the gateway's number of partitions and a=1, b=2"
+        described(Create(0, {"b": "2", "a": "1"}))
+        == "created the topic with the gateway's default number of partitions and a=1, b=2"
     )
-    assert in_words(Grow(3, 6)) == "gave the topic 6 partitions; it had 3"
-    assert in_words(Configure({"a": "1"}, ("b",))) == "set a=1; unset b"
+    assert described(Grow(3, 6)) == "increased the partitions from 3 to 6"
+    assert described(Configure({"a": "1"}, ("b",))) == "set a=1; unset b"
 
 
-def test_what_a_resource_says_is_read_with_its_defaults() -> None:
+def test_a_resource_is_read_with_defaults() -> None:
     spec = {"clusterRef": {"name": "main"}, "retention": "24h", "compression": "lz4", "config": {"flush.ms": "5"}}
     resource = {"metadata": {"name": "orders"}, "spec": spec}
     configs = {"retention.ms": "86400000", "compression.type": "lz4", "flush.ms": "5"}
@@ -94,7 +94,7 @@ def test_what_a_resource_says_is_read_with_its_defaults() -> None:
         ("a", "", ["b"], "a"),
     ],
 )
-def test_a_topic_without_a_cluster_reference_belongs_to_the_only_cluster_or_to_the_one_chosen_before(
+def test_a_topic_without_a_cluster_reference_belongs_to_the_only_or_its_former_cluster(
     named: str, bound: str, clusters: list[str], expected: str
 ) -> None:
     resource = {
@@ -109,11 +109,11 @@ def test_a_topic_without_a_cluster_reference_belongs_to_the_only_cluster_or_to_t
     ("text", "ms"),
     [("24h", 86_400_000), ("7d", 604_800_000), ("1h30m", 5_400_000), ("2w", 1_209_600_000), ("5ms", 5), ("9s", 9_000)],
 )
-def test_retention_is_read_as_people_write_it(text: str, ms: int) -> None:
+def test_retention_accepts_common_units(text: str, ms: int) -> None:
     assert retention_ms(text) == ms
 
 
-def test_retention_may_be_for_ever_and_is_nothing_else() -> None:
+def test_retention_may_be_unlimited_and_refuses_other_words() -> None:
     assert retention_ms("forever") == -1
     assert retention_ms("999999999w" * 6) < 2**63
     for text in (

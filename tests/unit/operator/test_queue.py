@@ -7,7 +7,7 @@ from services.operator.queue import Key, WorkQueue
 ORDERS, BILLS = Key("KafscaleTopic", "orders"), Key("KafscaleTopic", "bills")
 
 
-async def test_a_thing_is_looked_at_once_however_often_it_is_added(autojump_clock: MockClock) -> None:
+async def test_a_key_added_several_times_is_taken_once(autojump_clock: MockClock) -> None:
     queue = WorkQueue(longest_retry=60)
     for _ in range(3):
         queue.add(ORDERS)
@@ -17,7 +17,7 @@ async def test_a_thing_is_looked_at_once_however_often_it_is_added(autojump_cloc
     assert queue.waiting == 0
 
 
-async def test_all_who_wait_are_woken_for_what_there_is(autojump_clock: MockClock) -> None:
+async def test_each_added_key_wakes_one_waiting_worker(autojump_clock: MockClock) -> None:
     queue = WorkQueue(longest_retry=60)
     taken: list[Key] = []
 
@@ -36,7 +36,7 @@ async def test_all_who_wait_are_woken_for_what_there_is(autojump_clock: MockCloc
     assert taken == [ORDERS, BILLS]
 
 
-async def test_what_is_added_while_it_is_worked_on_is_looked_at_again_after_that(autojump_clock: MockClock) -> None:
+async def test_a_key_added_during_its_work_is_taken_again_afterwards(autojump_clock: MockClock) -> None:
     queue = WorkQueue(longest_retry=60)
     queue.add(ORDERS)
     await queue.take()
@@ -50,7 +50,9 @@ async def test_what_is_added_while_it_is_worked_on_is_looked_at_again_after_that
     assert queue.waiting == 0
 
 
-async def test_what_is_in_line_comes_again_and_what_is_changed_comes_at_once(autojump_clock: MockClock) -> None:
+async def test_an_idle_key_comes_again_after_the_interval_and_a_changed_one_immediately(
+    autojump_clock: MockClock,
+) -> None:
     queue = WorkQueue(longest_retry=60, spread=lambda: 1.1)
     queue.add(ORDERS)
     queue.done(await queue.take(), again=60)
@@ -64,7 +66,7 @@ async def test_what_is_in_line_comes_again_and_what_is_changed_comes_at_once(aut
     assert trio.current_time() == began
 
 
-async def test_pauses_before_retries_double_up_to_a_bound_and_begin_anew_after_success(
+async def test_retry_pauses_double_up_to_a_limit_and_start_again_after_a_success(
     autojump_clock: MockClock,
 ) -> None:
     queue = WorkQueue(longest_retry=10)
@@ -75,7 +77,7 @@ async def test_pauses_before_retries_double_up_to_a_bound_and_begin_anew_after_s
     assert queue.failed(await queue.take()) == 0.5
 
 
-async def test_one_that_waits_is_woken_by_what_comes(autojump_clock: MockClock) -> None:
+async def test_a_waiting_worker_is_woken_by_a_new_key(autojump_clock: MockClock) -> None:
     queue = WorkQueue(longest_retry=60)
     queue.add(BILLS, after=100)
     async with trio.open_nursery() as nursery:

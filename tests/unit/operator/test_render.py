@@ -1,5 +1,6 @@
-"""Clusters that the operator makes: what of the spec comes into which object."""
+"""Clusters that the operator creates: the objects that each part of the spec affects."""
 
+import tomllib
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -7,8 +8,8 @@ from typing import Any
 import pytest
 import yaml
 
-from kafscale.service.process import LAST_SECONDS, Loaded
-from kafscale.service.settings import documented
+from kafscale.config.settings import documented
+from kafscale.process.process import LAST_SECONDS, Loaded
 from services.coordinator import __main__ as coordinator
 from services.gateway import __main__ as gateway
 from services.indexer import __main__ as indexer
@@ -26,17 +27,18 @@ STOPPING = (
     "KAFSCALE_GROUP_HANDOVER_TIMEOUT_MS",
     "KAFSCALE_RPC_DRAIN_TIMEOUT_MS",
 )
+ROOT = Path(__file__).parents[3]
 BUCKET = {"name": "kafscale-storage", "region": "us-east-1", "namespace": "production"}
 
 
 def rendered(**spec: Any) -> dict[tuple[str, str], Object]:
-    """By kind and name, without what the names begin with."""
+    """Render a cluster and return its objects by kind and name, without the common prefix."""
     metadata = {"name": "main", "namespace": "default", "uid": "u"}
     objects = render({"metadata": metadata, "spec": {"bucket": BUCKET, **spec}}, MANIFESTS)
     return {(each["kind"], each["metadata"]["name"].removeprefix("main-kafscale").strip("-")): each for each in objects}
 
 
-def test_the_bucket_is_where_the_spec_says() -> None:
+def test_the_bucket_is_set_from_the_spec() -> None:
     found = rendered(
         bucket={
             **BUCKET,
@@ -65,7 +67,7 @@ def test_the_bucket_is_where_the_spec_says() -> None:
     assert outer == [[443, 9000]] * 3
 
 
-def test_snapshots_go_to_a_bucket_of_their_own_which_only_their_job_knows_of() -> None:
+def test_snapshots_can_have_their_own_bucket_known_only_to_their_job() -> None:
     found = rendered(
         bucket={**BUCKET, "endpoint": "http://minio:9000", "accountAnnotations": {"role": "kafscale"}},
         backups={
@@ -103,7 +105,7 @@ def _secrets(resource: Object) -> list[Object]:
     return [source["secretRef"] for source in sources if "secretRef" in source]
 
 
-def test_an_etcd_that_runs_already_is_asked_and_none_is_made() -> None:
+def test_an_existing_etcd_is_used_and_none_is_created() -> None:
     found = rendered(etcd={"endpoints": ["etcd-a:2379", "etcd-b:2479"]})
     assert found["ConfigMap", ""]["data"]["KAFSCALE_ETCD_ENDPOINTS"] == "etcd-a:2379,etcd-b:2479"
     left = [("ServiceAccount", "etcd-snapshots"), ("NetworkPolicy", "etcd-snapshots"), ("CronJob", "etcd-snapshots")]
@@ -117,7 +119,7 @@ def test_an_etcd_that_runs_already_is_asked_and_none_is_made() -> None:
         assert {"to": [{"ipBlock": {"cidr": "0.0.0.0/0"}}], "ports": ports} in rules
 
 
-def test_an_etcd_of_one_member_is_one_that_any_node_may_have() -> None:
+def test_an_etcd_of_one_member_can_run_on_any_node() -> None:
     found = rendered(etcd={"members": 1, "storage": "2Gi", "storageClassName": "fast"})
     assert found["ConfigMap", ""]["data"]["KAFSCALE_ETCD_ENDPOINTS"] == "main-kafscale-etcd-0.main-kafscale-etcd:2379"
     etcd = found["StatefulSet", "etcd"]["spec"]
@@ -131,7 +133,7 @@ def test_an_etcd_of_one_member_is_one_that_any_node_may_have() -> None:
     assert claim["spec"]["storageClassName"] == "fast"
 
 
-def test_sizes_images_and_settings_go_to_their_service() -> None:
+def test_sizes_images_and_settings_are_applied_to_their_service() -> None:
     resources = {"requests": {"cpu": "2"}, "limits": {"memory": "8Gi"}}
     found = rendered(
         image="registry/kafscale:2",
@@ -149,12 +151,13 @@ def test_sizes_images_and_settings_go_to_their_service() -> None:
     assert found["ConfigMap", ""]["data"]["KAFSCALE_LOG_LEVEL"] == "debug"
     images = {container["image"] for each in found.values() for container in containers(each)}
     assert {image for image in images if "etcd" not in image} == {"registry/kafscale:2"}
-    assert _images(MANIFESTS) == {"kafscale:0.1.0", "quay.io/coreos/etcd:v3.7.3"}
+    version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+    assert _images(MANIFESTS) == {f"kafscale:{version}", "quay.io/coreos/etcd:v3.7.3"}
     own = replace(MANIFESTS, image="registry/kafscale:1")
     assert _images(own) == {"registry/kafscale:1", "quay.io/coreos/etcd:v3.7.3"}
     spec = {"image": "registry/kafscale@sha256:0", "etcd": {"image": "registry/etcd:v3"}}
     assert _images(own, **spec) == {"registry/kafscale@sha256:0", "registry/etcd:v3"}
-    # Pods whose settings are others are made anew.
+    # Pods with changed settings are replaced.
     before = rendered()
     for kind, part in (("StatefulSet", "storage"), ("StatefulSet", "etcd")):
         same = _annotations(found[kind, part]) == _annotations(before[kind, part])
@@ -168,11 +171,11 @@ def _images(manifests: Manifests, **spec: Any) -> set[str]:
 
 
 @pytest.mark.parametrize("service", SERVICES)
-def test_a_pod_has_the_time_that_its_process_takes_to_stop(service: str) -> None:
+def test_the_grace_period_of_a_pod_covers_the_stop_of_its_process(service: str) -> None:
     process = PROCESSES[service]
     read = {declared.env for _, found in documented(process.SETTINGS) for declared in found}
     raised = {name: "+60000" for name in STOPPING if name in read}
-    # An empty one is the default, whatever the manifests say.
+    # An empty value means the default, whatever the manifests contain.
     alone = [{**dict.fromkeys(raised, ""), name: text} for name, text in raised.items()]
     assert raised
     for settings in ({}, *alone, raised):
@@ -184,7 +187,7 @@ def test_a_pod_has_the_time_that_its_process_takes_to_stop(service: str) -> None
         assert longest <= pod["terminationGracePeriodSeconds"] <= max(longest, 45)
 
 
-def test_pods_are_let_out_to_where_their_spans_go() -> None:
+def test_network_policies_let_pods_send_their_spans() -> None:
     found = rendered(
         settings={"KAFSCALE_TRACING_ENDPOINT": "http://collector:4317"},
         storage={"settings": {"KAFSCALE_TRACING_ENDPOINT": "https://other:4318"}},
@@ -196,10 +199,10 @@ def test_pods_are_let_out_to_where_their_spans_go() -> None:
         assert rendered()["NetworkPolicy", service]["spec"]["egress"][-1] != rule
 
 
-def test_the_monitors_beside_the_operator_find_the_processes() -> None:
-    k8s = Path(__file__).parents[3] / "k8s"
-    said = yaml.safe_load((k8s / "operator-monitoring" / "kustomization.yaml").read_text())
-    assert said["components"] == ["../components/monitoring"]
+def test_the_monitors_of_the_operator_select_the_processes() -> None:
+    k8s = ROOT / "k8s"
+    kustomization = yaml.safe_load((k8s / "operator-monitoring" / "kustomization.yaml").read_text())
+    assert kustomization["components"] == ["../components/monitoring"]
     monitors = yaml.safe_load_all((k8s / "components" / "monitoring" / "service-monitors.yaml").read_text())
     scraped = [
         part
@@ -223,15 +226,15 @@ def _annotations(workload: Object) -> Any:
 
 
 @pytest.mark.parametrize("type_", ["NodePort", "LoadBalancer"])
-def test_gateways_tell_clients_outside_where_their_services_are(type_: str) -> None:
+def test_gateways_advertise_the_addresses_of_their_external_services(type_: str) -> None:
     outside: Object = {"type": type_, "host": "kafka.local"}
     outside |= {"firstPort": 31000} if type_ == "NodePort" else {"sourceRanges": ["10.1.0.0/16"]}
     found = rendered(outside=outside, gateway={"replicas": 3})
     gateways = found["StatefulSet", "gateway"]["spec"]["template"]["spec"]["containers"][0]
     assert {"name": "outside", "containerPort": 9192} in gateways["ports"]
     variables = {each["name"]: each.get("value", "") for each in gateways["env"]}
-    told = variables["KAFSCALE_ADVERTISED_LISTENERS"]
-    inside, _, outer = told.partition(",OUTSIDE://")
+    advertised = variables["KAFSCALE_ADVERTISED_LISTENERS"]
+    inside, _, outer = advertised.partition(",OUTSIDE://")
     assert inside == "INSIDE://$(POD_NAME).main-kafscale-gateway.$(POD_NAMESPACE).svc:9092"
     assert found["NetworkPolicy", "gateway-outside"]["spec"]["ingress"]
     services = [part for kind, part in found if kind == "Service" and part.startswith("gateway-")]
@@ -250,7 +253,7 @@ def test_gateways_tell_clients_outside_where_their_services_are(type_: str) -> N
             assert service["spec"]["loadBalancerSourceRanges"] == ["10.1.0.0/16"]
 
 
-def test_only_settings_that_can_be_given_are_proposed() -> None:
+def test_suggestions_contain_only_settings_that_may_be_set() -> None:
     settings = {"KAFSCALE_S3_BUCKETT": "other", "KAFSCALE_ETCD_ENDPOINT": "a:1", "KAFSCALE_S3_LATENCY_WARN_MS": "5"}
     metadata = {"name": "main", "namespace": "default", "uid": "u"}
     wrong = complaints({"metadata": metadata, "spec": {"bucket": BUCKET, "storage": {"settings": settings}}}, MANIFESTS)

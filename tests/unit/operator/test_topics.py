@@ -1,4 +1,4 @@
-"""KafscaleTopics against a world in memory: what is done, told and stored, and what if the process ends on the way."""
+"""KafscaleTopics in a simulated environment: actions, conditions, status, and recovery from a stop at any step."""
 
 import grpc
 import pytest
@@ -10,7 +10,7 @@ from services.operator.resources import CLUSTER, FINALIZER, TOPIC
 from tests.unit.operator.world import Killed, World
 
 
-async def test_a_topic_is_made_and_then_left_alone() -> None:
+async def test_a_topic_is_created_and_then_not_changed() -> None:
     world = World()
     world.topic(partitions=4, retention="24h")
     assert await world.reconcile()
@@ -39,7 +39,7 @@ async def test_a_topic_grows_and_is_reconfigured() -> None:
     assert world.resource()["status"]["observedGeneration"] == 2
 
 
-async def test_partitions_are_never_taken_away_and_the_condition_says_so_once() -> None:
+async def test_partitions_are_never_removed_and_the_condition_reports_that_once() -> None:
     world = World()
     world.topic(partitions=5)
     await world.reconcile()
@@ -54,7 +54,7 @@ async def test_partitions_are_never_taken_away_and_the_condition_says_so_once() 
     assert world.conditions()["Synced"] == ("True", "AsWanted")
 
 
-async def test_an_existing_topic_is_adopted_with_the_configs_that_others_gave_it() -> None:
+async def test_an_existing_topic_is_adopted_with_its_configs() -> None:
     world = World()
     world.brokers.add("orders", 6, {"retention.ms": "-1"})
     world.topic(config={"flush.ms": "100"})
@@ -64,7 +64,7 @@ async def test_an_existing_topic_is_adopted_with_the_configs_that_others_gave_it
     assert world.events == ["Adopted", "Reconfigured"]
 
 
-async def test_drift_is_repaired_and_told() -> None:
+async def test_drift_is_repaired_and_reported() -> None:
     world = World()
     world.topic(partitions=1, retention="24h")
     await world.reconcile()
@@ -77,7 +77,7 @@ async def test_drift_is_repaired_and_told() -> None:
     assert world.events == ["Created", "DriftRepaired", "Recreated"]
 
 
-async def test_a_topic_is_deleted_with_its_resource_only_where_that_is_asked_for() -> None:
+async def test_a_topic_is_deleted_with_its_resource_only_if_requested() -> None:
     world = World()
     world.topic("kept")
     world.topic("gone", deletionPolicy="Delete")
@@ -92,7 +92,7 @@ async def test_a_topic_is_deleted_with_its_resource_only_where_that_is_asked_for
     assert set(world.brokers.topics) == {"kept"}
 
 
-async def test_who_thinks_better_of_deleting_keeps_the_topic() -> None:
+async def test_a_withdrawn_deletion_policy_keeps_the_topic() -> None:
     world = World()
     world.topic(deletionPolicy="Delete")
     await world.reconcile()
@@ -101,7 +101,7 @@ async def test_who_thinks_better_of_deleting_keeps_the_topic() -> None:
     assert world.resource()["metadata"]["finalizers"] == []
 
 
-async def test_a_topic_is_not_let_go_before_it_is_deleted() -> None:
+async def test_the_finalizer_stays_until_the_topic_is_deleted() -> None:
     world = World()
     world.topic(deletionPolicy="Delete")
     await world.reconcile()
@@ -116,7 +116,7 @@ async def test_a_topic_is_not_let_go_before_it_is_deleted() -> None:
     assert world.all(TOPIC) == {}
 
 
-async def test_a_topic_whose_cluster_is_gone_is_let_go() -> None:
+async def test_the_finalizer_is_removed_if_the_topics_cluster_is_gone() -> None:
     world = World()
     world.topic(deletionPolicy="Delete")
     await world.reconcile()
@@ -127,7 +127,7 @@ async def test_a_topic_whose_cluster_is_gone_is_let_go() -> None:
     assert world.events == ["Created", "Retained"]
 
 
-async def test_the_older_of_two_resources_stands_for_a_topic() -> None:
+async def test_the_older_of_two_resources_owns_a_topic() -> None:
     world = World()
     world.topic("second", made="2026-11-22T18:00:01Z", topicName="orders", partitions=9, deletionPolicy="Delete")
     world.topic("orders", partitions=1)
@@ -145,7 +145,7 @@ async def test_the_older_of_two_resources_stands_for_a_topic() -> None:
     assert world.brokers.topics["orders"].partitions == 9
 
 
-async def test_a_topic_without_a_cluster_reference_stays_with_the_cluster_that_was_the_only_one() -> None:
+async def test_a_topic_without_a_cluster_reference_stays_with_its_first_cluster() -> None:
     world = World()
     world.topic(clusterRef=None, partitions=1, deletionPolicy="Delete")
     await world.reconcile()
@@ -159,7 +159,7 @@ async def test_a_topic_without_a_cluster_reference_stays_with_the_cluster_that_w
     assert world.brokers.topics == {}
 
 
-async def test_a_topic_without_a_cluster_reference_is_refused_unless_there_is_exactly_one_cluster() -> None:
+async def test_a_topic_without_a_cluster_reference_needs_exactly_one_cluster() -> None:
     world = World()
     world.cluster("second")
     world.topic(clusterRef=None)
@@ -178,7 +178,7 @@ async def test_a_topic_without_a_cluster_reference_is_refused_unless_there_is_ex
     assert world.conditions()["Synced"] == ("True", "AsWanted")
 
 
-async def test_resources_with_and_without_a_cluster_reference_are_rivals_for_one_topic() -> None:
+async def test_resources_with_and_without_a_cluster_reference_compete_for_one_topic() -> None:
     world = World()
     world.topic("orders", partitions=1)
     world.topic("second", made="2026-11-22T18:00:01Z", clusterRef=None, topicName="orders", partitions=9)
@@ -186,7 +186,7 @@ async def test_resources_with_and_without_a_cluster_reference_are_rivals_for_one
     assert world.conditions("second")["Synced"] == ("False", "Conflict")
 
 
-async def test_what_is_missing_or_silent_is_told_in_conditions() -> None:
+async def test_missing_and_silent_clusters_are_reported_in_conditions() -> None:
     world = World()
     world.topic(partitions=1)
     del world.api.objects[CLUSTER.plural, "main"]
@@ -207,7 +207,7 @@ async def test_what_is_missing_or_silent_is_told_in_conditions() -> None:
     assert world.events == ["ClusterNotFound", "Unauthenticated", "Created"]
 
 
-async def test_what_a_gateway_refuses_is_told_and_not_repeated_at_once() -> None:
+async def test_a_refusal_of_a_gateway_is_reported_and_not_retried_immediately() -> None:
     world = World()
     world.topic(partitions=1)
     await world.reconcile()
@@ -220,7 +220,7 @@ async def test_what_a_gateway_refuses_is_told_and_not_repeated_at_once() -> None
     assert dict(world.brokers.topics["orders"].configs) == {}
 
 
-async def test_a_config_that_was_dropped_beside_a_wrong_one_is_unset_when_that_is_mended() -> None:
+async def test_a_config_removed_next_to_a_wrong_one_is_unset_when_that_is_fixed() -> None:
     world = World()
     world.topic(partitions=1, config={"flush.ms": "5"})
     await world.reconcile()
@@ -232,7 +232,7 @@ async def test_a_config_that_was_dropped_beside_a_wrong_one_is_unset_when_that_i
     assert dict(world.brokers.topics["orders"].configs) == {}
 
 
-async def test_a_config_of_the_very_first_resource_that_is_wrong_makes_no_topic() -> None:
+async def test_a_wrong_config_in_the_first_resource_creates_no_topic() -> None:
     world = World()
     world.topic(config={"cleanup.policy": "compress"})
     assert await world.reconcile()
@@ -241,8 +241,8 @@ async def test_a_config_of_the_very_first_resource_that_is_wrong_makes_no_topic(
 
 
 @pytest.mark.parametrize("applied", [False, True])
-async def test_an_operator_that_is_killed_at_any_step_is_followed_by_one_that_ends_the_work(applied: bool) -> None:
-    """The story of a topic, told with a kill before, or right after, each change that is made in it."""
+async def test_the_next_operator_completes_work_that_was_killed_at_any_step(applied: bool) -> None:
+    """A topic's life, with a kill before or after each change."""
     step, killed = 1, True
     while killed:
         world, killed = World(), False
@@ -272,12 +272,12 @@ async def test_an_operator_that_is_killed_at_any_step_is_followed_by_one_that_en
     assert step > 10
 
 
-async def test_a_config_that_was_named_for_a_moment_is_unset_though_the_operator_was_killed() -> None:
+async def test_a_config_set_just_before_a_kill_is_unset_when_it_is_removed() -> None:
     world = World()
     world.topic(partitions=1)
     await world.reconcile()
     world.topic(partitions=1, config={"retention.ms": "9"})
-    # The names are noted, then the config is set.
+    # The names are stored, then the config is set.
     world.steps.last = world.steps.done + 2
     with pytest.raises(Killed):
         await world.reconcile()
@@ -287,7 +287,7 @@ async def test_a_config_that_was_named_for_a_moment_is_unset_though_the_operator
     assert dict(world.brokers.topics["orders"].configs) == {}
 
 
-async def test_a_config_whose_setting_was_not_heard_of_is_unset_when_it_is_not_wanted_any_more() -> None:
+async def test_a_config_with_an_unconfirmed_change_is_unset_when_it_is_removed() -> None:
     world = World()
     world.topic(partitions=1)
     await world.reconcile()
@@ -302,31 +302,31 @@ async def test_a_config_whose_setting_was_not_heard_of_is_unset_when_it_is_not_w
     assert dict(world.brokers.topics["orders"].configs) == {}
 
 
-async def test_an_event_that_is_lost_holds_nothing_up() -> None:
+async def test_a_lost_event_blocks_nothing() -> None:
     world = World()
     world.api.forbidden = {"events"}
     world.topic(partitions=1)
     assert await world.reconcile()
     assert world.conditions()["Synced"] == ("True", "AsWanted")
-    assert (world.events, world.figures.events_lost) == ([], 1)
+    assert (world.events, world.counters.events_lost) == ([], 1)
 
 
-async def test_a_resource_that_is_gone_is_nothing_to_look_at() -> None:
+async def test_a_deleted_resource_is_ignored() -> None:
     assert await World().reconcile("never-made") is False
 
 
-async def test_an_api_server_that_does_not_answer_is_told_of_as_such() -> None:
+async def test_an_unresponsive_api_server_is_reported_as_such() -> None:
     world = World()
     world.api.down = True
     with pytest.raises(ApiUnavailable, match="does not answer: connection refused"):
         await world.reconcile()
-    assert world.figures.failing
+    assert world.counters.failing
     world.api.down = False
     assert await world.reconcile() is False
-    assert world.figures.failing == ""
+    assert world.counters.failing == ""
 
 
-async def test_a_cluster_is_not_blamed_for_the_api_server() -> None:
+async def test_errors_of_the_api_server_are_not_attributed_to_a_cluster() -> None:
     world = World()
     world.topic(partitions=1)
     world.api.fails = {"kafscaletopics/status"}
@@ -340,20 +340,20 @@ async def test_a_cluster_is_not_blamed_for_the_api_server() -> None:
 @pytest.mark.parametrize(
     ("code", "details", "sentence"),
     [
-        ("UNAVAILABLE", "Socket closed", "the gateway that was asked does not answer any more: Socket closed"),
-        ("INTERNAL", "a defect", "the gateway that was asked failed with INTERNAL: a defect"),
+        ("UNAVAILABLE", "Socket closed", "the gateway no longer answers: Socket closed"),
+        ("INTERNAL", "a defect", "the gateway failed with INTERNAL: a defect"),
     ],
 )
-async def test_why_a_cluster_is_silent_is_told_in_a_sentence(code: str, details: str, sentence: str) -> None:
+async def test_the_reason_of_a_silent_cluster_is_a_sentence(code: str, details: str, sentence: str) -> None:
     world = World()
     world.brokers.refuses = StatusError(grpc.StatusCode[code], details)
     with pytest.raises(StatusError):
         await world.reconcile_cluster()
-    [told] = [found["message"] for (plural, _), found in world.api.objects.items() if plural == "events"]
-    assert told == sentence
+    [message] = [found["message"] for (plural, _), found in world.api.objects.items() if plural == "events"]
+    assert message == sentence
 
 
-async def test_a_cluster_tells_how_its_members_are() -> None:
+async def test_the_status_of_a_cluster_describes_its_members() -> None:
     world = World()
     assert await world.reconcile_cluster()
     status = world.all(CLUSTER)["main"]["status"]

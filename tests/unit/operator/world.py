@@ -1,4 +1,4 @@
-"""A world for reconcilers: an API server's objects and a cluster's topics in memory. It may end at any step."""
+"""A simulated environment for reconcilers: an API server's objects and a cluster's topics, with a stop at any step."""
 
 import copy
 import json
@@ -10,15 +10,15 @@ from typing import Any
 
 import grpc
 
+from kafscale.config.calls import RpcSettings
 from kafscale.errors import Unavailable
 from kafscale.rpc.errors import StatusError
 from kafscale.rpc.methods import Method
-from kafscale.service.rpc import RpcSettings
 from kafscale.v1 import admin_pb2 as pb
 from services.operator.clusters.manifests import Manifests
 from services.operator.clusters.reconcile import ClusterReconciler
+from services.operator.counters import OperatorCounters
 from services.operator.events import Events
-from services.operator.figures import OperatorFigures
 from services.operator.gateways import Gateway, Gateways
 from services.operator.kubernetes import Kubernetes
 from services.operator.resources import CLUSTER, TOPIC, Object
@@ -30,11 +30,11 @@ _STATUS = grpc.StatusCode
 
 
 class Killed(BaseException):
-    """The process ends here."""
+    """The process was killed."""
 
 
 class Steps:
-    """Counts what changes anything, and ends the process before, or after, the one that it is told."""
+    """Counts changes, and kills the process before or after a given one."""
 
     def __init__(self) -> None:
         self.done = 0
@@ -62,7 +62,7 @@ class Answer:
 
 
 class ApiServer:
-    """What kr8s is asked, on objects in memory: versions, generations, finalizers, merge patches."""
+    """The API server for kr8s, with objects in memory: versions, generations, finalizers, merge patches."""
 
     def __init__(self, steps: Steps) -> None:
         self._steps = steps
@@ -70,13 +70,13 @@ class ApiServer:
         self.objects: dict[tuple[str, str], Object] = {}
         self.down = False
         self.replicas_of: dict[str, set[str]] = {}
-        """Who says how many pods a workload has."""
+        """The manager that owns the number of replicas of a workload."""
         self.forbidden: set[str] = set()
         self.refuses: set[str] = set()
         self.keeps: set[str] = set()
-        """Kinds of which the server deletes none."""
+        """Kinds that the server refuses to delete."""
         self.fails: set[str] = set()
-        """Changes of which kinds, or subresources of kinds, the server's own store does not answer, once."""
+        """Kinds, or subresources of kinds, whose changes the server's own store does not answer, once."""
 
     @asynccontextmanager
     async def call_api(
@@ -113,7 +113,7 @@ class ApiServer:
             yield self._steps.take(lambda: self._change(method, plural, name, subresource, body))
 
     def put(self, kind: Any, body: Object) -> Object:
-        """As a person applies it: a new generation where the spec is another one."""
+        """Apply as a person does. The generation rises if the spec changes."""
         name = body["metadata"]["name"]
         former = self.objects.get((kind.plural, name))
         metadata = {"uid": f"uid-{name}", "creationTimestamp": "2026-11-22T18:00:00Z", **body["metadata"]}
@@ -139,7 +139,7 @@ class ApiServer:
         return Answer(200, found) if found is not None else Answer(404, {"message": f"{plural} {name!r} not found"})
 
     def _apply(self, plural: str, name: str, manager: str, body: Object) -> Answer:
-        """Of fields' ownership no more than that of the number of replicas, which is 1 when nobody has it."""
+        """Of field ownership only that of the number of replicas is simulated. It is 1 without an owner."""
         former = self.objects.get((plural, name), {})
         made = _merged(former, body)
         if plural in ("statefulsets", "deployments"):
@@ -197,7 +197,7 @@ def _merged(former: Any, change: Any) -> Any:
 
 
 class Brokers:
-    """The topics of a cluster, as a gateway has them."""
+    """The topics of a cluster, as a gateway reports them."""
 
     def __init__(self, steps: Steps) -> None:
         self._steps = steps
@@ -205,7 +205,7 @@ class Brokers:
         self.calls: Counter[str] = Counter()
         self.refuses: StatusError | None = None
         self.answers_lost = False
-        """What changes something is done, and its caller does not hear of it."""
+        """Changes are made, but their replies are lost."""
 
     async def call(self, method: Method[Any, Any], request: Any, **_: Any) -> Any:
         name = method.path.rpartition("/")[2]
@@ -240,7 +240,7 @@ class Brokers:
     def GrowTopic(self, request: pb.GrowTopicRequest) -> pb.GrowTopicReply:  # noqa: N802
         topic = self._topic(request.name)
         if request.partitions > 100:
-            raise StatusError(_STATUS.INVALID_ARGUMENT, f"{request.partitions} partitions are more than 100.")
+            raise StatusError(_STATUS.INVALID_ARGUMENT, f"{request.partitions} partitions exceed the limit of 100.")
         topic.partitions = request.partitions
         return pb.GrowTopicReply(topic=topic)
 
@@ -277,13 +277,13 @@ class _Reached(Gateways):
 
 
 class World:
-    """With a KafscaleCluster `main`, unless it is taken away."""
+    """An environment with a KafscaleCluster `main`, which a test may delete."""
 
     def __init__(self) -> None:
         self.steps = Steps()
         self.api = ApiServer(self.steps)
         self.brokers = Brokers(self.steps)
-        self.figures = OperatorFigures()
+        self.counters = OperatorCounters()
         self.unreachable = False
         self.asked: list[tuple[str, ...]] = []
         self.soon: list[tuple[str, float]] = []
@@ -293,7 +293,7 @@ class World:
         self.api.put(CLUSTER, {"metadata": {"name": name}, "spec": {"adminServers": ["gateway:9094"]}})
 
     def made_cluster(self, **spec: Any) -> None:
-        """In its place one that the operator is to make."""
+        """Replace it by a cluster that the operator must create."""
         if "bucket" not in self.all(CLUSTER)["main"]["spec"]:
             del self.api.objects[CLUSTER.plural, "main"]
         bucket = {"name": "records", "region": "us-east-1", "namespace": "production"}
@@ -301,7 +301,7 @@ class World:
         self.api.put(CLUSTER, body)
 
     def roll_out(self) -> None:
-        """What controllers do: as many pods as are wanted, all ready."""
+        """Act as the controllers: create the desired number of pods, all ready."""
         for kind in ("statefulsets", "deployments"):
             for (plural, _), each in self.api.objects.items():
                 if plural == kind:
@@ -311,7 +311,7 @@ class World:
                     each["status"] = {"observedGeneration": each["metadata"]["generation"], **pods}
 
     def condition(self, type_: str) -> tuple[str, str, str]:
-        """Of the cluster: status, reason and message."""
+        """Return the cluster's status, reason and message of a condition."""
         found = self.all(CLUSTER)["main"]["status"]["conditions"]
         [one] = [each for each in found if each["type"] == type_]
         return one["status"], one["reason"], one["message"]
@@ -326,12 +326,12 @@ class World:
         self.api.put(TOPIC, body)
 
     async def reconcile(self, name: str = "orders") -> bool:
-        """Once, by an operator that has just started."""
+        """Reconcile once, with an operator that has just started."""
         return await TopicReconciler(
             self.kubernetes(),
             _Reached(self),
             self._events(),
-            self.figures,
+            self.counters,
             topics=self.all(TOPIC),
             clusters=self.all(CLUSTER),
             now=lambda: NOW,
@@ -358,27 +358,27 @@ class World:
         return self.api.objects[TOPIC.plural, name]
 
     def conditions(self, name: str = "orders") -> dict[str, tuple[str, str]]:
-        """Status and reason by type."""
+        """Return status and reason by type."""
         found = self.resource(name)["status"]["conditions"]
         return {each["type"]: (each["status"], each["reason"]) for each in found}
 
     def message(self, type_: str, name: str = "orders") -> str:
-        """Of a topic's condition."""
+        """Return the message of a topic's condition."""
         [found] = [each for each in self.resource(name)["status"]["conditions"] if each["type"] == type_]
         return str(found["message"])
 
     def kind_of_event(self, reason: str) -> str:
-        """Of the last one with this reason."""
+        """Return the type of the last event with this reason."""
         events = [found for (plural, _), found in self.api.objects.items() if plural == "events"]
         return str([each["type"] for each in events if each["reason"] == reason][-1])
 
     @property
     def events(self) -> list[str]:
-        """The reasons of all, in their order."""
+        """Return the reasons of all events in order."""
         return [found["reason"] for (plural, _), found in self.api.objects.items() if plural == "events"]
 
     def kubernetes(self) -> Kubernetes:
-        return Kubernetes(self.api, "default", self.figures, timeout=1.0)
+        return Kubernetes(self.api, "default", self.counters, timeout=1.0)
 
     def _events(self) -> Events:
-        return Events(self.kubernetes(), self.figures, me="me", now=lambda: NOW)
+        return Events(self.kubernetes(), self.counters, me="me", now=lambda: NOW)

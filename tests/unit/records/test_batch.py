@@ -22,7 +22,7 @@ from kafscale.records.checksum import crc32c
 from kafscale.records.codecs import Codec
 from kafscale.records.errors import CorruptBatch, InvalidRecord, InvalidTimestamp
 from kafscale.records.record import Record, build_batch, read_records
-from tests.unit.records.strategies import int32, int64, record_lists
+from tests.support.strategies.records import int32, int64, record_lists
 
 ONE = build_batch([Record(5, 1000, b"k", b"v")], base_offset=5)
 TWO = build_batch([Record(6, 2000, b"k", b"v"), Record(7, 1500, b"k", b"v")], base_offset=6, codec=Codec.GZIP)
@@ -95,13 +95,13 @@ def test_verify_crc_finds_every_changed_byte_from_the_crc_on(at: int, change: in
         verify_crc(damaged, 0, peek(damaged))
 
 
-def test_verify_crc_refuses_a_batch_that_is_not_whole() -> None:
+def test_verify_crc_refuses_an_incomplete_batch() -> None:
     with pytest.raises(CorruptBatch, match="ends at"):
         verify_crc(TWO[:-1], 0, GOOD)
 
 
 @given(st.lists(record_lists(), max_size=5), st.binary(max_size=10))
-def test_walk_gives_every_batch_of_a_concatenation(lists: list[list[Record]], before: bytes) -> None:
+def test_walk_yields_every_batch_of_a_concatenation(lists: list[list[Record]], before: bytes) -> None:
     batches = [build_batch(records, base_offset=records[0].offset) for records in lists]
     buffer = before + b"".join(batches)
     found = list(walk(buffer, len(before)))
@@ -111,7 +111,7 @@ def test_walk_gives_every_batch_of_a_concatenation(lists: list[list[Record]], be
 
 
 @given(st.integers(1, len(TWO) - 1))
-def test_walk_gives_what_is_whole_and_refuses_the_rest(kept: int) -> None:
+def test_walk_yields_complete_batches_and_refuses_the_rest(kept: int) -> None:
     walking = walk(ONE + TWO[:kept])
     assert next(walking) == (0, peek(ONE))
     with pytest.raises(CorruptBatch):
@@ -138,7 +138,7 @@ def test_log_append_time_gives_every_record_the_same_time(records: list[Record],
     assert list(read_records(stamped, max_bytes=1 << 20)) == [r._replace(timestamp=now) for r in records]
 
 
-def test_check_produced_takes_what_producers_send() -> None:
+def test_check_produced_accepts_what_producers_send() -> None:
     for change in ({}, {"producer_id": 5, "producer_epoch": 0, "base_sequence": 0}, {"base_timestamp": -1}):
         check_produced(GOOD._replace(**change))
 

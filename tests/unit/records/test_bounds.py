@@ -1,4 +1,4 @@
-"""Decompression bombs and claimed sizes: how much memory a fresh process takes to refuse them."""
+"""Decompression bombs and wrong sizes: how much memory a fresh process uses to refuse them."""
 
 import gzip
 import struct
@@ -12,7 +12,7 @@ import pytest
 from kafscale.records import batch as batches
 from kafscale.records.codecs import Codec, compress
 from kafscale.records.varint import append_varint
-from tests.unit.records.strategies import message
+from tests.support.strategies.records import message
 
 MIB = 1 << 20
 MAX = 4 * MIB
@@ -20,7 +20,7 @@ MAX = 4 * MIB
 ALLOWED = 2 * MAX + 16 * MIB
 BOMB = 512 * MIB
 
-# getrusage's maximum is no use: across exec it keeps that of the process that forked.
+# getrusage's maximum is of no use: across exec it keeps that of the parent process.
 pytestmark = pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="reads the peak memory from /proc")
 
 DRIVER = """
@@ -53,7 +53,7 @@ print(peak() - before)
 
 
 def zstd_bomb(window_log: int) -> bytes:
-    """A frame that asks for a window of 2**window_log bytes and repeats one byte in every block."""
+    """A frame that requires a window of 2**window_log bytes and repeats one byte in every block."""
     count = BOMB // (128 * 1024)
     blocks = b"".join(
         ((128 * 1024) << 3 | 1 << 1 | (i == count - 1)).to_bytes(3, "little") + b"a" for i in range(count)
@@ -99,7 +99,7 @@ BOMBS = {
 
 
 def growth(data: bytes, call: str, tmp_path: Path) -> tuple[str, int]:
-    """What a fresh process says about ``data``, and by how many bytes its peak memory grew over that."""
+    """The output of a fresh process for ``data``, and the number of bytes by which its peak memory grew."""
     (tmp_path / "data").write_bytes(data)
     done = subprocess.run(
         [sys.executable, "-c", DRIVER, str(MAX), str(tmp_path / "data"), call],
@@ -133,7 +133,7 @@ def test_a_batch_that_claims_two_billion_records_is_refused_within_the_bound(cal
     assert taken < ALLOWED
 
 
-def test_very_many_small_records_are_not_held_at_once(tmp_path: Path) -> None:
+def test_many_small_records_are_not_held_at_once(tmp_path: Path) -> None:
     count = 200_000
     records = bytearray()
     for number in range(count):

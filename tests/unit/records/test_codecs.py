@@ -18,7 +18,7 @@ contents = st.binary(max_size=2000) | st.tuples(st.binary(min_size=1, max_size=9
 
 
 @given(st.sampled_from(Codec), contents)
-def test_what_is_compressed_comes_back(codec: Codec, data: bytes) -> None:
+def test_compressed_data_is_decompressed_to_the_original(codec: Codec, data: bytes) -> None:
     packed = compress(codec, memoryview(data))
     assert decompress(codec, packed, len(data)) == data
     assert decompress(codec, memoryview(bytearray(packed)), 1 << 20) == data
@@ -39,7 +39,7 @@ def test_truncated_data_is_refused(codec: Codec) -> None:
 
 
 @pytest.mark.parametrize("codec", COMPRESSED)
-def test_what_is_not_of_the_codec_is_refused(codec: Codec) -> None:
+def test_data_of_another_codec_is_refused(codec: Codec) -> None:
     for junk in (b"\xff" * 40, b"plain text", bytes(100)):
         with pytest.raises(CorruptBatch):
             decompress(codec, junk, 1 << 20)
@@ -57,12 +57,12 @@ def test_snappy_is_written_in_the_java_clients_framing() -> None:
     assert sizes == [32768, 32768, len(data) - 65536]
 
 
-def test_snappy_is_read_without_framing_too() -> None:
+def test_snappy_without_framing_is_read_too() -> None:
     assert decompress(Codec.SNAPPY, bytes(cramjam.snappy.compress_raw(b"raw" * 99)), 1000) == b"raw" * 99
 
 
 @pytest.mark.parametrize("claim", [b"\xff\xff\xff\xff\x0f", b"\x80\x80\x80\x80\x08", b"\xff\xff\xff\x7f"])
-def test_snappy_does_not_believe_a_claimed_size(claim: bytes) -> None:
+def test_snappy_does_not_trust_a_claimed_size(claim: bytes) -> None:
     raw = claim + b"\x00a"
     framed = b"\x82SNAPPY\x00" + struct.pack(">iii", 1, 1, len(raw)) + raw
     for lie in (raw, framed):
@@ -82,7 +82,7 @@ def test_snappy_framing_without_blocks_is_empty() -> None:
     assert decompress(Codec.SNAPPY, compress(Codec.SNAPPY, b""), 0) == b""
 
 
-def test_lz4_frames_have_independent_blocks_as_the_java_client_demands() -> None:
+def test_lz4_frames_have_independent_blocks_as_the_java_client_requires() -> None:
     packed = compress(Codec.LZ4, bytes(200_000))
     assert packed[:4] == bytes.fromhex("04224d18")
     version, independent, content_checksum = packed[4] >> 6, packed[4] & 0x20, packed[4] & 0x04
@@ -98,7 +98,7 @@ def test_gzip_with_several_members_is_read() -> None:
     assert decompress(Codec.GZIP, compress(Codec.GZIP, b"one") + compress(Codec.GZIP, b"two"), 100) == b"onetwo"
 
 
-def test_gzip_is_what_zlib_reads() -> None:
+def test_gzip_can_be_read_by_zlib() -> None:
     assert zlib.decompress(compress(Codec.GZIP, b"abc" * 100), 31) == b"abc" * 100
 
 
@@ -118,13 +118,13 @@ def test_unknown_codec_numbers_are_refused(number: int) -> None:
         codec_of(number | 0x08)
 
 
-def test_other_attribute_bits_do_not_matter_to_the_codec() -> None:
+def test_other_attribute_bits_do_not_affect_the_codec() -> None:
     assert codec_of(0x38 | 2) is Codec.SNAPPY
     assert codec_of(-8) is Codec.NONE
 
 
 def _frame(flags: int, options: bytes) -> bytes:
-    """An lz4 frame with one stored block, its header checksum wrong."""
+    """An lz4 frame with one stored block and a wrong header checksum."""
     return (
         bytes.fromhex("04224d18")
         + bytes((flags, 0x40))
@@ -137,7 +137,7 @@ def _frame(flags: int, options: bytes) -> bytes:
 
 
 @pytest.mark.parametrize(("flags", "options"), [(0x60, b""), (0x68, struct.pack("<q", 3))])
-def test_lz4_header_checksums_are_made_right(flags: int, options: bytes) -> None:
+def test_lz4_header_checksums_are_corrected(flags: int, options: bytes) -> None:
     frame = _frame(flags, options)
     with pytest.raises(CorruptBatch):
         decompress(Codec.LZ4, frame, 100)
@@ -145,13 +145,13 @@ def test_lz4_header_checksums_are_made_right(flags: int, options: bytes) -> None
 
 
 @pytest.mark.parametrize("length", range(15))
-def test_lz4_frames_that_end_in_their_header_are_refused(length: int) -> None:
+def test_lz4_frames_that_end_within_their_header_are_refused(length: int) -> None:
     with pytest.raises(CorruptBatch):
         with_right_header_checksum(_frame(0x69, bytes(12))[:length])
 
 
 @pytest.mark.parametrize("codec", [Codec.GZIP, Codec.LZ4, Codec.ZSTD])
-def test_what_is_no_stream_is_not_tried_again_with_larger_buffers(codec: Codec) -> None:
+def test_invalid_streams_are_not_retried_with_larger_buffers(codec: Codec) -> None:
     tracemalloc.start()
     with pytest.raises(CorruptBatch):
         decompress(codec, b"\x01garbage" * 30, 1 << 26)

@@ -1,4 +1,4 @@
-"""No bytes make a public function raise anything but CorruptData, and every call ends."""
+"""For any bytes, public functions raise only CorruptData, and every call ends."""
 
 import struct
 import zlib
@@ -14,8 +14,9 @@ from kafscale.records.codecs import Codec, compress, decompress
 from kafscale.records.legacy import upconvert
 from kafscale.records.lz4_frame import with_right_header_checksum
 from kafscale.records.record import build_batch, compress_batch, first_at_or_after, largest_timestamp, read_records
-from tests.golden.records.known import HERE, SMALL
-from tests.unit.records.strategies import int32, int64, message
+from tests.support.golden_records import HERE, SMALL
+from tests.support.strategies.mutated import mutated
+from tests.support.strategies.records import int32, int64, message
 
 MAX = 1 << 16
 BATCHES = [path.read_bytes() for path in sorted(HERE.glob("*-small.bin")) if "magic" not in path.name]
@@ -54,32 +55,6 @@ def exercise(data: bytes) -> None:
         if name.startswith("decompress"):
             assert isinstance(result, bytes)
             assert len(result) <= MAX
-
-
-@st.composite
-def mutated(draw: st.DrawFn, sources: list[bytes]) -> bytes:
-    """One of ``sources`` with a few bytes changed, ranges cut out or copied, the end missing or doubled."""
-    data = bytearray(draw(st.sampled_from(sources)))
-    for _ in range(draw(st.integers(1, 4))):
-        at = draw(st.integers(0, len(data)))
-        kind = draw(st.sampled_from(["change", "change", "change", "number", "cut", "copy", "truncate", "insert"]))
-        if kind == "change" and at < len(data):
-            data[at] ^= draw(st.integers(1, 255))
-        elif kind == "number":
-            number = draw(
-                st.sampled_from([b"\xff" * 4, b"\x7f\xff\xff\xff", b"\x80\0\0\0", bytes(4), b"\xfe\xff\xff\xff\x0f"])
-            )
-            data[at : at + len(number)] = number
-        elif kind == "cut":
-            del data[at : at + draw(st.integers(1, 40))]
-        elif kind == "copy":
-            start = draw(st.integers(0, len(data)))
-            data[at:at] = data[start : start + draw(st.integers(1, 40))]
-        elif kind == "truncate":
-            del data[at:]
-        elif kind == "insert":
-            data[at:at] = draw(st.binary(max_size=20))
-    return bytes(data)
 
 
 many = settings(max_examples=300)
@@ -139,7 +114,7 @@ def test_sound_records_under_any_header(numbers: tuple[int, ...], data: st.DataO
 
 
 def wrapped_batch(records: bytes, codec: Codec, count: int, last_delta: int) -> bytes:
-    """A batch with right length and CRC around ``records``, whatever they are."""
+    """A batch with correct length and CRC around any ``records``."""
     header = batches.BatchHeader(0, 0, -1, 2, 0, codec, last_delta, 0, 2**62, -1, -1, -1, count)
     out = bytearray(batches.pack_header(header) + records)
     batches.seal(out)

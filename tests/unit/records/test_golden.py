@@ -7,7 +7,7 @@ from kafscale.records.codecs import Codec, codec_by_name, decompress
 from kafscale.records.errors import CorruptBatch
 from kafscale.records.legacy import upconvert
 from kafscale.records.record import build_batch, compress_batch, first_at_or_after, largest_timestamp, read_records
-from tests.golden.records.known import HERE, LARGE, RECORDS, SMALL, T0, golden, without_headers
+from tests.support.golden_records import HERE, LARGE, RECORDS, SMALL, T0, golden, without_headers
 
 NAMES = sorted(path.stem for path in HERE.glob("*.bin"))
 BATCHES = [name for name in NAMES if "magic" not in name]
@@ -20,7 +20,7 @@ def test_the_golden_files_are_all_there() -> None:
 
 
 @pytest.mark.parametrize("name", BATCHES)
-def test_batches_hold_the_known_records(name: str) -> None:
+def test_batches_contain_the_known_records(name: str) -> None:
     batch = golden(name)
     _, codec, size = name.split("-")
     records = RECORDS[size]
@@ -71,12 +71,12 @@ def test_timestamps_are_found_inside_batches(name: str) -> None:
 
 
 def test_the_magic_0_lz4_files_have_kafkas_wrong_header_checksum() -> None:
-    # Otherwise the test above would prove nothing about reading it.
+    # Otherwise the test above would not show that it can be read.
     message_set = golden("librdkafka-magic0-lz4-small")
     frame = message_set[message_set.index(bytes.fromhex("04224d18")) :]
     with pytest.raises(CorruptBatch):
         decompress(Codec.LZ4, frame, MAX)
 
 
-def test_the_large_files_hold_more_than_one_block() -> None:
+def test_the_large_files_contain_more_than_one_block() -> None:
     assert sum(len(record.value or b"") for record in LARGE) > 2 * 64 * 1024

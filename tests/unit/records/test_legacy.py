@@ -10,7 +10,7 @@ from kafscale.records.codecs import Codec, compress
 from kafscale.records.errors import CorruptBatch, InvalidRecord, InvalidTimestamp
 from kafscale.records.legacy import upconvert
 from kafscale.records.record import Record, read_records
-from tests.unit.records.strategies import int64, maybe_bytes, message
+from tests.support.strategies.records import int64, maybe_bytes, message
 
 NOW = 1_700_000_000_000
 MAX = 1 << 20
@@ -39,7 +39,7 @@ def test_messages_become_records(plain: list[tuple[int, bytes, bytes]], magic: i
     assert found == [Record(i, at if magic else NOW, key, value) for i, (at, key, value) in enumerate(plain)]
 
 
-def test_offsets_are_numbered_anew_over_plain_and_compressed_messages() -> None:
+def test_offsets_are_assigned_again_across_plain_and_compressed_messages() -> None:
     inner = message(b"b", offset=0) + message(b"c", offset=1)
     found = records_of(message(b"a", offset=7) + wrap(inner, Codec.GZIP) + message(b"d", offset=7, magic=0))
     assert [(record.offset, record.value) for record in found] == [(0, b"a"), (1, b"b"), (2, b"c"), (3, b"d")]
@@ -70,7 +70,7 @@ def test_every_changed_byte_is_found(at: int, change: int) -> None:
 
 
 @pytest.mark.parametrize("magic", [0, 1])
-def test_a_message_that_is_not_whole_is_refused(magic: int) -> None:
+def test_an_incomplete_message_is_refused(magic: int) -> None:
     whole = message(b"value", magic=magic)
     for length in range(1, len(whole)):
         with pytest.raises(CorruptBatch):
@@ -78,7 +78,7 @@ def test_a_message_that_is_not_whole_is_refused(magic: int) -> None:
 
 
 def sealed(body: bytes) -> bytes:
-    """A message around a hand-made body, by way of one with a right CRC."""
+    """A message with a hand-made body and a correct CRC."""
     return struct.pack(">qiI", 0, 4 + len(body), zlib.crc32(body)) + body
 
 
@@ -104,10 +104,10 @@ def test_messages_that_break_the_format_are_refused(body: bytes) -> None:
 
 
 @pytest.mark.parametrize("size", [-(2**31), -13, -1, 0, 5, 2**31 - 1])
-def test_a_size_that_lies_is_refused(size: int) -> None:
+def test_a_wrong_size_is_refused(size: int) -> None:
     lie = bytearray(message(b"value"))
     struct.pack_into(">i", lie, 8, size)
-    with pytest.raises(CorruptBatch, match="the bytes at"):
+    with pytest.raises(CorruptBatch, match="but the data at"):
         upconvert(lie, now_ms=NOW, max_bytes=MAX)
 
 
@@ -122,7 +122,7 @@ def test_a_size_that_lies_is_refused(size: int) -> None:
         message(compress(Codec.ZSTD, message(b"a")), attributes=Codec.ZSTD),
     ],
 )
-def test_what_no_producer_may_send_is_refused(message_set: bytes) -> None:
+def test_messages_that_no_producer_may_send_are_refused(message_set: bytes) -> None:
     with pytest.raises(InvalidRecord):
         upconvert(message_set, now_ms=NOW, max_bytes=MAX)
 

@@ -26,7 +26,7 @@ from kafscale.records.record import (
     records_without_key,
 )
 from kafscale.records.varint import append_varint, read_varint
-from tests.unit.records.strategies import int64, record_lists
+from tests.support.strategies.records import int64, record_lists
 
 MAX = 1 << 20
 RECORDS = [
@@ -46,7 +46,7 @@ def batch_of(data: bytes, *, count: int = 1, last_delta: int = 0, attributes: in
 
 
 @given(int64)
-def test_varints_come_back(value: int) -> None:
+def test_varints_round_trip(value: int) -> None:
     out = bytearray()
     append_varint(out, value)
     assert read_varint(bytes(out) + b"\xff", 0) == (value, len(out))
@@ -70,7 +70,7 @@ def test_varints_of_more_than_64_bits_are_refused(encoded: str) -> None:
 
 
 @given(record_lists(), st.sampled_from(Codec))
-def test_records_come_back(records: list[Record], codec: Codec) -> None:
+def test_records_round_trip(records: list[Record], codec: Codec) -> None:
     base = records[0].offset - min(records[0].offset, 3)
     batch = build_batch(records, base_offset=base, codec=codec, leader_epoch=9)
     header = peek_one(batch)
@@ -102,12 +102,12 @@ def test_a_compressible_batch_becomes_smaller(codec: Codec) -> None:
 
 
 @pytest.mark.parametrize("codec", Codec)
-def test_a_compressed_batch_is_left_alone(codec: Codec) -> None:
+def test_a_compressed_batch_is_not_changed(codec: Codec) -> None:
     packed = build_batch([Record(0, 0, None, bytes(5000))], base_offset=0, codec=Codec.SNAPPY)
     assert compress_batch(packed, codec) is packed
 
 
-def test_a_control_batch_is_left_alone() -> None:
+def test_a_control_batch_is_not_changed() -> None:
     control = bytearray(build_batch([Record(0, 0, bytes(4), bytes(600))], base_offset=0))
     control[22] |= 0x20
     seal(control)
@@ -180,20 +180,20 @@ def test_records_that_break_the_format_are_refused(data: bytes) -> None:
         b"\x0c" + GOOD_BODY + b"\x00",
         b"\x0e" + GOOD_BODY,
         b"\xfe\xff\xff\xff\x0f" + GOOD_BODY,
-        # A key that ends where the record does leaves no room for a value.
+        # A key that ends at the end of the record leaves no room for a value.
         b"\x0c\x00\x00\x00\x04kk",
         b"\x0c\x00\x00\x00\xfe\xff\xff\xff\x0f",
         b"\x0c" + b"\xff" * 12,
     ],
 )
-def test_looking_for_keys_refuses_records_that_do_not_fit_their_batch(data: bytes) -> None:
+def test_the_search_for_keys_refuses_records_that_do_not_fit_in_their_batch(data: bytes) -> None:
     assert records_without_key(batch_of(b"\x0c" + GOOD_BODY), max_bytes=MAX) == [0]
     with pytest.raises(CorruptBatch):
         records_without_key(batch_of(data), max_bytes=MAX)
 
 
 @given(record_lists(), st.sampled_from(Codec))
-def test_records_without_a_key_are_found_as_by_reading_all(records: list[Record], codec: Codec) -> None:
+def test_records_without_a_key_are_the_same_as_found_by_reading_all(records: list[Record], codec: Codec) -> None:
     batch = build_batch(records, base_offset=records[0].offset, codec=codec)
     expected = [place for place, record in enumerate(records) if record.key is None]
     assert records_without_key(batch, max_bytes=MAX) == expected
@@ -201,7 +201,7 @@ def test_records_without_a_key_are_found_as_by_reading_all(records: list[Record]
 
 @pytest.mark.parametrize("codec", Codec)
 @pytest.mark.parametrize("count", [-1, -(2**31), 0, 1, 3, 2**31 - 1])
-def test_a_record_count_that_lies_is_refused(count: int, codec: Codec) -> None:
+def test_a_wrong_record_count_is_refused(count: int, codec: Codec) -> None:
     two = (b"\x0c" + GOOD_BODY) + (b"\x0c\x00\x00\x02\x01\x01\x00")
     batch = batch_of(compress(codec, two), count=count, last_delta=max(count, 2) - 1, attributes=codec)
     with pytest.raises(CorruptBatch):
@@ -211,12 +211,12 @@ def test_a_record_count_that_lies_is_refused(count: int, codec: Codec) -> None:
 
 
 @pytest.mark.parametrize("count", [-1, 3, 2**31 - 1])
-def test_a_record_count_that_cannot_be_is_refused_before_decoding(count: int) -> None:
-    with pytest.raises(CorruptBatch, match="cannot be"):
+def test_an_impossible_record_count_is_refused_before_decoding(count: int) -> None:
+    with pytest.raises(CorruptBatch, match="do not fit"):
         read_records(batch_of(b"" if count < 0 else bytes(20), count=count, last_delta=5), max_bytes=MAX)
 
 
-def test_look_ups_refuse_a_record_that_reaches_into_the_next() -> None:
+def test_look_ups_refuse_a_record_that_extends_into_the_next() -> None:
     reaching = bytes.fromhex("020016000002") + bytes(8)
     with pytest.raises(CorruptBatch, match="ends at"):
         largest_timestamp(batch_of(reaching, count=2, last_delta=1), max_bytes=MAX)
@@ -263,7 +263,7 @@ def test_look_ups_agree_with_reading_all_records(records: list[Record], at: int,
     assert largest_timestamp(batch, max_bytes=MAX) == (best.offset, best.timestamp)
 
 
-def test_a_batch_whose_header_says_older_is_not_decompressed() -> None:
+def test_a_batch_that_is_older_by_its_header_is_not_decompressed() -> None:
     header = peek(build_batch(RECORDS, base_offset=10, codec=Codec.GZIP))
     hollow = pack_header(header._replace(batch_length=struct.calcsize(">q") + 49)) + b"not gzip"
     assert first_at_or_after(hollow, 901, max_bytes=MAX) is None

@@ -1,4 +1,4 @@
-"""The bytes of a snapshot: read as they were written by earlier releases, and refused where one of them is wrong."""
+"""The bytes of a snapshot: snapshots of earlier releases can be read, and damaged ones are refused."""
 
 from pathlib import Path
 
@@ -6,7 +6,15 @@ import pytest
 
 from kafscale.paths import BackupId
 from kafscale.records.checksum import crc32c
-from services.recovery.backup_format import CorruptBackup, Item, Manifest, Part, encode_part, parse_manifest, parse_part
+from kafscale_tools.recovery.backup_format import (
+    CorruptBackup,
+    Item,
+    Manifest,
+    Part,
+    encode_part,
+    parse_manifest,
+    parse_part,
+)
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "backup"
 ITEMS = [Item("cluster", b"\x08\x01"), Item("groups/3/caf%C3%A9/header", b""), Item("topics/orders", bytes(range(256)))]
@@ -15,14 +23,14 @@ PART = Part(len(ITEMS), len(DATA), crc32c(DATA))
 MANIFEST = Manifest("iiL196Ctcr2ySsHvN51hHw", "default", BackupId(1_700_000_000_000, 17), "0.1.0", (PART,))
 
 
-def test_format_1_is_written_and_read_as_it_always_was() -> None:
+def test_format_1_is_written_and_read_unchanged() -> None:
     assert (GOLDEN / "00000000").read_bytes() == DATA
     assert (GOLDEN / "manifest").read_bytes() == MANIFEST.encode()
     assert parse_manifest(MANIFEST.encode()) == MANIFEST
     assert list(parse_part(DATA, PART)) == ITEMS
 
 
-def test_every_wrong_byte_of_a_part_is_seen() -> None:
+def test_every_wrong_byte_of_a_part_is_detected() -> None:
     for position in range(len(DATA)):
         broken = bytearray(DATA)
         broken[position] ^= 0x40
@@ -32,7 +40,7 @@ def test_every_wrong_byte_of_a_part_is_seen() -> None:
         parse_part(DATA[:-1], PART)
 
 
-def test_lengths_that_lead_out_of_a_part_are_refused_although_the_manifest_agrees() -> None:
+def test_lengths_beyond_a_part_are_refused_even_if_the_manifest_matches() -> None:
     for broken in (DATA[:4] + b"\0\2" + DATA[6:], DATA[:6] + b"\0\0\0\4" + DATA[10:], DATA[:-10], b""):
         with pytest.raises(CorruptBackup):
             parse_part(broken, Part(len(ITEMS), len(broken), crc32c(broken)))
@@ -49,6 +57,6 @@ def test_lengths_that_lead_out_of_a_part_are_refused_although_the_manifest_agree
         b"\xff",
     ],
 )
-def test_a_manifest_that_is_not_what_was_written_is_refused(broken: bytes) -> None:
+def test_a_changed_manifest_is_refused(broken: bytes) -> None:
     with pytest.raises(CorruptBackup):
         parse_manifest(broken)

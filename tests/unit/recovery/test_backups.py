@@ -1,4 +1,4 @@
-"""Snapshots of the metadata in the bucket: made at one revision, found, read, pruned."""
+"""Snapshots of the metadata in the bucket: taken at one revision, found, read and pruned."""
 
 import pytest
 
@@ -10,8 +10,8 @@ from kafscale.metadata.topic_values import ClusterInfo
 from kafscale.objects.interface import ObjectNotFound
 from kafscale.objects.memory import Fault, MemoryObjectStore
 from kafscale.paths import BackupId, BackupKey
-from services.recovery.backup_format import CorruptBackup, Item, Manifest
-from services.recovery.backups import (
+from kafscale_tools.recovery.backup_format import CorruptBackup, Item, Manifest
+from kafscale_tools.recovery.backups import (
     NoBackup,
     NotThisCluster,
     list_backups,
@@ -47,7 +47,7 @@ async def items(objects: MemoryObjectStore, manifest: Manifest) -> list[Item]:
     return [item async for item in read_items(objects, manifest)]
 
 
-async def test_all_keys_but_those_of_live_processes_are_stored_in_small_parts() -> None:
+async def test_all_keys_except_those_of_live_processes_are_stored_in_small_parts() -> None:
     metadata, objects = await stores(1200)
     lease = await metadata.grant_lease(10)
     await metadata.txn(
@@ -64,14 +64,14 @@ async def test_all_keys_but_those_of_live_processes_are_stored_in_small_parts() 
     assert (made.cluster_id, made.keys) == (CLUSTER, 1201)
 
 
-async def test_a_value_larger_than_a_part_has_one_of_its_own() -> None:
+async def test_a_value_larger_than_a_part_gets_its_own_part() -> None:
     metadata, objects = await stores(3)
     await metadata.txn([], [Put(f"{ROOT}topics/t00001", bytes(5000))])
     made = await take(metadata, objects, part_bytes=100)
     assert (await items(objects, made))[2] == Item("topics/t00001", bytes(5000))
 
 
-async def test_when_the_revision_is_compacted_meanwhile_it_begins_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_snapshot_starts_again_if_its_revision_is_compacted(monkeypatch: pytest.MonkeyPatch) -> None:
     metadata, objects = await stores(1200)
     read_page, asked = metadata.read_page, 0
 
@@ -79,7 +79,7 @@ async def test_when_the_revision_is_compacted_meanwhile_it_begins_anew(monkeypat
         nonlocal asked
         asked += 1
         if asked == 3:
-            # This store keeps no revision but the newest: what was read before is of one that is gone.
+            # This store keeps only the newest revision, so earlier pages are now of one that is gone.
             await metadata.txn([], [Put(f"{ROOT}topics/t00000", b"changed")])
         return await read_page(prefix, after=after, revision=revision)
 
@@ -89,7 +89,7 @@ async def test_when_the_revision_is_compacted_meanwhile_it_begins_anew(monkeypat
     assert await list_backups(objects, NAMESPACE) == ([made.backup], [])
 
 
-async def test_another_clusters_bucket_and_an_unmarked_one_are_refused() -> None:
+async def test_the_bucket_of_another_cluster_and_an_unmarked_one_are_refused() -> None:
     metadata, objects = await stores()
     await objects.delete_many([paths.cluster_mark_key(NAMESPACE)])
     with pytest.raises(NotThisCluster, match="KAFSCALE_S3_NAMESPACE"):
@@ -102,7 +102,7 @@ async def test_another_clusters_bucket_and_an_unmarked_one_are_refused() -> None
     assert not await objects.list_from(paths.backups_prefix(NAMESPACE))
 
 
-async def test_only_so_many_are_kept_and_what_was_given_up_goes_when_it_is_old() -> None:
+async def test_only_the_configured_number_is_kept_and_abandoned_parts_expire() -> None:
     metadata, objects = await stores(50)
     made = [(await take(metadata, objects, now_ms=number * DAY_MS, part_bytes=200)).backup for number in range(1, 5)]
     await objects.delete_many([str(BackupKey(NAMESPACE, made[1]))])
@@ -117,7 +117,7 @@ async def test_only_so_many_are_kept_and_what_was_given_up_goes_when_it_is_old()
     assert prefixes == {str(one) for one in (*made[2:], young)}
 
 
-async def test_what_was_made_just_now_is_kept_though_another_machines_clock_is_ahead() -> None:
+async def test_a_new_snapshot_is_kept_even_if_another_machines_clock_is_ahead() -> None:
     metadata, objects = await stores(1)
     ahead = [(await take(metadata, objects, now_ms=number * DAY_MS)).backup for number in (5, 6)]
     behind = (await take(metadata, objects, now_ms=DAY_MS)).backup
@@ -138,7 +138,7 @@ async def test_a_damaged_or_missing_part_is_refused() -> None:
         await items(objects, made)
 
 
-async def test_a_store_that_always_compacts_leaves_no_snapshot(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_store_that_always_compacts_causes_no_partial_snapshot(monkeypatch: pytest.MonkeyPatch) -> None:
     metadata, objects = await stores(1200)
     read_page = metadata.read_page
 
@@ -153,7 +153,7 @@ async def test_a_store_that_always_compacts_leaves_no_snapshot(monkeypatch: pyte
     assert not await objects.list_from(paths.backups_prefix(NAMESPACE))
 
 
-async def test_of_a_snapshot_that_is_pruned_while_they_are_listed_nothing_is_said() -> None:
+async def test_a_snapshot_pruned_while_snapshots_are_listed_is_not_reported() -> None:
     metadata, objects = await stores()
     gone, there = await take(metadata, objects, 1), await take(metadata, objects, 2)
     objects.plan = lambda call: (

@@ -1,11 +1,11 @@
-"""The log of a partition told by its objects alone."""
+"""The log of a partition is derived from its objects alone."""
 
 from collections.abc import Sequence
 from random import Random
 
 import pytest
 
-from services.recovery.chain import Chain, Found, Hole, chain_of
+from kafscale_tools.recovery.chain import Chain, Found, Hole, chain_of
 
 IN_FLIGHT = 8
 
@@ -27,12 +27,12 @@ def log_of(
     )
 
 
-def test_a_log_without_objects_is_empty_where_it_was_known_to_end() -> None:
+def test_a_log_without_objects_is_empty_at_its_known_end() -> None:
     assert log_of() == Chain(0, 0, (), (), 0)
     assert log_of(log_start=7, proven_end=12) == Chain(12, 12, (), (), 0)
 
 
-def test_segments_of_several_owners_are_one_chain_with_their_history() -> None:
+def test_segments_of_several_owners_form_one_chain_with_their_history() -> None:
     found = [seg(0, 10, 1), seg(10, 15, 1), seg(15, 20, 3), seg(20, 21, 4)]
     chain = log_of(*found)
     assert (chain.start, chain.end, chain.segments, chain.last) == (0, 21, tuple(found), found[-1])
@@ -42,42 +42,42 @@ def test_segments_of_several_owners_are_one_chain_with_their_history() -> None:
 @pytest.mark.parametrize(
     ("rest", "kept"),
     [
-        # Behind the last object that is there nothing was acked.
+        # Nothing after the last existing object was acked.
         ([seg(12, 14, 1)], []),
-        # What a dead owner left, where its successor went on with other records.
+        # A dead owner left these, and its successor continued with other records.
         ([seg(10, 12, 2), seg(12, 14, 1)], [seg(10, 12, 2)]),
         ([seg(10, 11, 2), seg(11, 20, 1), seg(20, 30, 1)], [seg(10, 11, 2)]),
-        # It reaches over the first object of its successor, whose own first object is missing.
+        # It overlaps the first object of its successor, whose own first object is missing.
         ([seg(10, 20, 1), seg(15, 18, 2)], []),
-        # A put of a stopped process that landed late, among what was committed since.
+        # A late put of a stopped process, among later committed objects.
         ([seg(10, 20, 3), seg(14, 16, 1), seg(20, 22, 3)], [seg(10, 20, 3), seg(20, 22, 3)]),
-        # Not committed, perhaps: nothing else is in its place.
+        # Possibly not committed, but nothing else is in its place.
         ([seg(10, 12, 1), seg(12, 13, 1)], [seg(10, 12, 1), seg(12, 13, 1)]),
     ],
 )
-def test_what_was_never_acked_takes_the_place_of_nothing_that_was(rest: list[Found], kept: list[Found]) -> None:
+def test_unacked_objects_never_replace_acked_ones(rest: list[Found], kept: list[Found]) -> None:
     chain = log_of(seg(0, 10, 1), *rest)
     assert chain.segments == (seg(0, 10, 1), *kept)
     assert chain.holes == ()
 
 
-def test_a_deleted_topics_objects_are_none_of_its_successors() -> None:
+def test_objects_of_a_deleted_topic_do_not_belong_to_its_successor() -> None:
     chain = log_of(seg(0, 10, 4), seg(10, 30, 5), seg(0, 5, 6)._replace(base=0), floor=5)
     assert chain.segments == (seg(0, 5, 6),)
 
 
-def test_imported_segments_may_lack_offsets_between_them() -> None:
+def test_imported_segments_may_have_gaps_between_them() -> None:
     chain = log_of(seg(3, 10, 0), seg(15, 20, 0), seg(20, 30, 1))
     assert (chain.start, chain.end, len(chain.segments), chain.holes) == (3, 30, 3, ())
 
 
-def test_the_log_begins_at_its_start_or_at_the_oldest_object_that_is_left() -> None:
+def test_the_log_begins_at_its_start_or_at_its_oldest_object() -> None:
     found = [seg(0, 10, 1), seg(10, 20, 1), seg(20, 30, 1)]
     assert (log_of(*found, log_start=12).start, log_of(*found, log_start=12).segments) == (12, tuple(found[1:]))
     assert log_of(*found[2:], log_start=12).start == 20
 
 
-def test_a_missing_object_is_a_hole_where_more_was_committed_behind_it() -> None:
+def test_a_missing_object_is_a_hole_if_more_was_committed_after_it() -> None:
     behind = [seg(20 + n, 21 + n, 1) for n in range(IN_FLIGHT)]
     assert log_of(seg(0, 10, 1), *behind).end == 10
     assert log_of(seg(0, 10, 1), *behind).above == IN_FLIGHT
@@ -92,22 +92,22 @@ def test_a_missing_object_is_a_hole_where_more_was_committed_behind_it() -> None
 @pytest.mark.parametrize(
     ("found", "unreadable", "start", "end", "holes"),
     [
-        # Few segments of one epoch follow, which would be no log's behind a missing object.
+        # The few segments of one epoch after it cannot belong to the log if an object is missing.
         ([seg(0, 10, 1), seg(15, 16, 1), seg(16, 17, 1)], [10], 0, 17, [Hole(10, 15)]),
         ([seg(0, 10, 1), seg(15, 16, 1), seg(18, 20, 1)], [10, 16], 0, 20, [Hole(10, 15), Hole(16, 18)]),
         ([seg(0, 10, 1), seg(15, 16, 1)], [10, 12], 0, 16, [Hole(10, 15)]),
-        # Nothing follows: the name is not given again.
+        # Nothing follows, but the name cannot be used again.
         ([seg(0, 10, 1)], [10], 0, 11, [Hole(10, 11)]),
         ([], [4], 4, 5, [Hole(4, 5)]),
-        # Neither does the log begin behind it.
+        # The log does not begin after it either.
         ([seg(10, 20, 1)], [0], 0, 20, [Hole(0, 10)]),
-        # Whose it was is not known: behind a missing object it may be of what was committed.
+        # Its epoch is unknown, so the segment after the gap may be committed.
         ([seg(0, 10, 1), seg(15, 16, 1)], [12], 0, 16, [Hole(10, 15)]),
-        # All of its offsets can be read.
+        # All offsets of the log are readable.
         ([seg(0, 10, 3), seg(12, 13, 3)], [5], 0, 10, []),
     ],
 )
-def test_behind_an_object_that_cannot_be_read_the_log_goes_on(
+def test_the_log_continues_after_an_unreadable_object(
     found: list[Found], unreadable: list[int], start: int, end: int, holes: list[Hole]
 ) -> None:
     chain = log_of(*found, unreadable=unreadable)
@@ -115,15 +115,15 @@ def test_behind_an_object_that_cannot_be_read_the_log_goes_on(
     assert chain.unreadable == tuple(unreadable)
 
 
-def test_of_what_cannot_be_read_all_that_reaches_over_the_logs_start_is_told() -> None:
+def test_unreadable_objects_at_or_above_the_log_start_are_reported() -> None:
     chain = log_of(seg(0, 5, 1), seg(20, 30, 1), unreadable=[5, 10, 25], log_start=12)
     assert (chain.start, chain.end, chain.holes, chain.unreadable) == (12, 30, (Hole(12, 20),), (10, 25))
     assert log_of(seg(12, 30, 1), unreadable=[5], log_start=12) == log_of(seg(12, 30, 1), log_start=12)
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_owners_that_die_at_any_time_leave_all_that_was_acked_and_nothing_else_in_its_place(seed: int) -> None:
-    """Owners put up to eight segments in any order, commit in order, and die; late puts fill absent names."""
+def test_owners_that_die_at_any_time_leave_exactly_the_acked_records(seed: int) -> None:
+    """Owners put up to eight segments in any order, commit in order, and die; late puts fill free names."""
     random = Random(seed)
     objects: dict[int, Found] = {}
     committed: list[Found] = []

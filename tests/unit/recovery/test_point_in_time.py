@@ -1,4 +1,4 @@
-"""A topic as it was at some time, in a new one: real storage services read it, and write to it as to any other."""
+"""The state of a topic at an earlier time is copied into a new one, which storage services read and write normally."""
 
 import pytest
 import trio
@@ -20,12 +20,12 @@ from kafscale.segment.reader import parse_segment
 from kafscale.segment.verify import verify_index
 from kafscale.segment.writer import PREFIX_SIZE, build_segment
 from kafscale.v1.common_pb2 import PartitionRef, Status
-from services.recovery.claim import CopiedLog, LeftOver, NameTaken
-from services.recovery.cut import CannotCopy, kept_until
-from services.recovery.point_in_time import NoSuchTopic, NothingLeft, PointInTime
-from services.recovery.restore import Restore
-from services.recovery.stores import Stores
-from tests.unit.storage.harness import NAMESPACE, Caller, World, inline, siblings
+from kafscale_tools.recovery.claim import CopiedLog, LeftOver, NameTaken
+from kafscale_tools.recovery.cut import CannotCopy, kept_until
+from kafscale_tools.recovery.point_in_time import NoSuchTopic, NothingLeft, PointInTime
+from kafscale_tools.recovery.restore import Restore
+from kafscale_tools.recovery.stores import Stores
+from tests.support.storage.harness import NAMESPACE, Caller, World, inline, siblings
 
 INTO = "orders-restored"
 ALL = 2**62
@@ -56,7 +56,7 @@ async def copied(world: World, until_ms: int, topic: str = "orders", into: str =
 
 
 async def stored(caller: Caller, ref: PartitionRef, *batches: bytes) -> None:
-    """Each in a segment of its own."""
+    """Append batches, each in its own segment, and wait for their commits."""
     for each in batches:
         assert await caller.durable(await caller.append(ref, each), ref)
 
@@ -73,13 +73,13 @@ def numbered(producer_id: int, sequence: int) -> bytes:
 
 
 def timed(*times: int, codec: Codec = Codec.NONE) -> bytes:
-    """A batch of records whose values are their times."""
+    """Return a batch of records whose values are their times."""
     records = [Record(i, time, b"k", b"%d" % time, (("h", b"1"),)) for i, time in enumerate(times)]
     return build_batch(records, base_offset=0, codec=codec)
 
 
 @pytest.mark.parametrize("codec", list(Codec))
-def test_a_batch_that_is_cut_stays_what_it_was_but_for_its_end(codec: Codec) -> None:
+def test_a_truncated_batch_keeps_everything_except_its_end(codec: Codec) -> None:
     records = [Record(40 + i, 100 + i, None, b"v" * 50, (("h", b"1"),)) for i in range(10)]
     whole = build_batch(
         records, base_offset=40, codec=codec, leader_epoch=3, producer_id=7, producer_epoch=2, base_sequence=5
@@ -98,13 +98,13 @@ def test_a_batch_that_is_cut_stays_what_it_was_but_for_its_end(codec: Codec) -> 
     all_of_it = kept_until(source, until_ms=109, log_start=0, epoch=8, max_bytes=MIB)
     assert all_of_it.segment is not None
     assert all_of_it.segment.data[found.positions[0] + PREFIX_SIZE :][: len(whole) - PREFIX_SIZE] == whole[PREFIX_SIZE:]
-    # What cannot be decoded within the bound goes by its header.
+    # A batch too large to decode is judged by its header.
     assert kept_until(source, until_ms=103, log_start=0, epoch=8, max_bytes=100).end == 40
 
 
 @pytest.mark.parametrize("log_start", [0, 42, 47])
 def test_a_compacted_batch_may_have_no_record_before_the_cut(log_start: int) -> None:
-    """As KafScale 1 has taken it from elsewhere: its first record is not at its first offset."""
+    """KafScale 1 accepted such batches, whose first record is not at the first offset."""
     batches = [
         build_batch([Record(40, 100, None, b"v", ())], base_offset=40, leader_epoch=0),
         build_batch([Record(46, 104, None, b"v", ()), Record(49, 200, None, b"v", ())], base_offset=41, leader_epoch=0),
@@ -150,8 +150,8 @@ async def test_each_partition_ends_before_its_first_later_record(autojump_clock:
     assert [each.next_offset for each in parse_page((await world.objects.get(page)).body).segments] == [2, 4]
 
 
-async def test_another_owner_takes_the_new_topic_over(autojump_clock: MockClock) -> None:
-    """After a kill, and by the bucket alone."""
+async def test_another_owner_can_take_the_new_topic_over(autojump_clock: MockClock) -> None:
+    """After a kill the bucket has everything it needs."""
     world = World()
     async with world.service(graceful=False) as (caller, catalog):
         ref = await world.topic(catalog, partitions=1)
@@ -166,14 +166,14 @@ async def test_another_owner_takes_the_new_topic_over(autojump_clock: MockClock)
             Stores(world.metadata, world.objects, NAMESPACE, world.objects), parallel=4, now_ms=world.now_ms
         )
         rebuilt = await restore.plan(
-            snapshot=None, newest=False, adopt=(), ignore=(), overwrite=False, tell=lambda _: None
+            snapshot=None, newest=False, adopt=(), ignore=(), overwrite=False, report=lambda _: None
         )
         assert rebuilt.damaged == []
         await restore.write(rebuilt)
         await trio.sleep(60)
 
 
-async def test_producers_of_the_old_topic_and_new_ones_write_to_the_new(autojump_clock: MockClock) -> None:
+async def test_producers_of_the_old_topic_and_new_ones_can_write_to_the_new_topic(autojump_clock: MockClock) -> None:
     world = World()
     async with world.service() as (caller, catalog):
         ref = await world.topic(catalog, partitions=1)
@@ -182,13 +182,15 @@ async def test_producers_of_the_old_topic_and_new_ones_write_to_the_new(autojump
         (restored,) = await new_topic(catalog)
         for producer in (5, 6):
             await stored(caller, restored, numbered(producer, 0), numbered(producer, 1))
-            # Repeated, it is in the log once.
+            # A repeated batch is in the log once.
             assert (await caller.append(restored, numbered(producer, 1))).status == Status.OK
         await stored(caller, ref, numbered(5, 3))
         assert await caller.read_all(restored) == [b"0", b"1", b"2", b"0", b"1", b"0", b"1"]
 
 
-async def test_what_retention_removed_stays_so_also_while_it_is_copied(autojump_clock: MockClock) -> None:
+async def test_records_deleted_by_retention_are_not_copied(
+    autojump_clock: MockClock,
+) -> None:
     world = World()
     async with world.service() as (caller, catalog):
         ref = await world.topic(catalog, partitions=1)
@@ -198,7 +200,7 @@ async def test_what_retention_removed_stays_so_also_while_it_is_copied(autojump_
         (made,) = await copied(world, 4)
         assert (made.start, made.end) == (3, 10)
         (restored,) = await new_topic(catalog)
-        # The batch that the log starts in comes whole.
+        # The batch with the log start is copied completely.
         assert await caller.read_all(restored, offset=3) == [b"1", b"1", b"2", b"2", b"3", b"3", b"4", b"4"]
         gone = copying(world, 5, into="again")
         logs = await gone.plan()
@@ -210,7 +212,7 @@ async def test_what_retention_removed_stays_so_also_while_it_is_copied(autojump_
         assert await caller.read_all(restored, offset=8) == [b"4", b"4", b"5", b"5"]
 
 
-async def test_what_a_copy_that_fails_has_stored_is_deleted(autojump_clock: MockClock) -> None:
+async def test_a_failed_copy_deletes_what_it_stored(autojump_clock: MockClock) -> None:
     world = World(settle_seconds=5)
     async with world.service() as (caller, catalog):
         ref = await world.topic(catalog, partitions=1)
@@ -239,7 +241,7 @@ async def test_what_a_copy_that_fails_has_stored_is_deleted(autojump_clock: Mock
         assert (await caller.read_all(restored))[9:] == [b"9", b"100", b"101"]
 
 
-async def test_a_copy_that_is_interrupted_leaves_nothing_either(autojump_clock: MockClock) -> None:
+async def test_an_interrupted_copy_deletes_what_it_stored(autojump_clock: MockClock) -> None:
     world = World()
     async with world.service() as (caller, catalog):
         ref = await world.topic(catalog, partitions=1)
@@ -254,14 +256,14 @@ async def test_a_copy_that_is_interrupted_leaves_nothing_either(autojump_clock: 
 
 
 async def left_behind(world: World) -> list[str]:
-    """What the stores have under the new name."""
+    """Return everything in the stores under the new name."""
     objects = [info.key for info in await world.objects.list_from("")]
     keys = [item.key for item in (await world.metadata.read_prefix("")).items]
     return [key for key in (*objects, *keys) if INTO in key]
 
 
 async def killed(world: World, late: str) -> None:
-    """A copy that gets as far as ``late``, and can tidy nothing up."""
+    """Run a copy that is killed when it reaches ``late``, without cleanup."""
     copy = copying(world, ALL)
     logs = await copy.plan()
     world.objects.plan = lambda call: Fault(error=Unavailable("no")) if late in call.key else None
@@ -275,14 +277,14 @@ async def killed(world: World, late: str) -> None:
     world.metadata.faults.clear()
 
 
-async def test_a_topic_that_somebody_makes_after_a_killed_copy_has_nothing_of_it(autojump_clock: MockClock) -> None:
+async def test_a_topic_created_after_a_killed_copy_has_no_records_of_it(autojump_clock: MockClock) -> None:
     world = World()
     async with world.service() as (caller, catalog):
         ref = await world.topic(catalog, partitions=1)
         await stored(caller, ref, *(timed(time) for time in range(12)))
-        # All but the last step is done.
+        # Everything except the last step has been done.
         await killed(world, "~producers/" + INTO)
-        with pytest.raises(LeftOver, match=f"below {NAMESPACE}/{INTO}/ that no topic has"):
+        with pytest.raises(LeftOver, match=f"below {NAMESPACE}/{INTO}/ belong to no topic"):
             await copied(world, ALL)
         other = await world.topic(catalog, INTO, partitions=1)
         await stored(caller, other, timed(7), timed(8))
@@ -291,7 +293,7 @@ async def test_a_topic_that_somebody_makes_after_a_killed_copy_has_nothing_of_it
             await copied(world, ALL)
 
 
-async def test_of_two_copies_at_once_the_one_that_began_first_is_made(autojump_clock: MockClock) -> None:
+async def test_the_first_of_two_concurrent_copies_wins(autojump_clock: MockClock) -> None:
     world = World()
     async with world.service() as (caller, catalog):
         ref = await world.topic(catalog, partitions=1)
@@ -311,7 +313,7 @@ async def test_of_two_copies_at_once_the_one_that_began_first_is_made(autojump_c
 
 
 @pytest.mark.parametrize("late", ["~producers/" + INTO, "segment-00000000000000000000.index"])
-async def test_a_topic_that_is_made_meanwhile_loses_nothing_to_a_copy(autojump_clock: MockClock, late: str) -> None:
+async def test_a_topic_created_meanwhile_loses_nothing_to_a_copy(autojump_clock: MockClock, late: str) -> None:
     world = World()
     async with world.service() as (caller, catalog):
         ref = await world.topic(catalog, partitions=1)
@@ -350,7 +352,7 @@ async def test_a_topic_that_is_made_meanwhile_loses_nothing_to_a_copy(autojump_c
                 assert INTO not in catalog.view.by_name
 
 
-async def test_what_cannot_be_done_is_refused_and_changes_nothing(autojump_clock: MockClock) -> None:
+async def test_impossible_copies_are_refused_and_change_nothing(autojump_clock: MockClock) -> None:
     world = World()
     async with world.service() as (caller, catalog):
         ref = await world.topic(catalog, "or.ders", partitions=1)
@@ -365,15 +367,15 @@ async def test_what_cannot_be_done_is_refused_and_changes_nothing(autojump_clock
                 await copied(world, ALL, topic, into)
         with pytest.raises(NothingLeft):
             await copied(world, 9, "or.ders")
-        # Nor a claim on the name.
+        # The name is not claimed either.
         assert await left_behind(world) == []
         await world.topic(catalog, "wide", partitions=4097)
-        with pytest.raises(CannotCopy, match="4097 partitions are more than the metadata store takes at once"):
+        with pytest.raises(CannotCopy, match="4097 partitions are too many for one metadata store transaction"):
             await copied(world, ALL, "wide")
         key = paths.segment_key(NAMESPACE, "or.ders", 0, 2)
         whole = (await world.objects.get(key)).body
         await world.objects.delete_many([key])
-        with pytest.raises(CorruptData, match="right before 3"):
+        with pytest.raises(CorruptData, match="the offsets before 3"):
             await copied(world, ALL, "or.ders")
         await trio.sleep(10)
         # A damaged header is no reason to leave a segment out.
@@ -383,6 +385,6 @@ async def test_what_cannot_be_done_is_refused_and_changes_nothing(autojump_clock
             await copied(world, ALL, "or.ders")
         await trio.sleep(10)
         assert set(catalog.view.by_name) == {"or.ders", "wide"}
-        # Before the hole all is there.
+        # Everything before the hole can be copied.
         await copied(world, 10, "or.ders")
         assert await caller.read_all((await new_topic(catalog))[0]) == [b"10"]

@@ -1,4 +1,4 @@
-"""The metadata made anew: the real storage service on it lost nothing that it acked, and goes on above all that was."""
+"""Restored metadata: the storage service loses no acked record and continues above all earlier epochs and offsets."""
 
 from collections.abc import Sequence
 
@@ -16,14 +16,14 @@ from kafscale.segment.format import SegmentHeader
 from kafscale.v1.common_pb2 import PartitionRef, Status
 from kafscale.v1.groups_pb2 import Group, GroupOffset, GroupShard
 from kafscale.v1.metadata_pb2 import EpochHistory, PartitionState, ProducerIds
-from services.recovery.apply import NotEmpty
-from services.recovery.backups import NotThisCluster, take_backup
-from services.recovery.rebuild import EPOCH_STEP, Rebuilt
-from services.recovery.restore import Restore, Undecided
-from services.recovery.stores import Stores
-from tests.unit.storage.harness import NAMESPACE, Caller, World, batch, siblings, state_key
-from tests.unit.storage.sinking import commit, sink_record, stage_keys, staged
-from tests.unit.storage.test_idempotence import flushed, numbers, send
+from kafscale_tools.recovery.apply import NotEmpty
+from kafscale_tools.recovery.backups import NotThisCluster, take_backup
+from kafscale_tools.recovery.rebuild import EPOCH_STEP, Rebuilt
+from kafscale_tools.recovery.restore import Restore, Undecided
+from kafscale_tools.recovery.stores import Stores
+from tests.support.storage.harness import NAMESPACE, Caller, World, batch, siblings, state_key
+from tests.support.storage.sequences import flushed, numbers, send
+from tests.support.storage.sinking import commit, sink_record, stage_keys, staged
 
 GROUP = paths.GroupKeys(NAMESPACE, "readers")
 
@@ -41,13 +41,13 @@ async def _planned(
 ) -> tuple[Restore, Rebuilt]:
     restore = Restore(Stores(world.metadata, world.objects, NAMESPACE, world.objects), parallel=4, now_ms=world.now_ms)
     rebuilt = await restore.plan(
-        snapshot=None, newest=newest, adopt=adopt, ignore=ignore, overwrite=overwrite, tell=lambda _: None
+        snapshot=None, newest=newest, adopt=adopt, ignore=ignore, overwrite=overwrite, report=lambda _: None
     )
     return restore, rebuilt
 
 
 async def restored(world: World, *, newest: bool = True, adopt: Sequence[str] = ()) -> Rebuilt:
-    """All metadata is lost, and made anew."""
+    """Lose all metadata and restore it."""
     world.metadata = MemoryMetadataStore()
     restore, rebuilt = await _planned(world, adopt, newest=newest)
     await restore.write(rebuilt)
@@ -65,13 +65,13 @@ async def state_of(world: World, ref: PartitionRef) -> PartitionState:
 
 
 async def acked(caller: Caller, ref: PartitionRef, *values: bytes) -> None:
-    """Each in a segment of its own."""
+    """Append batches, each in its own segment, and wait for their acks."""
     for value in values:
         assert await caller.durable(await caller.append(ref, batch(value)), ref)
 
 
 @pytest.mark.parametrize("snapshot", [False, True])
-async def test_all_that_was_acked_is_there_and_epochs_go_on_above(autojump_clock: MockClock, snapshot: bool) -> None:
+async def test_all_acked_records_remain_and_epochs_continue_above(autojump_clock: MockClock, snapshot: bool) -> None:
     world = World()
     async with world.service() as (caller, catalog):
         first, second, third = siblings(await world.topic(catalog, configs={"retention.ms": "-1"}), 3)
@@ -88,7 +88,7 @@ async def test_all_that_was_acked_is_there_and_epochs_go_on_above(autojump_clock
     after = [await state_of(world, ref) for ref in (first, second, third)]
     assert {state.epoch for state in after} == {rebuilt.epoch}
     assert rebuilt.epoch > max(state.epoch for state in before)
-    assert [(state.log_start, state.committed_end) for state in after] == [(0, 4), (0, 1), (0, 0)]
+    assert [(state.log_start, state.high_watermark) for state in after] == [(0, 4), (0, 1), (0, 0)]
     assert [state.last_segment for state in after[:2]] == [state.last_segment for state in before]
     async with world.service() as (caller, catalog):
         topic = catalog.view.live("orders")
@@ -107,7 +107,7 @@ async def test_all_that_was_acked_is_there_and_epochs_go_on_above(autojump_clock
         assert (await caller.append(made, batch(b"0"))).epoch > rebuilt.epoch
 
 
-async def test_done_twice_it_is_the_same(autojump_clock: MockClock) -> None:
+async def test_a_second_restore_has_the_same_result(autojump_clock: MockClock) -> None:
     world = World()
     async with world.service(graceful=False) as (caller, catalog):
         ref = await world.topic(catalog)
@@ -119,7 +119,7 @@ async def test_done_twice_it_is_the_same(autojump_clock: MockClock) -> None:
     assert [(item.key, item.value) for item in (await world.metadata.read_prefix("")).items] == once
 
 
-async def test_what_a_dead_owner_had_not_committed_is_not_there_in_place_of_what_was(autojump_clock: MockClock) -> None:
+async def test_uncommitted_records_of_a_dead_owner_do_not_replace_committed_ones(autojump_clock: MockClock) -> None:
     world = World()
     async with world.service(graceful=False) as (caller, catalog):
         ref = await world.topic(catalog)
@@ -142,7 +142,7 @@ async def test_what_a_dead_owner_had_not_committed_is_not_there_in_place_of_what
     assert rebuilt.topics[0].logs[0].chain.holes == ()
 
 
-async def test_a_topic_grown_after_its_object_was_stored_has_all_its_partitions(autojump_clock: MockClock) -> None:
+async def test_a_topic_that_grew_after_its_object_was_stored_has_all_partitions(autojump_clock: MockClock) -> None:
     world = World()
     async with world.service(graceful=False) as (caller, catalog):
         ref = await world.topic(catalog, partitions=1)
@@ -158,7 +158,7 @@ async def test_a_topic_grown_after_its_object_was_stored_has_all_its_partitions(
         assert await caller.read_all(last) == [b"x"]
 
 
-async def test_segments_without_a_topic_object_are_for_a_person_to_decide(autojump_clock: MockClock) -> None:
+async def test_segments_without_a_topic_object_need_a_decision_of_the_operator(autojump_clock: MockClock) -> None:
     world = World()
     async with world.service(graceful=False) as (caller, catalog):
         world.objects.plan = lambda call: Fault(error=Unavailable("no")) if "~topics" in call.key else None
@@ -175,7 +175,7 @@ async def test_segments_without_a_topic_object_are_for_a_person_to_decide(autoju
         assert await caller.read_all(adopted) == [b"0"]
 
 
-async def test_retention_and_deleted_records_are_not_taken_back(autojump_clock: MockClock) -> None:
+async def test_retention_and_record_deletions_are_not_undone(autojump_clock: MockClock) -> None:
     world = World()
     async with world.service() as (caller, catalog):
         ref = await world.topic(catalog)
@@ -187,10 +187,12 @@ async def test_retention_and_deleted_records_are_not_taken_back(autojump_clock: 
     assert rebuilt.topics[0].logs[0].chain.start == 3
     async with world.service() as (caller, _):
         assert (await caller.fetch(ref, 2)).status == Status.OFFSET_OUT_OF_RANGE
-        assert (await state_of(world, ref)).committed_end == 5
+        assert (await state_of(world, ref)).high_watermark == 5
 
 
-async def test_a_missing_object_in_the_middle_is_told_and_all_else_is_there(autojump_clock: MockClock) -> None:
+async def test_a_missing_object_in_the_middle_is_reported_and_everything_else_is_restored(
+    autojump_clock: MockClock,
+) -> None:
     world = World()
     async with world.service() as (caller, catalog):
         ref = await world.topic(catalog)
@@ -204,7 +206,7 @@ async def test_a_missing_object_in_the_middle_is_told_and_all_else_is_there(auto
 
 
 @pytest.mark.parametrize("bad", [18, 19])
-async def test_behind_a_damaged_object_near_the_end_the_log_goes_on(autojump_clock: MockClock, bad: int) -> None:
+async def test_the_log_continues_after_a_damaged_object_near_its_end(autojump_clock: MockClock, bad: int) -> None:
     world = World()
     async with world.service(graceful=False) as (caller, catalog):
         ref = await world.topic(catalog)
@@ -213,7 +215,7 @@ async def test_behind_a_damaged_object_near_the_end_the_log_goes_on(autojump_clo
     there = await world.objects.get(key)
     await world.objects.replace_if_match(key, b"?" + there.body[1:-1] + b"?", there.etag)
     rebuilt = await restored(world)
-    assert f"object {key} is no segment" in rebuilt.damaged
+    assert f"object {key} is unreadable" in rebuilt.damaged
     async with world.service() as (caller, _):
         assert (await caller.fetch(ref, bad)).status == Status.DAMAGED
         assert await caller.read_all(ref, bad + 1) == numbers(20)[bad + 1 :]
@@ -224,7 +226,7 @@ async def test_behind_a_damaged_object_near_the_end_the_log_goes_on(autojump_clo
         assert await caller.read_all(ref) == [*numbers(20), b"later"]
 
 
-async def test_repeated_batches_of_producers_are_known_again(autojump_clock: MockClock) -> None:
+async def test_repeated_batches_of_producers_are_recognized(autojump_clock: MockClock) -> None:
     world = World()
     async with world.service(graceful=False) as (caller, catalog):
         ref = await world.topic(catalog)
@@ -241,7 +243,7 @@ async def test_repeated_batches_of_producers_are_known_again(autojump_clock: Moc
         assert await caller.read_all(ref) == numbers(42)
 
 
-async def test_producer_ids_are_never_given_again(autojump_clock: MockClock) -> None:
+async def test_producer_ids_are_never_assigned_again(autojump_clock: MockClock) -> None:
     world = World()
     async with world.service() as (_, catalog):
         await world.topic(catalog)
@@ -292,7 +294,7 @@ async def test_groups_keep_their_offsets_and_have_no_members(autojump_clock: Moc
     assert GroupShard.FromString(item.value) == GroupShard(format=1, epoch=4)
 
 
-async def test_what_is_in_use_or_anothers_is_refused_and_stays(autojump_clock: MockClock) -> None:
+async def test_metadata_that_is_in_use_or_belongs_to_another_cluster_is_not_replaced(autojump_clock: MockClock) -> None:
     world = World()
     async with world.service() as (_, catalog):
         await world.topic(catalog)
@@ -315,7 +317,7 @@ async def test_what_is_in_use_or_anothers_is_refused_and_stays(autojump_clock: M
     assert (await old.read_prefix("")).items == before.items
 
 
-async def test_what_was_started_while_a_person_was_asked_is_not_replaced(
+async def test_metadata_created_while_the_operator_was_asked_is_not_replaced(
     autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     world = World()
@@ -349,7 +351,7 @@ async def test_what_was_started_while_a_person_was_asked_is_not_replaced(
         await restore.write(rebuilt)
 
 
-async def test_an_interrupted_restore_is_none_and_is_done_again(autojump_clock: MockClock) -> None:
+async def test_an_interrupted_restore_has_no_effect_and_can_be_repeated(autojump_clock: MockClock) -> None:
     world = World()
     async with world.service() as (caller, catalog):
         ref = await world.topic(catalog, partitions=200)
@@ -370,7 +372,7 @@ async def test_an_interrupted_restore_is_none_and_is_done_again(autojump_clock: 
         assert await caller.read_all(ref) == [b"0"]
 
 
-async def test_a_sinks_epoch_that_is_in_some_logs_gets_into_all_of_them_once(autojump_clock: MockClock) -> None:
+async def test_a_sinks_epoch_in_some_logs_is_applied_to_all_of_them_once(autojump_clock: MockClock) -> None:
     world = World()
     async with world.service(graceful=False) as (caller, catalog):
         first, second, _ = siblings(await world.topic(catalog, configs={"compression.type": "zstd"}), 3)
@@ -399,13 +401,13 @@ async def test_a_sinks_epoch_that_is_in_some_logs_gets_into_all_of_them_once(aut
         assert [await caller.read_all(ref) for ref in (first, second)] == [[b"0", *text[:4]], text[4:]]
         await trio.sleep(10)
         assert await stage_keys(world) == []
-    # What was applied everywhere since is not waited for, although the snapshot has the sink waiting.
+    # An epoch that was applied everywhere meanwhile is not awaited, although it is pending in the snapshot.
     await restored(world)
     assert not (await sink_record(world)).remaining
 
 
 @pytest.mark.parametrize("damaged", ["stage", "segment"])
-async def test_what_is_damaged_of_a_sink_is_told_and_all_else_is_restored(
+async def test_damaged_stages_of_a_sink_are_reported_and_everything_else_is_restored(
     autojump_clock: MockClock, damaged: str
 ) -> None:
     world = World()
@@ -428,11 +430,11 @@ async def test_what_is_damaged_of_a_sink_is_told_and_all_else_is_restored(
     await world.objects.replace_if_match(key, broken, there.etag)
     rebuilt = await restored(world)
     assert [key in fault for fault in rebuilt.damaged] == [True]
-    assert (await state_of(world, ref)).committed_end == 1
+    assert (await state_of(world, ref)).high_watermark == 1
     assert [left.partition for left in (await sink_record(world)).remaining] == [0]
 
 
-async def test_the_history_names_the_epoch_of_every_segment(autojump_clock: MockClock) -> None:
+async def test_the_history_has_the_epoch_of_every_segment(autojump_clock: MockClock) -> None:
     world = World()
     ref = None
     for value in (b"0", b"1", b"2"):

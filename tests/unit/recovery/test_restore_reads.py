@@ -1,14 +1,14 @@
-"""How much a restore reads at a time."""
+"""The limits of concurrent reads during a restore."""
 
 import trio
 from trio.testing import MockClock
 
 from kafscale.objects.memory import Call, Fault
+from tests.support.storage.harness import World, siblings
 from tests.unit.recovery.test_restore import acked, restored
-from tests.unit.storage.harness import World, siblings
 
 
-async def test_partitions_are_read_at_the_same_time_but_for_what_is_too_many(autojump_clock: MockClock) -> None:
+async def test_partitions_are_read_concurrently_up_to_the_limit(autojump_clock: MockClock) -> None:
     world = World()
     async with world.service() as (caller, catalog):
         refs = siblings(await world.topic(catalog, partitions=9), 9)

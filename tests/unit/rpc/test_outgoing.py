@@ -1,4 +1,4 @@
-"""A stream's messages on their way from Trio to the asyncio thread, with a context in gRPC's place."""
+"""A stream's messages on their way from Trio to the asyncio thread, with a substitute for gRPC's context."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -16,7 +16,7 @@ from kafscale.rpc.outgoing import Outgoing
 
 
 class Reader:
-    """Takes so many messages, and then none until it is told to. ``error``: what writing the next one raises."""
+    """Accepts this many messages, and then none until a test allows more. ``error``: raised by the next write."""
 
     def __init__(self, takes: int) -> None:
         self.taken: list[bytes] = []
@@ -53,14 +53,14 @@ async def _outgoing(reader: Reader, most: int) -> AsyncIterator[Outgoing]:
 
 
 async def _eventually(true: Callable[[], bool]) -> None:
-    """What the other thread is still to do."""
+    """Wait until a condition holds, which another thread brings about."""
     with trio.fail_after(5):
         while not true():  # noqa: ASYNC110  another thread makes it true
             await trio.sleep(0.001)
 
 
 @pytest.mark.parametrize("most", [1, 2, 3, 16])
-async def test_messages_are_written_in_order_and_no_more_of_them_are_made_than_may_wait(most: int) -> None:
+async def test_messages_are_written_in_order_and_at_most_the_allowed_number_is_encoded(most: int) -> None:
     reader, made = Reader(0), list[bytes]()
 
     def encoded(number: int) -> bytes:
@@ -85,11 +85,11 @@ async def test_messages_are_written_in_order_and_no_more_of_them_are_made_than_m
     outgoing.check()
 
 
-async def test_when_one_cannot_be_written_the_giver_is_cancelled_and_nothing_follows() -> None:
-    """Wherever it waits: it may have nothing to send for hours."""
+async def test_a_failed_write_cancels_the_sender_and_ends_the_stream() -> None:
+    """The sender is cancelled wherever it waits, because it may have nothing to send for hours."""
     reader = Reader(1)
     async with _outgoing(reader, 4) as outgoing:
-        with trio.fail_after(5), outgoing.giver:
+        with trio.fail_after(5), outgoing.sender:
             await outgoing.send(lambda: b"1")
             await _eventually(lambda: reader.taken == [b"1"])
             reader.error = ConnectionResetError("gone")
@@ -97,7 +97,7 @@ async def test_when_one_cannot_be_written_the_giver_is_cancelled_and_nothing_fol
             await outgoing.send(lambda: b"3")
             reader.take(8)
             await trio.sleep_forever()
-        assert outgoing.giver.cancelled_caught
+        assert outgoing.sender.cancelled_caught
         await outgoing.flushed()
         reader.error = None
         await outgoing.send(lambda: b"4")
@@ -107,15 +107,15 @@ async def test_when_one_cannot_be_written_the_giver_is_cancelled_and_nothing_fol
     assert reader.taken == [b"1"]
 
 
-async def test_a_message_that_cannot_be_encoded_ends_the_stream_with_that_error() -> None:
-    """Not within the giver, which would take an error of this kind for one of what it does."""
+async def test_a_message_that_cannot_be_encoded_ends_the_stream_with_its_error() -> None:
+    """The error is not raised in the sender, which could mistake it for one of its own."""
     reader = Reader(8)
 
     def too_large() -> bytes:
-        raise Refused("an answer of 9 bytes")
+        raise Refused("reply of 9 bytes")
 
     async with _outgoing(reader, 1) as outgoing:
-        with trio.fail_after(5), outgoing.giver:
+        with trio.fail_after(5), outgoing.sender:
             await outgoing.send(lambda: b"1")
             try:
                 await outgoing.send(too_large)
@@ -129,7 +129,7 @@ async def test_a_message_that_cannot_be_encoded_ends_the_stream_with_that_error(
             outgoing.check()
 
 
-async def test_a_send_that_is_given_up_is_not_written() -> None:
+async def test_a_cancelled_send_is_not_written() -> None:
     reader = Reader(0)
     async with _outgoing(reader, 1) as outgoing:
         await outgoing.send(lambda: b"1")
@@ -142,7 +142,7 @@ async def test_a_send_that_is_given_up_is_not_written() -> None:
     assert reader.taken == [b"1", b"3"]
 
 
-async def test_closed_it_writes_no_more() -> None:
+async def test_a_closed_stream_writes_no_more() -> None:
     reader = Reader(0)
     async with _outgoing(reader, 4) as outgoing:
         for number in range(3):

@@ -1,4 +1,4 @@
-"""The pool of indexers, on virtual time: who is asked, who is asked next, and when nobody is."""
+"""The pool of indexers, on virtual time: the choice of an indexer, retries, and errors without one."""
 
 import math
 from collections.abc import AsyncIterator
@@ -11,15 +11,16 @@ from trio.testing import MockClock
 
 from kafscale.errors import CorruptData, Refused, Unavailable
 from kafscale.rpc.client import Channel
+from kafscale.rpc.generated import IndexerClient
 from kafscale.rpc.pool import IndexerPool
+from kafscale.telemetry import Finding, State
 from kafscale.v1.indexer_pb2 import BuildReply, BuildRequest
-from kafscale.vitals import Finding, State
 
 REQUEST = BuildRequest(offsets=[0], positions=[32])
 
 
 class FakeChannel:
-    """``seconds``: that a call takes; infinite: it hangs. ``error``: what it raises then."""
+    """``seconds``: the duration of a call; infinite if it hangs. ``error``: raised afterwards."""
 
     def __init__(self, address: str) -> None:
         self.address = address
@@ -63,23 +64,23 @@ async def _pool(*addresses: str) -> AsyncIterator[tuple[IndexerPool, Peers]]:
     peers = Peers()
     async with trio.open_nursery() as nursery:
         pool = IndexerPool(nursery, peers.connect)
-        pool.show({f"run-{address}": address for address in addresses})
+        pool.update({f"run-{address}": address for address in addresses})
         with trio.fail_after(600):
             yield pool, peers
         nursery.cancel_scope.cancel()
 
 
 async def _build(pool: IndexerPool, timeout: float = 1.0) -> str:
-    return (await pool.build(REQUEST, timeout=timeout)).index.decode()
+    return (await IndexerClient(pool).build(REQUEST, timeout=timeout)).index.decode()
 
 
-async def test_calls_go_round(autojump_clock: MockClock) -> None:
+async def test_calls_alternate_between_indexers(autojump_clock: MockClock) -> None:
     async with _pool("a", "b", "c") as (pool, peers):
         assert sorted([await _build(pool) for _ in range(9)]) == ["a"] * 3 + ["b"] * 3 + ["c"] * 3
         assert sorted(peers.opened) == ["a", "b", "c"]
 
 
-async def test_one_that_is_busy_gets_less(autojump_clock: MockClock) -> None:
+async def test_a_busy_indexer_gets_fewer_calls(autojump_clock: MockClock) -> None:
     async with _pool("slow", "quick") as (pool, peers):
         peers["slow"].seconds = 0.9
         async with trio.open_nursery() as nursery:
@@ -91,16 +92,16 @@ async def test_one_that_is_busy_gets_less(autojump_clock: MockClock) -> None:
         assert (peers["slow"].calls, peers["quick"].calls) == (1, 6)
 
 
-async def test_a_call_that_finds_nobody_at_home_goes_to_another(autojump_clock: MockClock) -> None:
+async def test_a_call_to_an_unreachable_indexer_is_retried_with_another(autojump_clock: MockClock) -> None:
     async with _pool("a", "b") as (pool, peers):
         peers["a"].error = Unavailable("connection refused")
         assert [await _build(pool) for _ in range(4)] == ["b"] * 4
-        # Avoided for a while, not asked at each call.
+        # It is avoided for a while, and not tried again with each call.
         assert peers["a"].calls == 1
         assert pool.unanswered == 0
 
 
-async def test_one_that_hangs_takes_only_its_share_of_the_time(autojump_clock: MockClock) -> None:
+async def test_a_hanging_indexer_uses_only_its_share_of_the_time(autojump_clock: MockClock) -> None:
     async with _pool("a", "b", "c") as (pool, peers):
         for address in ("a", "b"):
             peers[address].seconds = math.inf
@@ -110,23 +111,23 @@ async def test_one_that_hangs_takes_only_its_share_of_the_time(autojump_clock: M
         assert await _build(pool, 1.0) == "c"
 
 
-async def test_the_last_one_gets_all_the_time_there_is(autojump_clock: MockClock) -> None:
+async def test_the_last_indexer_gets_all_the_remaining_time(autojump_clock: MockClock) -> None:
     async with _pool("a") as (pool, peers):
         peers["a"].seconds = 0.99
         assert await _build(pool, 1.0) == "a"
         assert peers["a"].timeouts == [1.0]
 
 
-async def test_where_nobody_is_there_the_caller_knows_at_once(autojump_clock: MockClock) -> None:
+async def test_a_call_fails_at_once_without_indexers(autojump_clock: MockClock) -> None:
     async with _pool() as (pool, _):
         began = trio.current_time()
-        with pytest.raises(Unavailable, match="no indexer is there"):
+        with pytest.raises(Unavailable, match="no indexer is available"):
             await _build(pool, 60.0)
         assert trio.current_time() == began
         assert pool.unanswered == 1
 
 
-async def test_where_all_failed_just_now_the_caller_knows_at_once_too(autojump_clock: MockClock) -> None:
+async def test_a_call_fails_at_once_if_all_indexers_have_just_failed(autojump_clock: MockClock) -> None:
     async with _pool("a") as (pool, peers):
         peers["a"].seconds = math.inf
         with pytest.raises(Unavailable):
@@ -140,7 +141,9 @@ async def test_where_all_failed_just_now_the_caller_knows_at_once_too(autojump_c
         assert await _build(pool) == "a"
 
 
-async def test_one_that_goes_on_failing_is_asked_ever_less_and_forgiven_at_once(autojump_clock: MockClock) -> None:
+async def test_a_failing_indexer_is_tried_less_and_less_until_it_succeeds(
+    autojump_clock: MockClock,
+) -> None:
     async with _pool("a") as (pool, peers):
         peers["a"].error = Unavailable("no")
         for _ in range(600):
@@ -159,7 +162,7 @@ async def test_one_that_goes_on_failing_is_asked_ever_less_and_forgiven_at_once(
         assert await _build(pool) == "a"
 
 
-async def test_one_whose_address_another_service_has_now_is_left_for_the_next(autojump_clock: MockClock) -> None:
+async def test_an_indexer_whose_address_another_service_uses_is_skipped(autojump_clock: MockClock) -> None:
     async with _pool("a", "b") as (pool, peers):
         peers["a"].error = Refused("unknown method")
         assert [await _build(pool) for _ in range(3)] == ["b"] * 3
@@ -169,7 +172,7 @@ async def test_one_whose_address_another_service_has_now_is_left_for_the_next(au
             await _build(pool)
 
 
-async def test_an_answer_that_says_no_is_an_answer(autojump_clock: MockClock) -> None:
+async def test_an_error_answer_of_an_indexer_is_not_retried(autojump_clock: MockClock) -> None:
     async with _pool("a", "b") as (pool, peers):
         for address in ("a", "b"):
             peers[address].error = CorruptData("no segment's batches")
@@ -178,14 +181,14 @@ async def test_an_answer_that_says_no_is_an_answer(autojump_clock: MockClock) ->
         assert peers["a"].calls + peers["b"].calls == 1
 
 
-async def test_one_that_is_gone_is_asked_no_more_and_closed_after_its_last_call(autojump_clock: MockClock) -> None:
+async def test_a_removed_indexer_gets_no_calls_and_is_closed_after_its_last_one(autojump_clock: MockClock) -> None:
     async with _pool("a", "b") as (pool, peers):
         peers["a"].seconds = peers["b"].seconds = 0.5
         async with trio.open_nursery() as nursery:
             for _ in range(2):
                 nursery.start_soon(_build, pool, 5.0)
             await trio.sleep(0.1)
-            pool.show({"run-b": "b"})
+            pool.update({"run-b": "b"})
             await trio.sleep(0.1)
             assert not peers["a"].closed
         await trio.testing.wait_all_tasks_blocked()
@@ -195,34 +198,34 @@ async def test_one_that_is_gone_is_asked_no_more_and_closed_after_its_last_call(
         assert pool.alive == 1
 
 
-async def test_a_restarted_one_is_a_new_one(autojump_clock: MockClock) -> None:
+async def test_a_restarted_indexer_is_a_new_one(autojump_clock: MockClock) -> None:
     async with _pool("a") as (pool, peers):
         peers["a"].error = Unavailable("it died")
         with pytest.raises(Unavailable):
             await _build(pool)
         peers.channels.clear()
-        pool.show({"another-run": "a"})
+        pool.update({"another-run": "a"})
         assert await _build(pool) == "a"
         assert peers.opened == ["a", "a"]
 
 
-async def test_its_health_is_that_of_the_indexers_that_are_there_now(autojump_clock: MockClock) -> None:
+async def test_health_depends_on_the_indexers_that_are_registered_now(autojump_clock: MockClock) -> None:
     async with _pool() as (pool, peers):
         assert pool.finding() == Finding(State.DEGRADED, "no indexer is registered")
-        pool.show({"run-a": "a"})
+        pool.update({"run-a": "a"})
         assert pool.finding().state is State.HEALTHY
         peers["a"].error = Unavailable("it died")
         with pytest.raises(Unavailable):
             await _build(pool)
         assert pool.finding().state is State.DEGRADED
-        # One that came back is not known to fail, though nobody has called it yet.
-        pool.show({"run-a": "a", "another-run": "b"})
+        # A new run has not failed yet, although nobody has called it.
+        pool.update({"run-a": "a", "another-run": "b"})
         assert pool.finding().state is State.HEALTHY
-        pool.show({})
+        pool.update({})
         assert pool.finding() == Finding(State.DEGRADED, "no indexer is registered")
 
 
-async def test_one_that_refuses_a_call_is_well(autojump_clock: MockClock) -> None:
+async def test_an_indexer_that_refuses_a_call_is_healthy(autojump_clock: MockClock) -> None:
     async with _pool("a") as (pool, peers):
         peers["a"].error = CorruptData("no such segment")
         with pytest.raises(CorruptData):
@@ -230,7 +233,7 @@ async def test_one_that_refuses_a_call_is_well(autojump_clock: MockClock) -> Non
         assert pool.finding().state is State.HEALTHY
 
 
-async def test_the_end_closes_all(autojump_clock: MockClock) -> None:
+async def test_closing_the_pool_closes_all_channels(autojump_clock: MockClock) -> None:
     async with _pool("a", "b") as (pool, peers):
         await _build(pool)
         await _build(pool)

@@ -10,9 +10,9 @@ from kafscale.segment.index import CorruptIndex, Index, IndexEntry, build_index,
 from kafscale.segment.reader import START_SIZE, parse_segment, parse_start, scan_batches
 from kafscale.segment.verify import verify_index, verify_segment
 from kafscale.segment.writer import build_segment
-from tests.unit.segment.samples import EPOCH, placed, small_segment
+from tests.support.samples.segments import EPOCH, placed, small_segment
 
-# What no checksum covers: flags (2 bytes) and creation time (8). They inform a person; no answer rests on them.
+# No checksum covers flags (2 bytes) and creation time (8). They are for information only; no answer depends on them.
 HARMLESS = {6, 7, *range(20, 28)}
 SEGMENT = small_segment()
 ENTRY = IndexEntry(SEGMENT.base_offset, HEADER_SIZE)
@@ -45,7 +45,7 @@ def test_every_damaged_byte_of_a_segment_is_detected_or_harmless() -> None:
     assert undetected == HARMLESS
 
 
-def test_a_start_whose_base_offset_or_epoch_is_damaged_is_not_believed() -> None:
+def test_a_damaged_base_offset_or_epoch_in_the_header_is_detected() -> None:
     intact = parse_start(SEGMENT.data[:START_SIZE])
     for _, data in _damaged(SEGMENT.data[:START_SIZE]):
         try:
@@ -56,7 +56,7 @@ def test_a_start_whose_base_offset_or_epoch_is_damaged_is_not_believed() -> None
 
 
 def test_every_damaged_byte_of_a_ranged_read_is_detected_or_harmless() -> None:
-    """The footer's checksum cannot be tested on a part of the body; everything else of the piece can."""
+    """The footer's checksum cannot be verified on a part of the body, but everything else of the piece can."""
     piece = SEGMENT.data[HEADER_SIZE:]
     crc = set(range(len(piece) - 16, len(piece) - 12))
     undetected = set()
@@ -71,7 +71,7 @@ def test_every_damaged_byte_of_a_ranged_read_is_detected_or_harmless() -> None:
 
 
 def test_a_ranged_read_inside_the_body_never_yields_a_damaged_batch() -> None:
-    """A length that reaches past the piece ends the scan: nothing is yielded, and the reader asks for more bytes."""
+    """A length that extends past the piece ends the scan without a batch, and the reader requests more bytes."""
     piece = SEGMENT.data[HEADER_SIZE : SEGMENT.positions[2]]
     intact = [found for _, found in scan_batches(piece, ENTRY, at_end=False, epoch=EPOCH)]
     assert len(intact) == 2
@@ -91,7 +91,7 @@ def test_the_verifier_finds_what_the_reader_refuses() -> None:
 
 
 @pytest.mark.parametrize("length", range(len(SEGMENT.data)))
-def test_a_segment_cut_short_anywhere_is_detected(length: int) -> None:
+def test_a_segment_truncated_anywhere_is_detected(length: int) -> None:
     with pytest.raises(CorruptSegment):
         parse_segment(SEGMENT.data[:length])
     assert verify_segment(SEGMENT.data[:length])
@@ -123,7 +123,7 @@ INDEX = build_index(INDEXED.offsets, INDEXED.positions, interval=4)
 
 
 def _look_up(index: Index, offset: int) -> int | None:
-    """The base offset of the batch that holds ``offset``, found as a reader finds it."""
+    """The base offset of the batch that contains ``offset``, found in the way of a reader."""
     entry = index.entry_for(offset)
     for _, found in scan_batches(INDEXED.data[entry.position :], entry, at_end=True, epoch=EPOCH):
         if found.next_offset > offset:
@@ -131,7 +131,7 @@ def _look_up(index: Index, offset: int) -> int | None:
     return None
 
 
-def test_every_damaged_byte_of_an_index_is_detected_or_leads_to_no_wrong_answer() -> None:
+def test_every_damaged_byte_of_an_index_is_detected_or_causes_no_wrong_answer() -> None:
     segment = parse_segment(INDEXED.data)
     offsets = range(INDEXED.base_offset, INDEXED.next_offset)
     right = {offset: _look_up(parse_index(INDEX), offset) for offset in offsets}
@@ -156,14 +156,14 @@ def test_every_damaged_byte_of_an_index_is_detected_or_leads_to_no_wrong_answer(
 
 
 @pytest.mark.parametrize("length", range(len(INDEX)))
-def test_an_index_cut_short_anywhere_is_refused(length: int) -> None:
+def test_an_index_truncated_anywhere_is_refused(length: int) -> None:
     with pytest.raises(CorruptIndex):
         parse_index(INDEX[:length])
 
 
 @pytest.mark.parametrize("positions", [[200, 300], [INDEXED.positions[4], INDEXED.positions[5]]])
-def test_the_index_of_another_owners_segment_is_found_out_in_use(positions: list[int]) -> None:
-    """A's batches end elsewhere than B's: its index must never lead a reader of B's segment to a wrong batch."""
+def test_the_index_of_another_owners_segment_is_detected_in_use(positions: list[int]) -> None:
+    """A's batches end at other positions than B's. Its index must never lead a reader of B's to a wrong batch."""
     index_of_a = parse_index(build_index([1000, 1004, 1008], [32, *positions], interval=4))
     for offset in range(INDEXED.base_offset, INDEXED.next_offset):
         entry = index_of_a.entry_for(offset)

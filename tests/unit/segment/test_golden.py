@@ -1,4 +1,4 @@
-"""Files that KafScale 1.6 wrote, and the file that this writer must go on writing."""
+"""Files that KafScale 1.6 wrote, and the file that this writer must keep writing."""
 
 from kafscale.records.record import Record, read_records
 from kafscale.segment.format import HEADER_SIZE, SegmentHeader
@@ -6,7 +6,7 @@ from kafscale.segment.index import build_index, parse_index
 from kafscale.segment.reader import parse_segment
 from kafscale.segment.verify import verify_index, verify_segment
 from kafscale.segment.writer import build_segment
-from tests.unit.segment.samples import GOLDEN, KAFSCALE_1_INDEX, KAFSCALE_1_SEGMENT, placed
+from tests.support.samples.segments import GOLDEN, KAFSCALE_1_INDEX, KAFSCALE_1_SEGMENT, placed
 
 OURS = GOLDEN / "version-1" / "segment-00000000000000001000.kfs"
 OURS_INDEX = GOLDEN / "version-1" / "segment-00000000000000001000.index"
@@ -25,7 +25,7 @@ def _golden_record(i: int, timestamp: int) -> Record:
     return Record(i, 1_700_000_000_000 + 10 * i, None if i % 7 == 0 else f"key-{i}".encode(), value, headers)
 
 
-def test_every_record_of_a_kafscale_1_segment_reads_as_its_readme_says() -> None:
+def test_every_record_of_a_kafscale_1_segment_is_as_its_readme_describes() -> None:
     segment = parse_segment(KAFSCALE_1_SEGMENT.read_bytes(), check_batches=True)
 
     assert segment.header.message_count == 752

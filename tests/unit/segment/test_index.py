@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 from kafscale.segment.index import CorruptIndex, IndexEntry, build_index, choose_entries, parse_index
 from kafscale.segment.reader import parse_segment
 from kafscale.segment.verify import verify_index
-from tests.unit.segment.samples import small_segment
+from tests.support.samples.segments import small_segment
 
 
-def test_the_first_batch_has_an_entry_then_one_a_hundred_messages() -> None:
+def test_the_first_batch_has_an_entry_and_then_one_every_hundred_messages() -> None:
     offsets = [0, 99, 100, 150, 200, 450, 451, 549, 550]
 
     assert [offsets[number] for number in choose_entries(offsets, 100)] == [0, 100, 200, 450, 550]
@@ -53,7 +53,7 @@ def test_a_look_up_starts_at_the_last_entry_at_or_below_the_offset() -> None:
         ([5, 6], [32, 2**32], 100),
     ],
 )
-def test_what_cannot_be_a_segments_batches_gets_no_index(
+def test_batches_that_cannot_be_a_segments_get_no_index(
     offsets: list[int], positions: list[int], interval: int
 ) -> None:
     with pytest.raises(ValueError, match=r"."):
@@ -74,7 +74,7 @@ def test_what_cannot_be_a_segments_batches_gets_no_index(
         (36, ">I", 92, "cannot follow"),
     ],
 )
-def test_a_wrong_field_is_named(at: int, kind: str, value: int, message: str) -> None:
+def test_the_error_names_the_wrong_field(at: int, kind: str, value: int, message: str) -> None:
     data = bytearray(build_index([5, 105], [32, 500]))
     struct.pack_into(kind, data, at, value)
 
@@ -83,24 +83,24 @@ def test_a_wrong_field_is_named(at: int, kind: str, value: int, message: str) ->
 
 
 def test_an_index_without_entries_is_refused() -> None:
-    with pytest.raises(CorruptIndex, match="no entry"):
+    with pytest.raises(CorruptIndex, match="no entries"):
         parse_index(struct.pack(">4sHIIH", b"IDX\0", 1, 0, 100, 0))
 
 
-def test_the_verifier_says_which_entry_is_wrong_and_which_are_missing() -> None:
+def test_the_verifier_reports_which_entry_is_wrong_and_which_are_missing() -> None:
     built = small_segment(batches=4)
     segment = parse_segment(built.data)
     second = built.positions[1]
 
     assert verify_index(parse_index(build_index(built.offsets, built.positions, 2)), segment) == []
     assert verify_index(parse_index(build_index([1000, 1003], [32, second], 2)), segment) == [
-        f"entry 1 says offset 1003, the batch at {second} begins at offset 1002"
+        f"entry 1 has offset 1003, but the batch at {second} begins at 1002"
     ]
     assert verify_index(parse_index(build_index([1000, 1200], [32, second + 61])), segment) == [
-        f"entry 1 (offset 1200) points to {second + 61}, where no batch begins"
+        f"entry 1 (offset 1200) points to {second + 61}, but no batch begins there"
     ]
     sparse = parse_index(build_index([1000], [32], interval=2))
-    assert "interval 2 asks for 4" in verify_index(sparse, segment)[0]
+    assert "interval 2 requires 4" in verify_index(sparse, segment)[0]
 
 
 @given(

@@ -1,4 +1,4 @@
-"""What readers are told of good segments, and what they refuse although all checksums are right."""
+"""The parsed form of valid segments, and segments that are refused although all checksums are correct."""
 
 import struct
 from collections.abc import Callable
@@ -13,20 +13,20 @@ from kafscale.segment.format import FOOTER_SIZE, HEADER_SIZE, CorruptSegment, Se
 from kafscale.segment.index import IndexEntry, parse_index
 from kafscale.segment.reader import parse_segment, scan_batches
 from kafscale.segment.verify import verify_segment
-from tests.unit.segment.samples import EPOCH, make_batch, make_segment, small_segment
+from tests.support.samples.segments import EPOCH, make_batch, make_segment, small_segment
 
 SEGMENT = small_segment()
 
 
 def _resealed(data: bytearray) -> bytes:
-    """The segment with a footer checksum that fits its body again."""
+    """The segment with a footer checksum that matches its body again."""
     struct.pack_into(
         ">I", data, len(data) - FOOTER_SIZE, crc32c(memoryview(data)[HEADER_SIZE : len(data) - FOOTER_SIZE])
     )
     return bytes(data)
 
 
-def test_a_parsed_segment_says_where_every_batch_is() -> None:
+def test_a_parsed_segment_has_the_position_of_every_batch() -> None:
     segment = parse_segment(SEGMENT.data, check_batches=True)
 
     assert list(segment.offsets) == [1000, 1002, 1004]
@@ -45,8 +45,8 @@ def test_the_batch_for_an_offset_is_the_first_that_ends_past_it() -> None:
     assert [segment.batch_for(offset) for offset in (0, 1000, 1001, 1002, 1005, 1006)] == [0, 0, 0, 1, 2, 3]
 
 
-def test_gaps_between_batches_are_read_whole_but_not_from_a_piece() -> None:
-    """A base offset is proven by the footer's checksum, not by the batch's own."""
+def test_gaps_between_batches_are_accepted_in_a_whole_segment_but_not_in_a_piece() -> None:
+    """A base offset is verified by the footer's checksum, not by the batch's own."""
     data = bytearray(SEGMENT.data)
     struct.pack_into(">q", data, SEGMENT.positions[2], 1010)
     struct.pack_into(">q", data, len(data) - 12, 1011)
@@ -56,11 +56,11 @@ def test_gaps_between_batches_are_read_whole_but_not_from_a_piece() -> None:
     assert list(segment.offsets) == [1000, 1002, 1010]
     assert segment.batch_for(1006) == 2
     assert verify_segment(gapped) == []
-    with pytest.raises(CorruptSegment, match="1004 comes next"):
+    with pytest.raises(CorruptSegment, match="1004 is next"):
         list(scan_batches(gapped[HEADER_SIZE:], IndexEntry(1000, HEADER_SIZE), at_end=True))
 
 
-def test_a_segment_of_kafscale_1_may_hold_the_epoch_that_java_clients_send() -> None:
+def test_a_segment_of_kafscale_1_may_contain_the_epoch_that_java_clients_send() -> None:
     imported = bytearray(small_segment(epoch=0).data)
     for position in SEGMENT.positions:
         struct.pack_into(">i", imported, position + 12, -1)
@@ -73,13 +73,13 @@ def test_a_segment_of_kafscale_1_may_hold_the_epoch_that_java_clients_send() -> 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        pytest.param(lambda d, p: struct.pack_into(">q", d, p[1], 1001), "1002 comes next", id="overlap"),
-        pytest.param(lambda d, p: struct.pack_into(">q", d, p[0], 1001), "1000 comes next", id="first batch"),
+        pytest.param(lambda d, p: struct.pack_into(">q", d, p[1], 1001), "1002 is next", id="overlap"),
+        pytest.param(lambda d, p: struct.pack_into(">q", d, p[0], 1001), "1000 is next", id="first batch"),
         pytest.param(lambda d, p: struct.pack_into(">i", d, p[1] + 12, EPOCH + 1), "epoch 4 in a segment", id="epoch"),
         pytest.param(lambda d, p: struct.pack_into(">i", d, p[1] + 12, -1), "epoch -1 in a segment", id="no epoch"),
-        pytest.param(lambda d, p: struct.pack_into(">i", d, p[1] + 23, -2), "no batch", id="last offset delta"),
-        pytest.param(lambda d, p: struct.pack_into(">i", d, p[1] + 57, -2), "no batch", id="record count"),
-        pytest.param(lambda d, p: struct.pack_into(">q", d, p[2], 2**63 - 1), "no batch", id="offset overflow"),
+        pytest.param(lambda d, p: struct.pack_into(">i", d, p[1] + 23, -2), "valid in a batch", id="last offset delta"),
+        pytest.param(lambda d, p: struct.pack_into(">i", d, p[1] + 57, -2), "valid in a batch", id="record count"),
+        pytest.param(lambda d, p: struct.pack_into(">q", d, p[2], 2**63 - 1), "valid in a batch", id="offset overflow"),
         pytest.param(lambda d, p: struct.pack_into(">i", d, p[2] + 8, 2000), "ends at", id="length"),
         pytest.param(lambda d, p: struct.pack_into(">i", d, p[2] + 8, -1), "length", id="negative length"),
         pytest.param(lambda d, p: d.__setitem__(p[1] + 16, 1), "magic 1", id="magic"),
@@ -87,7 +87,7 @@ def test_a_segment_of_kafscale_1_may_hold_the_epoch_that_java_clients_send() -> 
         pytest.param(lambda d, p: struct.pack_into(">q", d, len(d) - 12, 1006), "footer says 1006", id="last offset"),
     ],
 )
-def test_a_contradiction_is_refused_although_the_checksum_is_right(
+def test_an_inconsistency_is_refused_although_the_checksum_is_correct(
     change: Callable[[bytearray, list[int]], None], message: str
 ) -> None:
     data = bytearray(SEGMENT.data)
@@ -107,7 +107,7 @@ def test_a_segment_without_batches_is_refused() -> None:
     assert verify_segment(data)
 
 
-def test_a_scan_begins_where_the_index_says_and_stops_before_a_batch_that_is_not_whole() -> None:
+def test_a_scan_starts_at_the_index_entry_and_stops_before_an_incomplete_batch() -> None:
     start, cut = SEGMENT.positions[1], SEGMENT.positions[2]
     entry = IndexEntry(1002, start)
     for end in range(cut, SEGMENT.body_end):
@@ -129,7 +129,7 @@ def test_a_scan_refuses_another_owners_epoch() -> None:
         list(scan_batches(SEGMENT.data[HEADER_SIZE:], IndexEntry(1000, HEADER_SIZE), at_end=True, epoch=4))
 
 
-def test_the_verifier_goes_on_after_the_first_fault() -> None:
+def test_the_verifier_continues_after_the_first_fault() -> None:
     data = bytearray(SEGMENT.data)
     data[SEGMENT.positions[1] - 1] ^= 1
     data[SEGMENT.positions[2] - 1] ^= 1
@@ -148,7 +148,7 @@ timestamps = st.lists(st.integers(-1, 2**40), min_size=1, max_size=4)
     batches=st.lists(timestamps, min_size=1, max_size=8), base=st.integers(0, 2**62), epoch=st.integers(0, 2**31 - 1)
 )
 @settings(max_examples=100, deadline=None)
-def test_what_was_written_is_read(batches: list[list[int]], base: int, epoch: int) -> None:
+def test_a_written_segment_is_read_back(batches: list[list[int]], base: int, epoch: int) -> None:
     sent = [make_batch(times) for times in batches]
     built = make_segment(sent, base_offset=base, epoch=epoch)
     segment = parse_segment(built.data, check_batches=True)

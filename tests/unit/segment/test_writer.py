@@ -1,4 +1,4 @@
-"""What the writer refuses, and what it costs."""
+"""Batches that the writer refuses, and its cost."""
 
 import tracemalloc
 
@@ -6,7 +6,7 @@ import pytest
 
 from kafscale.records.batch import peek_one, placed_prefix
 from kafscale.segment.writer import build_segment
-from tests.unit.segment.samples import EPOCH, make_batch, placed
+from tests.support.samples.segments import EPOCH, make_batch, placed
 
 BATCH = make_batch([1, 2])
 
@@ -15,17 +15,17 @@ def _build(pieces: list[tuple[bytes, memoryview]]) -> None:
     build_segment(pieces, epoch=EPOCH, created_ms=0)
 
 
-def test_batches_that_are_no_gapless_run_of_one_epoch_are_refused() -> None:
+def test_batches_with_gaps_or_several_epochs_are_refused() -> None:
     first = placed([BATCH], base_offset=10)
-    with pytest.raises(ValueError, match="12 comes next"):
+    with pytest.raises(ValueError, match="12 is next"):
         _build(first + placed([BATCH], base_offset=13))
-    with pytest.raises(ValueError, match="12 comes next"):
+    with pytest.raises(ValueError, match="12 is next"):
         _build(first + placed([BATCH], base_offset=11))
     with pytest.raises(ValueError, match="epoch 9 in a segment of epoch 3"):
         _build(first + placed([BATCH], base_offset=12, epoch=9))
 
 
-def test_a_prefix_that_does_not_fit_the_rest_is_refused() -> None:
+def test_a_prefix_that_does_not_match_the_rest_is_refused() -> None:
     prefix, rest = placed([BATCH], base_offset=10)[0]
     with pytest.raises(ValueError, match="bytes after the prefix"):
         _build([(prefix, rest[:-1])])
@@ -33,8 +33,8 @@ def test_a_prefix_that_does_not_fit_the_rest_is_refused() -> None:
         _build([(prefix, rest[:10])])
 
 
-def test_nothing_makes_no_segment() -> None:
-    with pytest.raises(ValueError, match="a message at least"):
+def test_no_batches_make_no_segment() -> None:
+    with pytest.raises(ValueError, match="at least one message"):
         _build([])
 
 

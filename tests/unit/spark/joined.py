@@ -1,4 +1,4 @@
-"""What tasks read, however it is divided among them."""
+"""Merges the ranges of tasks, so that tests need not depend on how they are divided."""
 
 from collections.abc import Iterable
 
@@ -9,7 +9,7 @@ from kafscale_spark.planning import Split
 
 
 def joined(tasks: Iterable[InputPartition]) -> list[tuple[TopicPartition, int, int]]:
-    """Partitions with offsets from and to: ranges that follow each other are one."""
+    """Return partitions with start and end offsets; adjacent ranges are merged."""
     found: list[tuple[TopicPartition, int, int]] = []
     for task in tasks:
         assert isinstance(task, Split)

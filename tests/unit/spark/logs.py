@@ -1,4 +1,4 @@
-"""Batches as a partition's log holds them, made by Hypothesis, and what is expected of them: by `read_records`."""
+"""Generates batches of a log with Hypothesis, and the rows expected from them, by `read_records`."""
 
 import base64
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ from kafscale.records.record import Record, build_batch, read_records
 from kafscale_spark.decode import Decoder, Limits
 from kafscale_spark.pieces import Partition, Piece, Wanted
 from kafscale_spark.schema import COLUMNS
-from tests.java.judge import Judge
+from tests.support.judge import Judge
 
 PARTITION = Partition("orders", 7)
 SOURCE = "default/orders/7/segment-00000000000000000000.kfs"
@@ -38,7 +38,7 @@ _times = st.integers(_BASE - 10_000, _BASE + 10_000) | st.just(-1) | st.integers
 
 @dataclass(frozen=True)
 class Log:
-    """Batches one after the other; ``gaps``: offsets are missing between them."""
+    """Consecutive batches. With ``gaps``, offsets are missing between them."""
 
     data: bytes
     first_offset: int
@@ -50,7 +50,7 @@ class Log:
         return Piece(self.data, SOURCE, self.first_offset, gaps=self.gaps)
 
     def expected(self, wanted: Wanted = ALL) -> list[dict[str, Any]]:
-        """The rows that Spark is to be given, read one record at a time."""
+        """Return the expected rows, read one record at a time."""
         rows = []
         for position, header in walk(self.data):
             if header.is_control or header.record_count == 0:
@@ -79,10 +79,10 @@ def _row(record: Record, log_append_time: bool) -> dict[str, Any]:
 
 @st.composite
 def logs(draw: st.DrawFn, *, gaps: bool | None = None) -> Log:
-    """Batches of any codec: with log-append time, control batches, aborted transactions and emptied ones among them.
+    """Batches of any codec, including log-append time, control batches, aborted transactions and empty batches.
 
-    No transaction is hidden from a reader of uncommitted records, as Spark's Kafka source is by itself: also those of
-    an aborted one are given. Its marker is not.
+    The reader reads uncommitted records, as Spark's Kafka source does by default, so it returns records of aborted
+    transactions, but not the markers.
     """
     with_gaps = draw(st.booleans()) if gaps is None else gaps
     offset = first = draw(st.integers(0, 2**40))
@@ -112,16 +112,16 @@ def logs(draw: st.DrawFn, *, gaps: bool | None = None) -> Log:
 
 
 def sealed(header: BatchHeader, records: bytes) -> bytes:
-    """A batch with right length and checksum, whatever its header and records say."""
+    """Return a batch with the right length and checksum, whatever its header and records contain."""
     out = bytearray(pack_header(header) + records)
     seal(out)
     return bytes(out)
 
 
 def aborted(batch: bytes) -> bytes:
-    """The batch as one of a transaction, and the marker by which brokers say that it was aborted."""
+    """Return the batch as part of a transaction, and the marker by which brokers abort it."""
     header = _in_transaction(peek_one(batch))
-    # Version 0, type 0; the coordinator's epoch.
+    # Version 0, type 0, and the coordinator's epoch.
     end = build_batch([Record(header.next_offset, _BASE, bytes(4), bytes(6))], base_offset=header.next_offset)
     marker = _in_transaction(peek_one(end))._replace(base_sequence=-1, leader_epoch=header.leader_epoch)
     return sealed(header, batch[61:]) + sealed(marker._replace(attributes=marker.attributes | CONTROL_BIT), end[61:])
@@ -144,7 +144,7 @@ def decoded(
     wanted: Wanted = ALL,
     limits: Limits = USUAL,
 ) -> list[dict[str, Any]]:
-    """All rows, timestamps as microseconds; every RecordBatch is checked by Arrow and against the limits."""
+    """Return all rows, with timestamps in microseconds. Validates every RecordBatch, also against the limits."""
     decoder = Decoder(PARTITION, columns or COLUMNS.names, wanted=wanted, limits=limits)
     rows: list[dict[str, Any]] = []
     for batch in [*decoder.feed(piece), *decoder.finish()]:
@@ -156,16 +156,16 @@ def decoded(
         found = {name: batch.column(name) for name in names}
         if "timestamp" in found:
             found["timestamp"] = found["timestamp"].cast("int64")
-        told = [found[name].to_pylist() for name in names]
-        rows += [dict(zip(names, row, strict=True)) for row in zip(*told, strict=True)]
+        values = [found[name].to_pylist() for name in names]
+        rows += [dict(zip(names, row, strict=True)) for row in zip(*values, strict=True)]
     return rows
 
 
 def by_kafka(judge: Judge, data: bytes) -> list[dict[str, Any]]:
-    """The rows, by what consumers of kafka-clients are given."""
+    """Return the rows for what consumers of kafka-clients get."""
     rows = []
     for key, value, offset, timestamp, kind, headers in judge.records(data):
-        told = [{"key": name, "value": _plain(content)} for name, content in headers]
+        pairs = [{"key": name, "value": _plain(content)} for name, content in headers]
         rows.append(
             {
                 "key": _plain(key),
@@ -175,7 +175,7 @@ def by_kafka(judge: Judge, data: bytes) -> list[dict[str, Any]]:
                 "offset": offset,
                 "timestamp": timestamp * 1000,
                 "timestampType": kind,
-                "headers": told or None,
+                "headers": pairs or None,
             }
         )
     return rows

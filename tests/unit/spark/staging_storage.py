@@ -1,4 +1,4 @@
-"""A storage service that keeps stages and commits in memory, behind a real gRPC port, with troubles on demand."""
+"""A storage service on a real gRPC port that keeps stages and commits in memory, with injected errors."""
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -24,9 +24,9 @@ Trouble = Callable[[Any], Any]
 
 
 class StagingStorage:
-    """``topics``: partitions by name. ``instances``: others that it tells of.
+    """``topics`` has the number of partitions by name, and ``instances`` the other instances that it reports.
 
-    ``troubles``: replies to the first calls of a method, or what they raise.
+    ``troubles`` has, by method, the replies to its first calls, or the exceptions that they raise.
     """
 
     def __init__(self, topics: dict[str, int], **configs: str) -> None:
@@ -52,7 +52,7 @@ class StagingStorage:
             return reply or getattr(self, f"_{method.lower()}")(request)
 
     def rows(self, topic: str, partition: int) -> list[Record]:
-        """What the partition's log holds by the commits so far."""
+        """Return the records of the partition's log after the commits so far."""
         found: list[Record] = []
         for commit in self.commits:
             for stage in commit.stages:

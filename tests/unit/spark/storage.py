@@ -1,4 +1,4 @@
-"""A storage service of the tests' own behind a real gRPC port: its logs are lists of batches."""
+"""A storage service for tests on a real gRPC port, whose logs are lists of batches."""
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -22,7 +22,7 @@ _NOTHING = pb.ScanPiece()
 
 @contextmanager
 def serving(tls: grpc.ServerCredentials | None = None, **answers: Answer) -> Iterator[str]:
-    """The address of a server with these methods; ``Scan`` gives an iterator of replies."""
+    """Serve these methods and yield the address. ``Scan`` returns an iterator of replies."""
     handlers = {}
     for name, answer in answers.items():
         make = grpc.unary_stream_rpc_method_handler if name == "Scan" else grpc.unary_unary_rpc_method_handler
@@ -44,7 +44,7 @@ def serving(tls: grpc.ServerCredentials | None = None, **answers: Answer) -> Ite
 
 @dataclass
 class Log:
-    """One partition: the offset that each batch begins at is that of the one before, and its count."""
+    """A partition. Each batch begins at the offset after the one before."""
 
     start: int = 0
     batches: list[bytes] = field(default_factory=list)
@@ -54,7 +54,7 @@ class Log:
         return peek_one(self.batches[-1]).next_offset if self.batches else self.start
 
     def add(self, records: int, *, size: int = 10) -> None:
-        """One batch more; values are their own offsets."""
+        """Append a batch, whose values are their offsets."""
         base = self.end
         self.batches.append(
             build_batch(
@@ -71,9 +71,9 @@ class Log:
 
 @dataclass
 class Storage:
-    """Topics by name; each piece of a scan is one batch.
+    """Topics by name. Each piece of a scan is one batch.
 
-    ``before`` may say something else than a piece, which ends the stream; what is empty ends it without a word.
+    ``before`` may return another reply in place of a piece, which ends the stream; an empty one ends it silently.
     """
 
     topics: dict[str, list[Log]] = field(default_factory=dict)
@@ -90,7 +90,7 @@ class Storage:
 
     @contextmanager
     def running(self, count: int = 1) -> Iterator[tuple[str, ...]]:
-        """So many instances of it."""
+        """Run this many instances and yield their addresses."""
         with ExitStack() as servers:
             yield tuple(
                 servers.enter_context(serving(Topics=self._list, PlanScan=self._plan, Scan=self._scan))
@@ -114,7 +114,7 @@ class Storage:
             {"earliest": log.start, "latest": log.end}.get(bound.WhichOneof("at") or "", bound.offset)
             for bound in (scan.start, scan.end)
         ]
-        found = pb.PartitionPlan(log_start=log.start, committed_end=log.end, start=at[0], end=at[1])
+        found = pb.PartitionPlan(log_start=log.start, high_watermark=log.end, start=at[0], end=at[1])
         for batch in log.batches:
             header = peek_one(batch)
             start, end = max(header.base_offset, at[0], log.start), min(header.next_offset, at[1])

@@ -1,4 +1,4 @@
-"""A message without its large field, and that field, are what protobuf reads of it."""
+"""Splitting a message from its large field gives the same result as parsing it with protobuf."""
 
 import pytest
 from google.protobuf.message import DecodeError
@@ -29,17 +29,17 @@ def _whole(rest: bytes, records: memoryview) -> pb.ScanPiece:
 
 
 @given(_PIECES)
-def test_the_parts_are_the_message(piece: pb.ScanPiece) -> None:
+def test_the_parts_equal_the_message(piece: pb.ScanPiece) -> None:
     assert _whole(*taken_apart(piece.SerializeToString(), NUMBER)) == piece
 
 
 @given(_PIECES, _PIECES)
-def test_what_is_there_twice_counts_as_protobuf_has_it(first: pb.ScanPiece, second: pb.ScanPiece) -> None:
+def test_a_repeated_field_is_merged_as_in_protobuf(first: pb.ScanPiece, second: pb.ScanPiece) -> None:
     data = first.SerializeToString() + second.SerializeToString()
     assert _whole(*taken_apart(data, NUMBER)) == pb.ScanPiece.FromString(data)
 
 
-def test_fields_of_every_kind_are_passed_over() -> None:
+def test_fields_of_every_kind_are_skipped() -> None:
     stage = pb.Stage(key="a stage", size=7, crc=1 << 31, records=-1)
     rest, key = taken_apart(stage.SerializeToString(), pb.Stage.KEY_FIELD_NUMBER)
     assert bytes(key) == b"a stage"
@@ -49,7 +49,7 @@ def test_fields_of_every_kind_are_passed_over() -> None:
 
 
 @given(_PIECES, st.integers(1, 600))
-def test_a_torn_message_is_refused_or_shorter_as_protobuf_has_it(piece: pb.ScanPiece, cut: int) -> None:
+def test_a_truncated_message_is_handled_as_in_protobuf(piece: pb.ScanPiece, cut: int) -> None:
     data = piece.SerializeToString()[:-cut]
     try:
         expected = pb.ScanPiece.FromString(data)
@@ -61,6 +61,6 @@ def test_a_torn_message_is_refused_or_shorter_as_protobuf_has_it(piece: pb.ScanP
 
 
 @pytest.mark.parametrize("data", [b"\x0b", b"\xff" * 11, b"\x42\x05abc", b"\x09abc"])
-def test_what_is_no_message_is_refused(data: bytes) -> None:
+def test_data_that_is_not_a_message_is_refused(data: bytes) -> None:
     with pytest.raises(DecodeError):
         taken_apart(data, NUMBER)

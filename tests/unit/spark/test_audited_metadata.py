@@ -1,4 +1,4 @@
-"""What the storage service says of logs, for an audit: what it cannot plan is there all the same."""
+"""The bounds of logs for an audit, from a storage service that cannot plan all of them."""
 
 import grpc
 
@@ -11,7 +11,7 @@ from tests.unit.spark.storage import serving
 
 ID = b"i" * 16
 PLANS = {
-    "sound": pb.PartitionPlan(status=common_pb2.OK, log_start=3, committed_end=20),
+    "sound": pb.PartitionPlan(status=common_pb2.OK, log_start=3, high_watermark=20),
     "damaged": pb.PartitionPlan(status=common_pb2.DAMAGED, detail="a segment is missing"),
     "deleted": pb.PartitionPlan(status=common_pb2.UNKNOWN_TOPIC, detail="gone"),
 }
@@ -26,7 +26,7 @@ def _plan(request: pb.PlanScanRequest, _: grpc.ServicerContext) -> pb.PlanScanRe
     return pb.PlanScanReply(plans=[PLANS[scan.partition.topic] for scan in request.scans])
 
 
-def test_a_log_that_cannot_be_planned_is_there() -> None:
+def test_a_log_that_cannot_be_planned_exists() -> None:
     with serving(Topics=_topics, PlanScan=_plan) as endpoint:
         logs = logs_of_storage(Connection((endpoint,)))
     assert logs == {
@@ -35,13 +35,13 @@ def test_a_log_that_cannot_be_planned_is_there() -> None:
     }
 
 
-def test_two_looks_at_the_metadata() -> None:
+def test_bounds_come_from_two_reads_of_the_metadata() -> None:
     before = {("t", 0): Bounds(1, end_before=5, end_after=5, topic_id=ID)}
     after = {("t", 0): Bounds(2, end_before=9, end_after=9, topic_id=ID), ("new", 0): Bounds(0, end_before=1)}
     assert around(before, after) == {
         ("t", 0): Bounds(2, end_before=5, end_after=9, topic_id=ID),
         ("new", 0): Bounds(0, end_before=None),
     }
-    # Deleted and made anew in between: nothing of it must have been listed.
+    # Deleted and recreated in between, so no object need have been listed.
     anew = {("t", 0): Bounds(0, end_before=9, end_after=9, topic_id=b"j" * 16)}
     assert around(before, anew) == {("t", 0): Bounds(0, end_before=None, end_after=9, topic_id=b"j" * 16)}

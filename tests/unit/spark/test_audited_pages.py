@@ -1,4 +1,4 @@
-"""Pages of a catalog beside the segments that they tell of."""
+"""Catalog pages compared with the segments that they describe."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -15,8 +15,8 @@ from kafscale_spark.audit.chain import Bounds
 from kafscale_spark.audit.findings import Kind
 from kafscale_spark.audit.objects import Checked, check_object
 from kafscale_spark.audit.pages import check_pages
-from tests.unit.catalog.samples import REF
-from tests.unit.segment.samples import EPOCH, small_segment
+from tests.support.samples.catalog import REF
+from tests.support.samples.segments import EPOCH, small_segment
 
 SEGMENTS = [small_segment(base_offset=base) for base in (0, 6, 12)]
 WHOLE = Bounds(0, end_before=18, end_after=18, topic_id=REF.topic_id)
@@ -58,23 +58,23 @@ def _found(
     return [(finding.kind, finding.offset, finding.detail) for finding in findings]
 
 
-def test_a_page_that_tells_what_is() -> None:
+def test_a_correct_page_has_no_finding() -> None:
     assert _found(_entries()) == []
 
 
 @pytest.mark.parametrize(
     ("name", "wrong"), [("size", 1), ("records", 2), ("min_timestamp", 3), ("max_timestamp", 4), ("created_ms", 5)]
 )
-def test_a_page_that_tells_something_else(name: str, wrong: int) -> None:
+def test_a_page_with_a_wrong_value_is_reported(name: str, wrong: int) -> None:
     entries = _entries()
     right = getattr(entries[1], name)
     setattr(entries[1], name, wrong)
     assert _found(entries) == [
-        (Kind.PAGE_WRONG, 6, f"of segment 6 it says {name} {wrong} instead of {right}"),
+        (Kind.PAGE_WRONG, 6, f"the entry of segment 6 has {name} {wrong} instead of {right}"),
     ]
 
 
-def test_a_page_that_divides_the_log_in_another_way() -> None:
+def test_a_page_that_divides_the_log_differently_is_reported() -> None:
     entries = _entries()
     entries[0].next_offset = entries[1].base_offset = 4
     found = _found(entries)
@@ -85,20 +85,20 @@ def test_a_page_that_divides_the_log_in_another_way() -> None:
 @pytest.mark.parametrize(
     ("bounds", "detail"),
     [
-        (replace(WHOLE, topic_id=b"x" * 16), "it is of an earlier topic of the name"),
-        (replace(WHOLE, end_after=12), "it goes on to offset 18, the log ends at 12"),
+        (replace(WHOLE, topic_id=b"x" * 16), "it belongs to a deleted topic with the same name"),
+        (replace(WHOLE, end_after=12), "it ends at offset 18, but the log ends at 12"),
         (replace(WHOLE, log_start=18), "the log begins at 18"),
     ],
 )
-def test_a_page_that_is_not_of_the_log(bounds: Bounds, detail: str) -> None:
+def test_a_page_that_does_not_belong_to_the_log_is_an_orphan(bounds: Bounds, detail: str) -> None:
     assert _found(_entries(), bounds=bounds) == [(Kind.ORPHAN, 0, detail)]
 
 
-def test_a_page_of_an_owner_whose_segments_the_log_passed() -> None:
+def test_a_page_of_segments_replaced_by_a_later_owner_is_an_orphan() -> None:
     passed = [SEGMENTS[0], small_segment(base_offset=6, batches=6, epoch=EPOCH + 1)]
-    assert _found(_entries(), passed) == [(Kind.ORPHAN, 0, "segment 6 is of epoch 4, it tells of epoch 3")]
+    assert _found(_entries(), passed) == [(Kind.ORPHAN, 0, "segment 6 has epoch 4, but the page says epoch 3")]
 
 
-def test_segments_that_are_not_there_are_not_the_pages_fault() -> None:
+def test_missing_segments_are_not_a_fault_of_their_page() -> None:
     assert _found(_entries(), [SEGMENTS[0], SEGMENTS[2]]) == []
     assert _found(_entries(), [], Bounds(0, start_known=False)) == []

@@ -1,4 +1,4 @@
-"""Whether segments are a log: what is missing, what is too much, and what may be so while the bucket is in use."""
+"""Segments of a log: missing and leftover ones, and changes while the bucket is in use."""
 
 from dataclasses import replace
 
@@ -32,26 +32,26 @@ def _found(segments: list[Checked], bounds: Bounds) -> list[tuple[Kind, int]]:
         (LOG[:2], WHOLE, [(Kind.END_DISAGREES, 9)]),
         (LOG, replace(WHOLE, end_before=10, end_after=15), [(Kind.END_DISAGREES, 15)]),
         ([_segment(0, 5, 2), _segment(5, 20, 1)], WHOLE, [(Kind.EPOCHS_FALL, 5)]),
-        # Retention: the log begins within the second segment, and the first one is to be deleted.
+        # Retention: the log begins within the second segment, and the first one will be deleted.
         (LOG, replace(WHOLE, log_start=7), [(Kind.ORPHAN, 0)]),
         # Stored after the listing began, or by an owner that died before its commit.
         ([*LOG, _segment(20, 30, 2)], replace(WHOLE, end_after=30), []),
         ([*LOG, _segment(20, 30, 2)], WHOLE, [(Kind.ORPHAN, 20)]),
         # Committed after the listing.
         (LOG, replace(WHOLE, end_after=30), []),
-        # A dead owner's, which the log has passed.
+        # A segment of a dead owner, which the log has passed.
         ([LOG[0], _segment(3, 7), *LOG[1:]], WHOLE, [(Kind.ORPHAN, 3)]),
-        # Damage hides where a segment ends; what follows tells.
+        # Damage hides the end of a segment, and the next segment determines it.
         ([LOG[0], replace(LOG[1], next_offset=-1, epoch=-1), LOG[2]], WHOLE, []),
         ([*LOG[:2], replace(LOG[2], next_offset=-1)], WHOLE, []),
-        # Deleted between the listing and the reading.
+        # Deleted between the listing and the read.
         ([replace(LOG[0], gone=True), *LOG[1:]], replace(WHOLE, log_start=5), []),
-        # The bucket alone knows where a log began some time ago, and no end.
+        # The bucket has only an old log start, and no end.
         (LOG[1:], Bounds(2, start_known=False), []),
         ([LOG[0], LOG[2]], Bounds(0, start_known=False), [(Kind.SEGMENTS_MISSING, 5)]),
     ],
 )
-def test_segments_and_what_is_known_of_their_log(
+def test_segments_are_checked_against_the_bounds_of_their_log(
     segments: list[Checked], bounds: Bounds, expected: list[tuple[Kind, int]]
 ) -> None:
     assert _found(segments, bounds) == expected

@@ -1,4 +1,4 @@
-"""Torn and damaged ranges: an error that names topic, partition, offset and object, or the same rows."""
+"""Torn and damaged ranges result in an error that names topic, partition, offset and object, or in the same rows."""
 
 import struct
 from bisect import bisect_right
@@ -14,8 +14,8 @@ from kafscale.records.record import Record, build_batch, read_records
 from kafscale.records.varint import append_varint
 from kafscale_spark.decode import Decoder, Limits
 from kafscale_spark.pieces import Piece
-from tests.golden.records.known import SMALL
-from tests.unit.records.test_fuzz import mutated
+from tests.support.golden_records import SMALL
+from tests.support.strategies.mutated import mutated
 from tests.unit.spark.logs import MAX_BYTES, PARTITION, SOURCE, Log, decoded, logs, sealed
 
 PLAIN = build_batch(SMALL, base_offset=0)[HEADER_SIZE:]
@@ -30,7 +30,7 @@ def _log() -> Log:
     return Log(b"".join(parts), 100, 124, gaps=False)
 
 
-def test_every_damaged_byte_is_an_error_or_changes_nothing() -> None:
+def test_every_damaged_byte_causes_an_error_or_changes_nothing() -> None:
     log = _log()
     expected = log.expected()
     starts = [position for position, _ in walk(log.data)]
@@ -49,7 +49,7 @@ def test_every_damaged_byte_is_an_error_or_changes_nothing() -> None:
 
 
 @pytest.mark.parametrize("damaged", [(0,), (255,), (256, 599), (300, 302), (599,)])
-def test_of_many_batches_those_before_the_first_damaged_one_are_read(damaged: tuple[int, ...]) -> None:
+def test_batches_before_the_first_damaged_one_are_read(damaged: tuple[int, ...]) -> None:
     batches = [bytearray(build_batch([Record(base, 0, None, b"some")], base_offset=base)) for base in range(600)]
     for number in damaged:
         batches[number][-1] ^= 1
@@ -61,7 +61,7 @@ def test_of_many_batches_those_before_the_first_damaged_one_are_read(damaged: tu
     assert found == list(range(damaged[0]))
 
 
-def test_every_torn_end_is_an_error() -> None:
+def test_every_truncation_causes_an_error() -> None:
     log = _log()
     sizes = [0]
     while sizes[-1] < len(log.data):
@@ -81,20 +81,20 @@ def peek_one_at(data: bytes, position: int) -> BatchHeader:
     return peek_one(data[position : position + size])
 
 
-def test_a_batch_that_does_not_follow_is_an_error_unless_gaps_are_allowed() -> None:
+def test_a_gap_between_batches_is_an_error_unless_gaps_are_allowed() -> None:
     parts = [build_batch([Record(n, 0, None, b"v")], base_offset=n) for n in (5, 6, 8)]
     holed = b"".join(parts)
-    with pytest.raises(CorruptData, match=r"offset 7 in .*begins at offset 8 where 7 comes next"):
+    with pytest.raises(CorruptData, match=r"offset 7 in .*begins at offset 8, but 7 is next"):
         decoded(Piece(holed, SOURCE, 5))
-    with pytest.raises(CorruptData, match=r"offset 4 in .*begins at offset 5 where 4 comes next"):
+    with pytest.raises(CorruptData, match=r"offset 4 in .*begins at offset 5, but 4 is next"):
         decoded(Piece(holed, SOURCE, 4, gaps=True))
     assert [row["offset"] for row in decoded(Piece(holed, SOURCE, 5, gaps=True))] == [5, 6, 8]
-    with pytest.raises(CorruptData, match=r"offset 9 in .*begins at offset 8 where 9 comes next"):
+    with pytest.raises(CorruptData, match=r"offset 9 in .*begins at offset 8, but 9 is next"):
         decoded(Piece(holed + parts[-1], SOURCE, 5, gaps=True))
 
 
 def _read(batch: bytes) -> list[Record] | None:
-    """What the reader in Python says; None for damage."""
+    """Read with the Python reader. Return None for damage."""
     try:
         return list(read_records(batch, max_bytes=MAX_BYTES))
     except CorruptData:
@@ -125,14 +125,14 @@ def _wrapped(records: bytes, codec: Codec, count: int, last_delta: int) -> bytes
 
 @settings(max_examples=200, deadline=None)
 @given(mutated([PLAIN]), st.sampled_from(Codec), st.integers(1, 10), st.integers(0, 10))
-def test_damage_below_a_right_checksum_is_what_the_record_reader_says(
+def test_damage_below_a_correct_checksum_is_handled_as_by_the_record_reader(
     records: bytes, codec: Codec, count: int, last_delta: int
 ) -> None:
     _agree(_wrapped(records, codec, count, last_delta))
     _agree(_wrapped(records, codec, len(SMALL), len(SMALL) - 1))
 
 
-def test_every_changed_byte_below_a_right_checksum_is_what_the_record_reader_says() -> None:
+def test_changed_bytes_below_a_correct_checksum_are_read_as_by_the_record_reader() -> None:
     for position in range(len(PLAIN)):
         for value in (0, 0x7F, 0x80, 0xFF):
             records = bytearray(PLAIN)
@@ -142,7 +142,7 @@ def test_every_changed_byte_below_a_right_checksum_is_what_the_record_reader_say
 
 @pytest.mark.parametrize("field", range(7))
 @pytest.mark.parametrize("number", LENGTHS)
-def test_no_length_or_count_leads_outside(field: int, number: int) -> None:
+def test_no_length_or_count_leads_out_of_bounds(field: int, number: int) -> None:
     # length, timestamp delta, offset delta, key, value, header count, header key
     numbers = [0, 0, 0, 0, 0, 1, 0]
     numbers[field] = number
@@ -167,7 +167,7 @@ def test_varints_of_more_than_64_bits_are_refused(varint: str) -> None:
 
 
 @pytest.mark.parametrize("varint", ["ff" * 9 + "01", "80" * 9 + "00"])
-def test_varints_of_ten_bytes_may_have_64_bits(varint: str) -> None:
+def test_varints_of_ten_bytes_can_have_64_bits(varint: str) -> None:
     batch = _with_timestamp_delta(varint)
     assert _read(batch) is not None
     _agree(batch)
@@ -175,7 +175,7 @@ def test_varints_of_ten_bytes_may_have_64_bits(varint: str) -> None:
 
 @settings(max_examples=60, deadline=None)
 @given(logs(gaps=False), st.data())
-def test_any_damage_is_an_error_or_changes_nothing(log: Log, data: st.DataObject) -> None:
+def test_any_damage_causes_an_error_or_changes_nothing(log: Log, data: st.DataObject) -> None:
     damaged = bytearray(log.data)
     damaged[data.draw(st.integers(0, len(damaged) - 1))] ^= data.draw(st.integers(1, 255))
     piece = Piece(bytes(damaged), SOURCE, log.first_offset)

@@ -1,4 +1,4 @@
-"""Rows become batches that Kafka's clients and our own decoder read as those rows, where Kafka would have put them."""
+"""Rows are encoded to batches that Kafka's clients and our decoder read back, in the partitions that Kafka chooses."""
 
 import random
 from collections import Counter
@@ -16,7 +16,7 @@ from kafscale.records.record import Record, build_batch
 from kafscale_spark.encode import Encoder, Memory, RecordTooLarge
 from kafscale_spark.pieces import Piece
 from kafscale_spark.schema import HEADER_TYPE
-from tests.java.judge import Judge, newest
+from tests.support.judge import Judge, newest
 from tests.unit.spark.logs import PARTITION, SOURCE, by_kafka, decoded
 
 MAX_BYTES = 1_048_588
@@ -52,7 +52,7 @@ def rows(draw: st.DrawFn, partitions: int) -> list[dict[str, Any]]:
 
 
 def _arrow(given_rows: list[dict[str, Any]], *, sliced: bool = False) -> list[pa.RecordBatch]:
-    """One RecordBatch, or one that is a slice of a longer one and an empty one."""
+    """Return the rows as one RecordBatch, or as a slice of a longer one and an empty one."""
     made = pa.RecordBatch.from_pylist(given_rows, schema=SCHEMA)
     if not sliced:
         return [made]
@@ -62,7 +62,7 @@ def _arrow(given_rows: list[dict[str, Any]], *, sliced: bool = False) -> list[pa
 
 
 def _encoded(encoder: Encoder, batches: list[pa.RecordBatch]) -> dict[int, bytes]:
-    """All that it gives, by partition; every batch is whole, counts from 0 and is one that brokers take."""
+    """Return all chunks by partition. Checks that every batch is valid, begins at 0 and is accepted by brokers."""
     found: dict[int, bytes] = {}
     chunks = [chunk for batch in batches for chunk in encoder.feed(batch)]
     for _, partition, data, count in [*chunks, *encoder.finish()]:
@@ -78,7 +78,7 @@ def _encoded(encoder: Encoder, batches: list[pa.RecordBatch]) -> dict[int, bytes
 
 
 def _logged(data: bytes) -> bytes:
-    """The batches as an owner appends them: at offsets one after the other."""
+    """Return the batches with consecutive offsets, as an owner appends them."""
     out, offset = bytearray(data), 0
     for position, header in walk(data):
         out[position : position + 8] = offset.to_bytes(8, "big")
@@ -113,7 +113,7 @@ def _encoder(count: int, **options: Any) -> Encoder:
     return Encoder("orders", count, **(usual | options))
 
 
-def test_kafka_clients_and_the_decoder_read_what_was_given(kafka: Judge) -> None:
+def test_kafka_clients_and_the_decoder_read_the_encoded_rows(kafka: Judge) -> None:
     @settings(max_examples=60, deadline=None)
     @given(rows(3), st.sampled_from(Codec), st.sampled_from([200, 1000, 1 << 20]), st.booleans())
     def equal(given_rows: list[dict[str, Any]], codec: Codec, batch_bytes: int, sliced: bool) -> None:
@@ -142,21 +142,19 @@ def test_kafka_clients_and_the_decoder_read_what_was_given(kafka: Judge) -> None
 
 @settings(max_examples=60, deadline=None)
 @given(rows(1), st.sampled_from(Codec), st.sampled_from([100, 1000, 1 << 20]))
-def test_rows_of_one_partition_keep_their_order(
-    given_rows: list[dict[str, Any]], codec: Codec, batch_bytes: int
-) -> None:
+def test_rows_of_a_partition_keep_their_order(given_rows: list[dict[str, Any]], codec: Codec, batch_bytes: int) -> None:
     found = _encoded(_encoder(1, compression=codec, batch_bytes=batch_bytes), _arrow(given_rows))
     read = [row for data in found.values() for row in decoded(Piece(_logged(data), SOURCE, 0))]
     assert read == _expected(given_rows)
 
 
-def test_a_batch_is_the_one_that_the_record_writer_makes() -> None:
+def test_a_batch_equals_that_of_the_record_writer() -> None:
     records = [Record(n, NOW + 7 * n, None if n % 3 == 0 else b"k%d" % n, b"v" * n) for n in range(300)]
     given_rows = [{"key": r.key, "value": r.value, "timestamp": r.timestamp * 1000} for r in records]
     assert _encoded(_encoder(1), _arrow(given_rows)) == {0: build_batch(records, base_offset=0)}
 
 
-def test_keys_go_where_kafkas_producer_sends_them(kafka: Judge) -> None:
+def test_keys_go_to_the_partition_that_kafkas_producer_chooses(kafka: Judge) -> None:
     @settings(max_examples=200, deadline=None)
     @given(st.lists(st.binary(max_size=70), min_size=1, max_size=20), st.integers(1, 2000))
     def equal(keys: list[bytes], count: int) -> None:
@@ -168,7 +166,7 @@ def test_keys_go_where_kafkas_producer_sends_them(kafka: Judge) -> None:
     equal()
 
 
-def test_rows_without_a_key_are_spread_alike_however_they_come() -> None:
+def test_rows_without_a_key_are_spread_evenly_for_any_input_order() -> None:
     given_rows = [{"value": bytes(90)}] * 5000
     whole = _encoded(_encoder(4, batch_bytes=2000, seed=6), _arrow(given_rows))
     parts = [_arrow(given_rows[at : at + 7])[0] for at in range(0, 5000, 7)]
@@ -181,7 +179,7 @@ def test_rows_without_a_key_are_spread_alike_however_they_come() -> None:
     assert first.partition == 2
 
 
-def test_text_and_columns_that_are_not_there() -> None:
+def test_text_values_and_missing_columns_are_encoded() -> None:
     values = pa.array(["é", None, ""], pa.string())
     for rows_of in (
         pa.RecordBatch.from_arrays([values], ["value"]),
@@ -195,7 +193,7 @@ def test_text_and_columns_that_are_not_there() -> None:
         ]
 
 
-def test_memory_stays_within_its_bound_and_chunks_within_theirs() -> None:
+def test_memory_and_chunks_stay_within_their_limits() -> None:
     chance = random.Random(1)
     memory = Memory(4 << 20)
     encoder = _encoder(40, memory=memory, chunk_bytes=1 << 20)
@@ -210,7 +208,7 @@ def test_memory_stays_within_its_bound_and_chunks_within_theirs() -> None:
 
 
 @pytest.mark.parametrize(("topics", "partitions"), [(20, 6), (30, 40)])
-def test_the_memory_of_many_topics_is_one(topics: int, partitions: int) -> None:
+def test_all_topics_share_one_memory_limit(topics: int, partitions: int) -> None:
     size = 4 << 20
     memory = Memory(size)
     encoders = [
@@ -230,7 +228,7 @@ def test_the_memory_of_many_topics_is_one(topics: int, partitions: int) -> None:
     assert records == {f"t{number}": 3000 for number in range(topics)}
 
 
-def test_the_largest_chunk_of_any_topic_goes_first() -> None:
+def test_the_largest_chunk_of_any_topic_is_sent_first() -> None:
     memory = Memory(1 << 20)
     first, second = (
         Encoder(name, 1, memory=memory, max_message_bytes=MAX_BYTES, batch_bytes=1 << 14) for name in ("x", "y")
@@ -241,7 +239,7 @@ def test_the_largest_chunk_of_any_topic_goes_first() -> None:
 
 
 @pytest.mark.parametrize("codec", Codec)
-def test_a_large_record_stands_alone_up_to_what_the_topic_takes(codec: Codec) -> None:
+def test_a_large_record_gets_its_own_batch_up_to_the_topics_limit(codec: Codec) -> None:
     value = random.Random(2).randbytes(300_000)
     given_rows = [{"value": b"a"}, {"value": value}, {"value": b"b"}]
     found = _encoded(_encoder(1, compression=codec, batch_bytes=1000), _arrow(given_rows))[0]
@@ -250,12 +248,12 @@ def test_a_large_record_stands_alone_up_to_what_the_topic_takes(codec: Codec) ->
     size = max(header.size for _, header in walk(found))
     assert _encoded(_encoder(1, compression=codec, batch_bytes=1000, max_message_bytes=size), _arrow(given_rows))
     with pytest.raises(
-        RecordTooLarge, match=rf"^topic orders, partition 0: .* {size} bytes, the topic takes {size - 1}$"
+        RecordTooLarge, match=rf"^topic orders, partition 0: .* {size} bytes, but the topic allows {size - 1}$"
     ):
         _encoded(_encoder(1, compression=codec, max_message_bytes=size - 1), _arrow(given_rows))
 
 
-def test_a_record_that_is_small_enough_when_compressed_is_taken() -> None:
+def test_a_record_that_is_small_enough_when_compressed_is_accepted() -> None:
     found = _encoded(_encoder(1, compression=Codec.ZSTD), _arrow([{"value": bytes(5_000_000)}]))[0]
     assert peek_one(found).size < 10_000
     assert len(decoded(Piece(found, SOURCE, 0))[0]["value"]) == 5_000_000

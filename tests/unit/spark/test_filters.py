@@ -1,4 +1,4 @@
-"""Filters that Spark hands over: what is read for them is all that they let through, and not much more."""
+"""Pushed filters: the source reads all records that they select, and few others."""
 
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta, timezone
@@ -24,7 +24,7 @@ _MOST = 2**63 - 1
         ([ds.IsNotNull(("offset",)), ds.IsNotNull(("topic",)), ds.IsNotNull(("partition",))], Pushed()),
     ],
 )
-def test_offsets_are_taken_exactly(filters: list[Any], pushed: Pushed) -> None:
+def test_offset_filters_are_exact(filters: list[Any], pushed: Pushed) -> None:
     assert push(filters) == (pushed, [])
 
 
@@ -40,7 +40,7 @@ def test_offsets_are_taken_exactly(filters: list[Any], pushed: Pushed) -> None:
         (ds.GreaterThan(("topic",), "a"), [("b", 1), ("b", 2)]),
     ],
 )
-def test_partitions_are_chosen(one: Any, partitions: list[tuple[str, int]]) -> None:
+def test_partition_and_topic_filters_select_partitions(one: Any, partitions: list[tuple[str, int]]) -> None:
     pushed, left = push([one])
     assert left == []
     assert [key for key in [("a", 0), ("a", 1), ("b", 1), ("b", 2)] if pushed.wants(key)] == partitions
@@ -61,7 +61,7 @@ def test_partitions_are_chosen(one: Any, partitions: list[tuple[str, int]]) -> N
         ds.In(("partition",), (1, None)),
     ],
 )
-def test_what_is_not_known_is_left_to_spark(one: Any) -> None:
+def test_unsupported_filters_are_left_to_spark(one: Any) -> None:
     assert push([one]) == (Pushed(), [one])
 
 
@@ -76,7 +76,7 @@ _KINDS: dict[Any, Callable[[int, int], bool]] = {
 
 @settings(deadline=None)
 @given(st.lists(st.tuples(st.sampled_from(list(_KINDS)), st.integers(-3000, 3000)), max_size=3), st.integers(-4, 4))
-def test_times_that_pass_are_read(asked: list[tuple[Any, int]], ms: int) -> None:
+def test_rows_with_passing_timestamps_are_read(asked: list[tuple[Any, int]], ms: int) -> None:
     epoch = datetime(1970, 1, 1, tzinfo=UTC)
     filters = [kind(("timestamp",), epoch + timedelta(microseconds=micros)) for kind, micros in asked]
     pushed, left = push(filters)
@@ -87,6 +87,6 @@ def test_times_that_pass_are_read(asked: list[tuple[Any, int]], ms: int) -> None
     assert passes == (since and until)
 
 
-def test_zones_of_times_count() -> None:
+def test_time_zones_are_converted() -> None:
     there = datetime(1970, 1, 1, 2, tzinfo=timezone(timedelta(hours=2)))
     assert push([ds.GreaterThan(("timestamp",), there)])[0].since_ms == 1

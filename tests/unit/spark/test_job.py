@@ -1,4 +1,4 @@
-"""What jobs have in common: arguments, and what they refuse to read."""
+"""Common parts of the jobs: arguments, and topics that they refuse to read."""
 
 import argparse
 import sys
@@ -12,23 +12,23 @@ from kafscale.errors import ConfigError
 from kafscale_spark import job
 
 
-def _asked(*argv: str) -> argparse.Namespace:
+def _args(*argv: str) -> argparse.Namespace:
     parser = job.parser("test", None)
     job.add_topics(parser)
     return parser.parse_args(["--endpoints", "storage-0:9200", *argv])
 
 
-def test_the_connection_is_that_of_the_arguments() -> None:
-    asked = _asked("--topics", "t", "--option", "kafscale.callTimeout=5s")
-    assert job.connection(asked) == {"kafscale.endpoints": "storage-0:9200", "kafscale.callTimeout": "5s"}
-    connection = job.storage(asked)
+def test_the_connection_uses_the_arguments() -> None:
+    args = _args("--topics", "t", "--option", "kafscale.callTimeout=5s")
+    assert job.connection(args) == {"kafscale.endpoints": "storage-0:9200", "kafscale.callTimeout": "5s"}
+    connection = job.storage(args)
     assert (connection.endpoints, connection.call_seconds) == (("storage-0:9200",), 5.0)
 
 
 @pytest.mark.parametrize("option", ["foo", "=x"])
-def test_an_option_that_is_no_pair(option: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_option_without_a_value_is_refused(option: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
-        _asked("--topics", "t", "--option", option)
+        _args("--topics", "t", "--option", option)
     assert ended.value.code == 2
     assert f"{option!r} is not NAME=VALUE" in capsys.readouterr().err
 
@@ -37,24 +37,24 @@ def test_an_option_that_is_no_pair(option: str, capsys: pytest.CaptureFixture[st
     ("argv", "words"),
     [
         (("--topics", "orders, dead"), "--topics names it"),
-        (("--pattern", "d"), "--pattern finds it"),
-        (("--pattern", "^(?<x>.).*"), "--pattern finds it"),
-        (("--pattern", "("), "--pattern: no pattern of Python's re"),
+        (("--pattern", "d"), "--pattern matches it"),
+        (("--pattern", "^(?<x>.).*"), "--pattern matches it"),
+        (("--pattern", "("), "--pattern: not a valid pattern of Python's re"),
     ],
 )
-def test_a_job_does_not_read_what_it_writes(argv: tuple[str, ...], words: str) -> None:
-    asked = _asked(*argv)
+def test_a_job_does_not_read_its_own_output(argv: tuple[str, ...], words: str) -> None:
+    args = _args(*argv)
     with pytest.raises(ConfigError, match=words):
-        job.reading(asked, writes="dead")
+        job.reading(args, writes="dead")
 
 
 @pytest.mark.parametrize("argv", [("--topics", "orders"), ("--pattern", "^orders"), ("--pattern", "^(?!dead$)")])
 def test_other_topics_are_read(argv: tuple[str, ...]) -> None:
-    asked = _asked(*argv)
-    assert job.reading(asked, writes="dead") == job.reading(asked)
+    args = _args(*argv)
+    assert job.reading(args, writes="dead") == job.reading(args)
 
 
-def test_a_fault_of_the_job_is_not_taken_for_an_answer(
+def test_an_internal_error_does_not_look_like_a_result(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def main(_: Sequence[str]) -> int:
@@ -68,7 +68,7 @@ def test_a_fault_of_the_job_is_not_taken_for_an_answer(
 
 
 @pytest.mark.parametrize("work", [archive, audit, replay, rollup])
-def test_every_job_refuses_what_it_does_not_take(work: ModuleType, capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_job_refuses_unknown_arguments(work: ModuleType, capsys: pytest.CaptureFixture[str]) -> None:
     for argv, status in ((["--help"], 0), (["--endpoints", "a:1", "--option", "foo"], 2), (["--endpoint", "a:1"], 2)):
         with pytest.raises(SystemExit) as ended:
             work.main(argv)

@@ -1,4 +1,4 @@
-"""What the listener makes of a query's progress."""
+"""The listener's report of a query's progress."""
 
 import json
 import logging
@@ -37,7 +37,7 @@ def _latest(first: int, second: int) -> dict[str, Any]:
     return StreamOffsets({("a", 0): first, ("a", 1): second}, _IDS).json()
 
 
-def test_what_spark_tells_is_a_line_and_a_value(caplog: pytest.LogCaptureFixture) -> None:
+def test_progress_becomes_a_line_and_metrics(caplog: pytest.LogCaptureFixture) -> None:
     listener = KafscaleListener()
     with caplog.at_level(logging.INFO, "kafscale_spark.progress"):
         listener.onQueryProgress(_event(_latest(1100, 20)))
@@ -50,20 +50,20 @@ def test_what_spark_tells_is_a_line_and_a_value(caplog: pytest.LogCaptureFixture
     assert listener.progress["id-1"].offsets_behind == 45
 
 
-def test_what_is_not_told_is_not_known() -> None:
+def test_missing_values_stay_unknown() -> None:
     listener = KafscaleListener()
     listener.onQueryProgress(_event())
-    assert str(listener.progress["archive"]) == "archive, batch 3: 70 rows, 35 rows/s, offsets behind not known"
+    assert str(listener.progress["archive"]) == "archive, batch 3: 70 rows, 35 rows/s, offsets behind unknown"
     assert listener.progress["archive"].offsets_behind is None
 
 
-def test_other_sources_are_none_of_its_business() -> None:
+def test_other_sources_are_ignored() -> None:
     listener = KafscaleListener()
     listener.onQueryProgress(_event(end={"a": {"0": 1}}))
     assert listener.progress == {}
 
 
-def test_storage_is_asked_for_ends_and_bytes() -> None:
+def test_storage_is_asked_for_ends_and_sizes() -> None:
     storage = Storage()
     for log in storage.make("a", 2):
         for _ in range(10):
@@ -81,10 +81,10 @@ def test_storage_is_asked_for_ends_and_bytes() -> None:
 @pytest.mark.parametrize(
     ("start", "batches"), [(StreamOffsets({("a", 0): 10}, _IDS), (slice(1, 6), slice(0, 2))), (None, None)]
 )
-def test_bytes_of_what_is_new_and_of_a_first_batch(
+def test_bytes_of_new_topics_and_of_a_first_batch_are_counted(
     start: StreamOffsets | None, batches: tuple[slice, slice] | None
 ) -> None:
-    """Spark does not tell where a query's first batch began: then there is no rate, rather than a wrong one."""
+    """Spark does not report the start of a query's first batch, which gets no rate rather than a wrong one."""
     storage = Storage()
     for log in storage.make("a", 2):
         for n in range(10):
@@ -103,9 +103,9 @@ def test_bytes_of_what_is_new_and_of_a_first_batch(
         assert found.bytes_per_second == taken / 2
 
 
-def test_storage_that_does_not_answer_is_warned_of(caplog: pytest.LogCaptureFixture) -> None:
+def test_unavailable_storage_causes_a_warning(caplog: pytest.LogCaptureFixture) -> None:
     nobody = f"127.0.0.1:{free_ports(1)[0]}"
     listener = KafscaleListener({"kafscale.endpoints": nobody, "kafscale.retryTimeout": "0s"})
     listener.onQueryProgress(_event(_latest(100, 20)))
     assert listener.progress["archive"].offsets_behind is None
-    assert "offsets behind are not known" in caplog.text
+    assert "the lag of a query is unknown" in caplog.text

@@ -1,4 +1,4 @@
-"""What a listing of the bucket is: told apart by key, and what of it nobody needs."""
+"""Objects of a bucket are classified by key, and leftover ones are found."""
 
 import pytest
 
@@ -32,14 +32,14 @@ NEEDED = {
     _stage(HOUR, manifest=True): "stages",
     paths.etcd_snapshot_part_key("default", "20261122T191700Z", 0): "etcd snapshots",
     paths.etcd_snapshot_manifest_key("default", "20261122T191700Z"): "etcd snapshots",
-    # A cluster whose namespace lies below this one's.
+    # A cluster whose namespace is below this one's.
     paths.segment_key("default/other", "orders", 0, 5): "of other namespaces",
     paths.cluster_mark_key("default/other"): "of other namespaces",
     paths.etcd_snapshot_manifest_key("default/other", "20261122T191700Z"): "of other namespaces",
 }
 
 
-def test_what_is_needed_is_counted() -> None:
+def test_needed_objects_are_counted() -> None:
     listing = _listing(*NEEDED)
     assert listing.leftovers(LOGS, NOW) == []
     counted: dict[str, int] = {}
@@ -56,23 +56,23 @@ def test_what_is_needed_is_counted() -> None:
         (paths.segment_key("default", "orders", 1, 5), "no live topic has this partition"),
         (paths.index_key("default", "orders", 0, 5), "an index without its segment"),
         (paths.catalog_page_key("default", "gone", 0, 5, 1), "no live topic has this partition"),
-        (paths.topic_object_key("default", "gone"), "there is no such topic"),
+        (paths.topic_object_key("default", "gone"), "no such topic"),
         (paths.producer_snapshot_key("default", "gone", 0, 5, 1), "no live topic has this partition"),
-        (paths.probe_key("default", "x"), "a start that did not end tried out the store"),
+        (paths.probe_key("default", "x"), "left by a probe of the object store at startup"),
         (_stage(50 * HOUR), "staged 50 hours ago"),
         (_stage(50 * HOUR, manifest=True), "staged 50 hours ago"),
-        ("default/junk.bin", "no object of KafScale has such a name"),
-        ("default/orders/0/segment-abc.kfs", "no object of KafScale has such a name"),
-        ("default/orders/0/segment-00000000000000000005.kfs.old", "no object of KafScale has such a name"),
-        ("default/~stages/x/0/1", "no object of KafScale has such a name"),
-        ("default/~catalog/orders/0/5", "no object of KafScale has such a name"),
-        ("default/~topics/orders", "no object of KafScale has such a name"),
-        ("default/~producers/orders/0/1", "no object of KafScale has such a name"),
-        ("default/~etcd/20261122T191700Z/x", "no object of KafScale has such a name"),
-        ("default/~other", "no object of KafScale has such a name"),
+        ("default/junk.bin", "not the name of a KafScale object"),
+        ("default/orders/0/segment-abc.kfs", "not the name of a KafScale object"),
+        ("default/orders/0/segment-00000000000000000005.kfs.old", "not the name of a KafScale object"),
+        ("default/~stages/x/0/1", "not the name of a KafScale object"),
+        ("default/~catalog/orders/0/5", "not the name of a KafScale object"),
+        ("default/~topics/orders", "not the name of a KafScale object"),
+        ("default/~producers/orders/0/1", "not the name of a KafScale object"),
+        ("default/~etcd/20261122T191700Z/x", "not the name of a KafScale object"),
+        ("default/~other", "not the name of a KafScale object"),
     ],
 )
-def test_what_nobody_needs_is_left_over(key: str, detail: str) -> None:
+def test_unneeded_objects_are_leftovers(key: str, detail: str) -> None:
     [finding] = _listing(key).leftovers(LOGS, NOW)
     assert (finding.kind, finding.key) == (Kind.ORPHAN, key)
     assert finding.detail.startswith(detail)

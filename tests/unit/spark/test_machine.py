@@ -1,4 +1,4 @@
-"""Compiled functions work wherever the package lies and whatever has become of what was compiled before."""
+"""Compiled functions work wherever the package is, and whatever the state of the cache is."""
 
 import os
 import subprocess
@@ -21,7 +21,7 @@ print(machine.read_number(machine.frozen(b"\\1\\2\\3"), 1, 2))
 
 @pytest.fixture
 def archive(tmp_path: Path) -> Path:
-    """The package as `spark-submit --py-files` takes it."""
+    """Return the package as a zip for `spark-submit --py-files`."""
     path = tmp_path / "kafscale_spark.zip"
     with zipfile.ZipFile(path, "w") as made:
         for source in PACKAGE.glob("*.py"):
@@ -45,11 +45,11 @@ def _run(package: Path, **environment: str) -> None:
     assert int(answer) == 0x0203
 
 
-def test_where_nothing_can_be_written_each_process_compiles(archive: Path) -> None:
+def test_each_process_compiles_if_nothing_can_be_written(archive: Path) -> None:
     _run(archive, HOME="/dev/null", XDG_CACHE_HOME="/dev/null/cache")
 
 
-def test_what_was_compiled_is_kept_for_copies_and_may_be_torn_or_unreadable(archive: Path, tmp_path: Path) -> None:
+def test_compiled_code_is_shared_by_copies_and_may_be_damaged_or_unreadable(archive: Path, tmp_path: Path) -> None:
     cache = tmp_path / "cache"
     _run(archive, NUMBA_CACHE_DIR=str(cache))
     kept = [path for path in cache.rglob("*") if path.is_file()]

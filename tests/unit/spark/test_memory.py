@@ -1,4 +1,4 @@
-"""What a task holds, however long its range is: pieces that are not decoded yet, RecordBatches that are not taken."""
+"""The memory of a task, for a range of any length: pieces that are not decoded yet, and RecordBatches not taken."""
 
 import time
 import tracemalloc
@@ -25,7 +25,7 @@ _STANDSTILL_SECONDS = 0.3
 
 
 class _Repeated:
-    """A partition of the same batch again and again, each a piece of so many bytes when it is decompressed."""
+    """A partition that repeats one batch, each a piece of the given size after decompression."""
 
     def __init__(self, piece_bytes: int, codec: Codec = Codec.NONE) -> None:
         records = [Record(n, 1000, None, bytes(piece_bytes // _ROWS - 12)) for n in range(_ROWS)]
@@ -42,14 +42,14 @@ class _Repeated:
             yield pb.ScanPiece(first_offset=base, next_offset=base + _ROWS, epoch=3, object="obj", records=bytes(batch))
 
     def read(self, endpoint: str) -> Iterator[int]:
-        """The rows of each RecordBatch of a task that reads it all."""
+        """Yield the number of rows of each RecordBatch of a task that reads everything."""
         reading = Reading(Connection((endpoint,)), ("offset", "value"), True, self._piece_bytes)
         split = Split([Range(("orders", 0), 0, self.rows)], {"orders": b"i" * 16}, (endpoint,))
         for batch in read_split(reading, split):
             yield batch.num_rows
 
     def made_while_nobody_reads(self) -> int:
-        """How many pieces have been given in all, once no more are asked for."""
+        """Return the number of pieces sent, once no more are requested."""
         before = -1
         while before < self.made:
             before = self.made
@@ -57,13 +57,13 @@ class _Repeated:
         return self.made
 
 
-def test_what_a_task_has_not_decoded_stays_with_storage() -> None:
+def test_undecoded_pieces_stay_with_storage() -> None:
     log = _Repeated(4 * _MIB)
     rows = 0
     with serving(Scan=log.scan) as endpoint:
         for found in islice(log.read(endpoint), 3):
             rows += found
-            # One is being decoded, one has come or is coming, one waits to be given; and what is read ahead.
+            # One is being decoded, one has been or is being received, one is waiting; and the read-ahead.
             assert log.made_while_nobody_reads() - rows // _ROWS <= 3 + WINDOW_BYTES // (4 * _MIB)
     assert 0 < rows < log.rows
 
@@ -79,5 +79,5 @@ def test_memory_does_not_grow_with_the_range(codec: Codec) -> None:
         finally:
             tracemalloc.stop()
     assert rows == log.rows
-    # Pieces, three of Arrow, of which one is not filled yet, and batches; and the server's own, which is here too.
+    # Pieces, three of Arrow, of which one is not full yet, and batches; and those of the server in this process.
     assert peak < 3 * _MIB + 3 * Limits().arrow_bytes + 3 * _MIB + 4 * _MIB

@@ -1,4 +1,4 @@
-"""Options: values, defaults, and what is said of those that are wrong."""
+"""Options: values, defaults, and messages for invalid ones."""
 
 from pathlib import Path
 from typing import Any
@@ -23,26 +23,26 @@ _RATE: Option[int] = Option("maxOffsetsPerTrigger", integer(1), 0, "So many.", "
 _LOSS = Option("failOnDataLoss", BOOLEAN, True, "Whether to fail.", "batch, streaming", "true")
 
 
-def test_names_are_taken_in_any_case_and_defaults_count() -> None:
+def test_names_ignore_case_and_missing_options_have_defaults() -> None:
     options = read_options([_RATE, _LOSS], {"MAXoffsetspertrigger": " 17 "})
     assert (options[_RATE], options[_LOSS]) == (17, True)
-    assert (options.given(_RATE), options.given(_LOSS)) == (True, False)
+    assert (options.is_set(_RATE), options.is_set(_LOSS)) == (True, False)
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("given", "message"),
     [
-        ({"maxOffsetPerTrigger": "1"}, "option 'maxOffsetPerTrigger' is not known: did you mean 'maxOffsetsPer"),
-        ({"failondataloss": "yes"}, "option failOnDataLoss='yes': neither true nor false; it takes `true` or `false`"),
-        ({"maxoffsetspertrigger": "0"}, "option maxOffsetsPerTrigger='0': not such a number; it takes a whole number"),
-        ({"x": "1"}, "option 'x' is not known: there are maxOffsetsPerTrigger, failOnDataLoss"),
+        ({"maxOffsetPerTrigger": "1"}, "unknown option 'maxOffsetPerTrigger': did you mean 'maxOffsetsPer"),
+        ({"failondataloss": "yes"}, "option failOnDataLoss='yes': neither true nor false; expected `true` or `false`"),
+        ({"maxoffsetspertrigger": "0"}, "option maxOffsetsPerTrigger='0': not a whole number in this range; expected"),
+        ({"x": "1"}, "unknown option 'x': known options are maxOffsetsPerTrigger, failOnDataLoss"),
         ({"kafka.acks": "all"}, "option 'kafka.acks': no Kafka client is used here"),
     ],
 )  # fmt: skip
-def test_what_is_wrong_is_named(given: dict[str, str], said: str) -> None:
+def test_invalid_options_are_named(given: dict[str, str], message: str) -> None:
     with pytest.raises(ConfigError) as raised:
         read_options([_RATE, _LOSS], given, {r"kafka\..*": "no Kafka client is used here"})
-    assert str(raised.value).startswith(said)
+    assert str(raised.value).startswith(message)
 
 
 @pytest.mark.parametrize(
@@ -72,7 +72,7 @@ def test_what_is_wrong_is_named(given: dict[str, str], said: str) -> None:
         (ENDPOINTS, " ,", None),
     ],
 )
-def test_values(parser: Any, text: str, value: object) -> None:
+def test_values_are_parsed(parser: Any, text: str, value: object) -> None:
     if value is None:
         with pytest.raises(ValueError, match=r"."):
             parser.read(text)
@@ -80,7 +80,7 @@ def test_values(parser: Any, text: str, value: object) -> None:
         assert parser.read(text) == value
 
 
-def test_the_connection() -> None:
+def test_connection_options_are_parsed() -> None:
     options = read_options(
         CONNECTION_OPTIONS,
         {"kafscale.endpoints": "a:1,b:2", "kafscale.TLS.ca": "/ca.pem", "kafscale.tls.servername": "storage"},
@@ -89,28 +89,28 @@ def test_the_connection() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("given", "message"),
     [
         ({}, "kafscale.endpoints is required"),
-        ({"kafscale.endpoints": "a:1", "kafscale.tls.cert": "/c"}, "go together"),
-        ({"kafscale.endpoints": "a:1", "kafscale.tls.serverName": "x"}, "need kafscale.tls.ca"),
+        ({"kafscale.endpoints": "a:1", "kafscale.tls.cert": "/c"}, "must both be set"),
+        ({"kafscale.endpoints": "a:1", "kafscale.tls.serverName": "x"}, "require kafscale.tls.ca"),
     ],
 )
-def test_connections_that_cannot_be(given: dict[str, str], said: str) -> None:
-    with pytest.raises(ConfigError, match=said):
+def test_invalid_connections_are_refused(given: dict[str, str], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
         connection_of(read_options(CONNECTION_OPTIONS, given))
 
 
-def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
     missing = Connection(("a:1",), Tls(tmp_path / "missing.pem"))
     with pytest.raises(ConfigError, match=r"missing\.pem cannot be read"):
         missing.channel("a:1")
     (tmp_path / "empty.pem").write_text("nothing")
-    with pytest.raises(ConfigError, match=r"empty\.pem holds no certificates"):
+    with pytest.raises(ConfigError, match=r"empty\.pem has no valid certificates"):
         Connection(("a:1",), Tls(tmp_path / "empty.pem")).channel("a:1")
 
 
-def test_the_documents_rows_say_what_is_declared() -> None:
+def test_the_documents_rows_match_the_declared_options() -> None:
     assert option_rows([_LOSS]) == [
         ("`failOnDataLoss`", "`true`", "`true` or `false`", "batch, streaming", "Whether to fail.")
     ]

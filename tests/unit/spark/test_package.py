@@ -1,4 +1,4 @@
-"""What is shipped to executors: the file for ``--py-files``, and the wheel of the project."""
+"""The code for executors: the zip for ``--py-files``, and the wheel of the project."""
 
 import ast
 import os
@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from kafscale_spark.package import main, write_package
-from tests.spark.shipping import ROOT, built_wheel
+from tests.support.spark.shipping import ROOT, built_wheel
 
-# Imports every module of the package and decodes a batch. What of KafScale came from elsewhere than the argument says?
+# Imports every module of the package, decodes a batch, and prints modules that are not from the argument's path.
 PROBE = """
 import importlib, pkgutil, sys
 import kafscale_spark
@@ -32,7 +32,7 @@ services = [name for name in ("trio", "kio", "minio", "httpcore", "structlog") i
 print((len(names), rows[0].to_pylist(), elsewhere, services))
 """
 
-# Of k8s/, what the operator makes clusters of.
+# The manifests of k8s/ from which the operator creates clusters.
 MADE_OF = ("base", "components/node-ports", "components/load-balancers")
 
 
@@ -67,12 +67,12 @@ def _expected() -> tuple[object, ...]:
     return len(modules) - 1, [{"value": b"value"}], [], []
 
 
-def test_the_zip_holds_all_that_the_package_imports(package: Path, tmp_path: Path) -> None:
+def test_the_zip_holds_everything_the_package_imports(package: Path, tmp_path: Path) -> None:
     assert _probed(tmp_path, package, NUMBA_CACHE_DIR="", HOME=str(tmp_path)) == _expected()
 
 
-def test_an_executor_without_a_directory_for_compiled_code_compiles_for_itself(package: Path, tmp_path: Path) -> None:
-    # As YARN's containers of the user nobody: no home, and the package in a zip.
+def test_an_executor_without_a_cache_directory_compiles_in_memory(package: Path, tmp_path: Path) -> None:
+    # Like a YARN container of the user nobody: no home directory, and the package in a zip.
     assert _probed(tmp_path, package, HOME="/proc/none") == _expected()
 
 
@@ -81,7 +81,7 @@ def test_the_same_tree_gives_the_same_zip(package: Path, tmp_path: Path) -> None
     assert (tmp_path / "again.zip").read_bytes() == package.read_bytes()
 
 
-def test_the_zip_s_name_is_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_name_of_the_zip_is_an_argument(capsys: pytest.CaptureFixture[str]) -> None:
     assert main([]) == 2
     assert main(["kafscale.tar"]) == 2
     assert "FILE.zip" in capsys.readouterr().err
@@ -96,11 +96,14 @@ def test_the_wheel_holds_the_services_and_the_spark_package(wheel: Path, tmp_pat
         path.relative_to(root).as_posix()
         for root, package in (
             (ROOT, "kafscale"),
+            (ROOT, "kafscale_tools"),
             (ROOT, "services"),
             (ROOT / "spark", "kafscale_spark"),
             (ROOT / "spark", "pyspark_kafscale"),
         )
         for path in (root / package).rglob("*.py")
+        # They need the repository.
+        if path.parent not in (ROOT / "kafscale_tools" / "documents", ROOT / "kafscale_tools" / "release")
     }
     assert modules == in_tree
     made_of = (path for part in MADE_OF for path in (ROOT / "k8s" / part).rglob("*") if path.is_file())

@@ -1,4 +1,4 @@
-"""A batch's tasks: one plan for everything, cut by the options and by what filters want."""
+"""The tasks of a batch: one plan for all partitions, limited by options and filters."""
 
 from collections.abc import Iterator
 
@@ -21,7 +21,7 @@ from tests.unit.spark.storage import Storage
 
 @pytest.fixture
 def storage() -> Storage:
-    """`a` has 100 and 20 records in batches of 10, and begins at 15 in its first partition."""
+    """`a` has 100 and 20 records in batches of 10. Its first partition starts at offset 15."""
     made = Storage()
     first, second = made.make("a", 2)
     for _ in range(10):
@@ -48,7 +48,7 @@ def _plan(endpoint: str, *filters: object, **options: str) -> list[tuple[int, in
 
 
 def _ranges(tasks: list[InputPartition]) -> list[list[tuple[int, int, int]]]:
-    """Of each task."""
+    """Return the ranges of each task."""
     assert all(isinstance(task, Split) for task in tasks)
     return [
         [(part.partition[1], part.start, part.end) for part in task.ranges] for task in tasks if isinstance(task, Split)
@@ -64,7 +64,9 @@ def _ranges(tasks: list[InputPartition]) -> list[list[tuple[int, int, int]]]:
         ({"endingOffsets": '{"a":{"0":15,"1":0}}'}, []),
     ],
 )
-def test_options(endpoint: str, storage: Storage, options: dict[str, str], planned: list[tuple[int, int, int]]) -> None:
+def test_options_divide_the_plan(
+    endpoint: str, storage: Storage, options: dict[str, str], planned: list[tuple[int, int, int]]
+) -> None:
     assert _plan(endpoint, **options) == planned
     assert len(storage.plans_asked) == 1
 
@@ -78,10 +80,10 @@ def test_tasks_that_only_count_are_larger_unless_they_count_by_time(endpoint: st
 
 
 @pytest.mark.parametrize(("rows", "most", "tasks"), [(30, 100, 4), (10, 5, 5), (1000, 100, 1)])
-def test_a_count_has_tasks_for_what_spark_makes_rows_of(
+def test_a_count_has_few_tasks_for_many_rows(
     endpoint: str, monkeypatch: pytest.MonkeyPatch, rows: int, most: int, tasks: int
 ) -> None:
-    """Of the 105 records that are there, which one task each partition would read."""
+    """Spark makes rows of all 105 records, which otherwise need only one task per partition."""
     monkeypatch.setattr(planning, "_COUNTED_ROWS", rows)
     monkeypatch.setattr(planning, "_COUNTING_TASKS", most)
     asked = batch_settings(source_options({"kafscale.endpoints": endpoint, "subscribe": "a"}))
@@ -96,20 +98,20 @@ _MB = 1 << 20
 @pytest.mark.parametrize(
     ("slots", "partitions", "each", "options", "planned"),
     [
-        # As many as there are slots where that is enough, and never less than one for each partition until then.
+        # As many as slots if that suffices, and before that at least one for each partition.
         ("2", 6, 200 * _MB, {}, 2),
         ("2", 6, 1, {}, 2),
         ("8", 6, 1, {}, 6),
         ("8", 6, 20 * _MB, {}, 7),
         ("8", 1, 15 * _MB, {}, 1),
         ("8", 1, 200 * _MB, {}, 8),
-        # No task larger than splitBytes, and no idle slot in the last round.
+        # No task exceeds splitBytes, and no slot is idle in the last round.
         ("2", 6, 500 * _MB, {}, 4),
         ("2", 6, 200 * _MB, {"splitBytes": "256MB"}, 6),
         ("8", 1, 9001 * _MB, {}, 16),
         ("8", 6, 1, {"minPartitions": "9"}, 9),
         ("2", 6, 1, {"maxRecordsPerPartition": "300"}, 20),
-        # It is not known how many there are.
+        # The number of slots is unknown.
         ("", 6, 1, {}, 6),
         ("", 6, 200 * _MB, {}, 6),
         ("", 1, 2000 * _MB, {}, 8),
@@ -117,7 +119,7 @@ _MB = 1 << 20
         ("", 1, 2000 * _MB, {"splitBytes": "1GB"}, 2),
     ],
 )
-def test_how_many_tasks_there_are(
+def test_the_number_of_tasks_depends_on_slots_and_sizes(
     monkeypatch: pytest.MonkeyPatch, slots: str, partitions: int, each: int, options: dict[str, str], planned: int
 ) -> None:
     """Each partition has 1000 records."""
@@ -129,7 +131,7 @@ def test_how_many_tasks_there_are(
     assert len({len(task) for task in _ranges(found)}) <= 3
 
 
-def test_a_task_has_the_ids_of_its_topics_and_asks_another_instance_first(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_task_has_its_topics_ids_and_starts_with_another_instance(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KAFSCALE_SPARK_SLOTS", "2")
     asked = batch_settings(source_options({"kafscale.endpoints": "h:1", "subscribe": "a"}))
     ranges = [Range((topic, 0), 0, 10, 20) for topic in ("a", "b", "c")]
@@ -152,7 +154,7 @@ _keys = st.tuples(st.sampled_from(["a", "b"]), st.integers(0, 5))
     st.booleans(),
 )
 def test_ranges_are_divided_evenly(parts: list[tuple[tuple[str, int], int, int]], count: int, even: bool) -> None:
-    """``even``: by offsets; else by bytes, of which no more are in a task than its share and one offset's."""
+    """With ``even``, by offsets. Otherwise by bytes; a task has at most its share plus the size of one offset."""
     ranges = [Range(key, 5, 5 + offsets, size) for key, offsets, size in parts]
     found = planning.divided(ranges, count, even=even)
     total = sum(part.end - part.start for part in ranges)
@@ -169,14 +171,14 @@ def test_ranges_are_divided_evenly(parts: list[tuple[tuple[str, int], int, int]]
         assert max(taken) <= sum(max(size, 1) for *_, size in parts) / count + max(each.values()) + 0.001
 
 
-def test_ranges_that_follow_each_other_are_one() -> None:
+def test_adjacent_ranges_are_joined() -> None:
     ranges = [Range(("a", 0), start, start + 10, 30) for start in (0, 10, 20, 40)] + [Range(("a", 1), 50, 60, 30)]
     [all_of_them] = planning.divided(ranges, 1)
     assert all_of_them == [Range(("a", 0), 0, 30, 90), Range(("a", 0), 40, 50, 30), Range(("a", 1), 50, 60, 30)]
 
 
-def test_many_records_and_many_bytes_are_no_task_each(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of 11 GB, 10 are in the first partition, which has a thousandth of the records."""
+def test_no_task_has_too_many_records_or_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first partition has 10 of 11 GB, and a thousandth of the records."""
     monkeypatch.setenv("KAFSCALE_SPARK_SLOTS", "8")
     asked = batch_settings(
         source_options({"kafscale.endpoints": "h:1", "maxRecordsPerPartition": "5000000", "subscribe": "a"})
@@ -187,7 +189,7 @@ def test_many_records_and_many_bytes_are_no_task_each(monkeypatch: pytest.Monkey
     assert max(sum(part.bytes for part in task) for task in found) <= 700 * _MB
 
 
-def test_sizes_go_to_the_server(endpoint: str, storage: Storage) -> None:
+def test_sizes_are_sent_to_the_server(endpoint: str, storage: Storage) -> None:
     assert _plan(endpoint, splitBytes="1k", maxRecordsPerPartition="7") == [(0, 15, 100), (1, 0, 20)]
     [asked] = storage.plans_asked
     assert (asked.split_bytes, asked.split_records) == (1024, 7)
@@ -205,32 +207,32 @@ def test_sizes_go_to_the_server(endpoint: str, storage: Storage) -> None:
         ([ds.GreaterThan(("offset",), 1000)], []),
     ],
 )
-def test_filters(endpoint: str, filters: list[object], planned: list[tuple[int, int, int]]) -> None:
+def test_filters_limit_the_plan(endpoint: str, filters: list[object], planned: list[tuple[int, int, int]]) -> None:
     assert _plan(endpoint, *filters) == planned
 
 
-def test_filters_never_lose_what_was_asked_for(endpoint: str) -> None:
-    """An offset that is gone is lost, whether or not a filter wants it; a filter's own offset is no such thing."""
-    with pytest.raises(DataLoss, match="startingOffsets asks for offset 3, the log has 15 to 100"):
+def test_filters_do_not_hide_lost_offsets(endpoint: str) -> None:
+    """A deleted starting offset is data loss even if a filter excludes it, unlike the offset of a filter."""
+    with pytest.raises(DataLoss, match="startingOffsets requests offset 3, but the log has 15 to 100"):
         _plan(endpoint, ds.GreaterThan(("offset",), 50), startingOffsets='{"a":{"0":3,"1":0}}')
     assert _plan(endpoint, ds.GreaterThan(("offset",), 3)) == [(0, 15, 100), (1, 4, 20)]
 
 
-def test_what_is_not_in_the_log(endpoint: str) -> None:
+def test_offsets_outside_the_log_are_data_loss(endpoint: str) -> None:
     asked = {"startingOffsets": '{"a":{"0":3,"1":0}}', "endingOffsets": '{"a":{"0":101,"1":20}}'}
-    with pytest.raises(DataLoss, match="startingOffsets asks for offset 3"):
+    with pytest.raises(DataLoss, match="startingOffsets requests offset 3"):
         _plan(endpoint, **asked)
     assert _plan(endpoint, **asked, failOnDataLoss="false") == [(0, 15, 100), (1, 0, 20)]
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "message"),
     [
-        ({"subscribe": "a,x"}, "there is no x"),
-        ({"startingOffsets": '{"a":{"0":20}}'}, "startingOffsets must name every partition .* lacks a-1"),
-        ({"endingOffsets": '{"a":{"0":20,"1":1,"2":1}}'}, "has a-2 beside them"),
+        ({"subscribe": "a,x"}, "no such topic or partition: x"),
+        ({"startingOffsets": '{"a":{"0":20}}'}, "startingOffsets must name exactly .* missing: a-1"),
+        ({"endingOffsets": '{"a":{"0":20,"1":1,"2":1}}'}, "not read: a-2"),
     ],
 )
-def test_what_cannot_be_planned(endpoint: str, options: dict[str, str], said: str) -> None:
-    with pytest.raises(ConfigError, match=said):
+def test_impossible_plans_are_refused(endpoint: str, options: dict[str, str], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
         _plan(endpoint, **options)

@@ -1,4 +1,4 @@
-"""How far long work is: a line on a terminal that is written anew, and nothing elsewhere."""
+"""Progress of long work: a line that is overwritten on a terminal, and nothing elsewhere."""
 
 import json
 import threading
@@ -14,7 +14,7 @@ WAIT_SECONDS = 30
 
 
 class _Terminal(StringIO):
-    """Sets ``shown`` when something was written."""
+    """A terminal that sets ``shown`` when something is written."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -34,20 +34,20 @@ def _quickly(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(progress, "_EVERY_SECONDS", 0.001)
 
 
-def test_a_terminal_shows_how_far_work_is_and_nothing_when_it_is_done() -> None:
-    terminal, told = _Terminal(), iter(range(1_000_000))
-    with ticking(lambda: f"{next(told)} rows", terminal):
+def test_a_terminal_shows_progress_until_the_work_is_done() -> None:
+    terminal, numbers = _Terminal(), iter(range(1_000_000))
+    with ticking(lambda: f"{next(numbers)} rows", terminal):
         for _ in range(2):
             terminal.shown.clear()
             assert terminal.shown.wait(WAIT_SECONDS)
     lines = terminal.getvalue().split("\r")
-    # One over the other: each hides all of the one before.
+    # Each line overwrites all of the one before.
     assert [line.rstrip() for line in lines[1:3]] == ["0 rows", "1 rows"]
     assert len({len(line) for line in lines[1:-1]}) == 1
     assert lines[-2:] == [" " * len(lines[1]), ""]
 
 
-def test_the_line_is_gone_when_work_fails() -> None:
+def test_the_line_is_removed_if_the_work_fails() -> None:
     terminal = _Terminal()
 
     def work() -> None:
@@ -63,14 +63,14 @@ def test_the_line_is_gone_when_work_fails() -> None:
     assert len(shown[1]) == len(shown[-2])
 
 
-def test_nothing_is_shown_elsewhere() -> None:
+def test_nothing_is_printed_without_a_terminal() -> None:
     out = StringIO()
     with ticking(lambda: "a line", out):
         pass
     assert out.getvalue() == ""
 
 
-def test_a_pace_is_of_all_the_time_since() -> None:
+def test_the_rate_covers_the_whole_time() -> None:
     now = 100.0
     pace = Pace(lambda: now)
     assert pace.per_second(0) == 0
@@ -79,14 +79,14 @@ def test_a_pace_is_of_all_the_time_since() -> None:
 
 
 @pytest.mark.parametrize(
-    ("count", "said"), [(0, "0 B"), (999, "999 B"), (1500, "1.5 KB"), (2e9, "2.0 GB"), (1.5e15, "1,500.0 TB")]
+    ("count", "text"), [(0, "0 B"), (999, "999 B"), (1500, "1.5 KB"), (2e9, "2.0 GB"), (1.5e15, "1,500.0 TB")]
 )
-def test_bytes_as_a_person_says_them(count: float, said: str) -> None:
-    assert size(count) == said
+def test_bytes_are_printed_with_units(count: float, text: str) -> None:
+    assert size(count) == text
     assert amount(12345.4) == "12,345"
 
 
-def _told(batch: int, rows: int, latest: int, *, late: int = 0) -> dict[str, object]:
+def _reported(batch: int, rows: int, latest: int, *, late: int = 0) -> dict[str, object]:
     return {
         "runId": "run",
         "batchId": batch,
@@ -96,11 +96,11 @@ def _told(batch: int, rows: int, latest: int, *, late: int = 0) -> dict[str, obj
     }
 
 
-def test_what_queries_tell_is_added_up_once() -> None:
+def test_progress_of_queries_is_added_up_once() -> None:
     totals = Totals()
     for _ in range(2):
-        totals.add("a", _told(0, 50, 100))
-    totals.add("a", _told(1, 10, 90, late=3))
-    totals.add("b", _told(0, 1, 61))
+        totals.add("a", _reported(0, 50, 100))
+    totals.add("a", _reported(1, 10, 90, late=3))
+    totals.add("b", _reported(0, 1, 61))
     assert (totals.rows, totals.bytes, totals.bad, totals.late, totals.batches) == (61, 610, 3, 3, 3)
     assert totals.lag == {"a": 30, "b": 1}

@@ -1,4 +1,4 @@
-"""Shares of a trigger's limit: nothing is lost and nothing waits for ever."""
+"""Shares of a trigger's limit: nothing is lost, and no partition starves."""
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -15,7 +15,7 @@ _behind = st.dictionaries(
 
 @settings(deadline=None)
 @given(st.integers(1, 50_000), st.dictionaries(_keys, st.integers(0, 10_000), max_size=8))
-def test_shares(limit: int, amounts: dict[tuple[str, int], int]) -> None:
+def test_a_limit_is_divided_into_shares(limit: int, amounts: dict[tuple[str, int], int]) -> None:
     found = shares(limit, amounts)
     assert found.keys() == amounts.keys()
     assert all(min(amount, 1) <= found[key] <= amount for key, amount in amounts.items())
@@ -29,7 +29,7 @@ def test_shares(limit: int, amounts: dict[tuple[str, int], int]) -> None:
 
 @settings(deadline=None)
 @given(_behind, st.integers(1, 30_000))
-def test_triggers_by_offsets_get_everywhere_in_the_end(behind: dict[tuple[str, int], Behind], limit: int) -> None:
+def test_triggers_by_offsets_reach_every_end(behind: dict[tuple[str, int], Behind], limit: int) -> None:
     for _ in range(sum(part.offsets for part in behind.values()) + 1):
         ends = ends_by_offsets(behind, limit)
         assert sum(ends[key] - part.start for key, part in behind.items()) <= limit + len(behind)
@@ -42,7 +42,7 @@ def test_triggers_by_offsets_get_everywhere_in_the_end(behind: dict[tuple[str, i
 
 @settings(deadline=None)
 @given(_behind, st.integers(1, 30_000))
-def test_triggers_by_bytes_get_on(behind: dict[tuple[str, int], Behind], limit: int) -> None:
+def test_triggers_by_bytes_make_progress(behind: dict[tuple[str, int], Behind], limit: int) -> None:
     ends = ends_by_bytes(behind, limit)
     for key, part in behind.items():
         assert part.start <= ends[key] <= part.end
@@ -52,12 +52,12 @@ def test_triggers_by_bytes_get_on(behind: dict[tuple[str, int], Behind], limit: 
     assert taken <= limit + largest
 
 
-def test_a_limit_is_shared_as_partitions_are_behind() -> None:
+def test_a_limit_is_shared_in_proportion_to_lag() -> None:
     behind = {("t", 0): Behind(0, 900), ("t", 1): Behind(50, 150), ("t", 2): Behind(7, 7), ("t", 3): Behind(0, 1)}
     assert ends_by_offsets(behind, 100) == {("t", 0): 89, ("t", 1): 59, ("t", 2): 7, ("t", 3): 1}
 
 
-def test_too_few_wait_until_their_time_is_over() -> None:
+def test_too_few_records_wait_until_their_time_is_over() -> None:
     rates = Rates(min_offsets=10, max_delay_seconds=5)
     assert too_few({("t", 0): Behind(0, 9)}, rates, 4.9)
     assert not too_few({("t", 0): Behind(0, 9)}, rates, 5.0)

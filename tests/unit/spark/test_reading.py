@@ -1,4 +1,4 @@
-"""A task's range, whatever its storage instances do: every record once, or an error that says where."""
+"""A task's range, whatever storage instances do: every record once, or an error that names the place."""
 
 import logging
 from dataclasses import replace
@@ -50,7 +50,7 @@ def _expected(start: int, end: int) -> list[tuple[int, bytes]]:
 
 
 @pytest.mark.parametrize(("start", "end"), [(0, 100), (5, 100), (0, 95), (33, 34), (30, 40), (9, 31)])
-def test_a_range_begins_and_ends_inside_batches(storage: Storage, start: int, end: int) -> None:
+def test_a_range_can_begin_and_end_inside_batches(storage: Storage, start: int, end: int) -> None:
     with storage.running() as endpoints:
         assert _rows(storage, endpoints, start, end) == _expected(start, end)
         assert _rows(storage, endpoints, start, end, columns=("partition", "topic")) == [(0, "orders")] * (end - start)
@@ -71,14 +71,14 @@ def test_a_task_reads_ranges_of_several_topics_in_turn_from_all_instances(storag
     expected = [(*part.partition, offset) for part in ranges for offset in range(part.start, part.end)]
     with storage.running() as [first], other.running() as [second]:
         assert _read((first, second), Split(ranges, storage.ids, (first, second))) == expected
-        # A topic that is gone is lost, and no other.
+        # Only the deleted topic is lost.
         ids = storage.ids | {"others": b"-" * 16}
         assert _read((first,), Split(ranges, ids, (first,)), fail=False) == expected[:5]
     assert [(scan.partition.topic, scan.start) for scan in storage.scans_asked[:2]] == [("orders", 95), ("others", 3)]
     assert [(scan.partition.topic, scan.start) for scan in other.scans_asked] == [("others", 0)]
 
 
-def test_an_instance_that_failed_is_not_asked_first_for_each_range(storage: Storage) -> None:
+def test_an_instance_that_failed_is_not_asked_first_for_later_ranges(storage: Storage) -> None:
     other = replace(storage, scans_asked=[])
     other.before = lambda _request, _number: pb.ScanPiece(status=common_pb2.UNAVAILABLE, detail="busy")
     ranges = [Range(("orders", 0), start, start + 5) for start in range(0, 60, 10)]
@@ -89,8 +89,8 @@ def test_an_instance_that_failed_is_not_asked_first_for_each_range(storage: Stor
 
 
 @pytest.mark.parametrize("columns", [("offset",), ("partition",)])
-def test_streams_that_break_are_gone_on_with(storage: Storage, columns: tuple[str, ...]) -> None:
-    """That a stream ends says nothing of the range's end."""
+def test_broken_streams_are_continued(storage: Storage, columns: tuple[str, ...]) -> None:
+    """The end of a stream is not the end of the range."""
     broken = set()
 
     def before(request: pb.ScanRequest, number: int) -> pb.ScanPiece | None:
@@ -108,7 +108,7 @@ def test_streams_that_break_are_gone_on_with(storage: Storage, columns: tuple[st
     assert [scan.start for scan in storage.scans_asked] == [5, 5, 30, 90]
 
 
-def test_a_stream_that_ends_early_without_a_word_is_gone_on_with(storage: Storage) -> None:
+def test_a_stream_that_ends_early_without_an_error_is_continued(storage: Storage) -> None:
     def before(request: pb.ScanRequest, number: int) -> pb.ScanPiece | None:
         # Each stream ends after its first batch.
         return None if number == request.start // 10 else pb.ScanPiece()
@@ -119,26 +119,26 @@ def test_a_stream_that_ends_early_without_a_word_is_gone_on_with(storage: Storag
     assert [scan.start for scan in storage.scans_asked] == list(range(0, 100, 10))
 
 
-def test_another_instance_is_asked_when_one_is_not_there(storage: Storage) -> None:
+def test_another_instance_is_asked_if_one_is_missing(storage: Storage) -> None:
     nobody = f"127.0.0.1:{free_ports(1)[0]}"
     with storage.running() as endpoints:
         assert _rows(storage, (nobody, *endpoints)) == _expected(0, 100)
 
 
-def test_when_nobody_gets_on_it_is_said_where_and_why(storage: Storage) -> None:
+def test_the_error_names_position_and_reason_if_no_instance_makes_progress(storage: Storage) -> None:
     def before(request: pb.ScanRequest, number: int) -> pb.ScanPiece | None:
         return pb.ScanPiece(status=common_pb2.UNAVAILABLE, detail="no store") if number == 3 else None
 
     storage.before = before
-    place = "topic orders, partition 0, offset 30: no storage instance gets on: .*no store"
+    place = "topic orders, partition 0, offset 30: no storage instance makes progress: .*no store"
     with storage.running() as endpoints, pytest.raises(Unavailable, match=place):
         _rows(storage, endpoints, retry_seconds=0.3)
 
 
-def test_damage_fails_the_task_and_is_not_passed_over(storage: Storage) -> None:
+def test_damage_fails_the_task_and_is_not_skipped(storage: Storage) -> None:
     def before(request: pb.ScanRequest, number: int) -> pb.ScanPiece | None:
-        told = pb.ScanPiece(status=common_pb2.DAMAGED, detail="checksum of segment-7", first_offset=70)
-        return told if number == 7 else None
+        piece = pb.ScanPiece(status=common_pb2.DAMAGED, detail="checksum of segment-7", first_offset=70)
+        return piece if number == 7 else None
 
     storage.before = before
     with storage.running(2) as endpoints:
@@ -148,7 +148,7 @@ def test_damage_fails_the_task_and_is_not_passed_over(storage: Storage) -> None:
     assert len(storage.scans_asked) == 2
 
 
-def test_damage_on_the_way_names_the_object(storage: Storage) -> None:
+def test_damage_in_transit_names_the_object(storage: Storage) -> None:
     [log] = storage.topics["orders"]
     log.batches[4] = log.batches[4][:-1] + b"!"
     with (
@@ -158,20 +158,20 @@ def test_damage_on_the_way_names_the_object(storage: Storage) -> None:
         _rows(storage, endpoints)
 
 
-def test_pieces_that_leave_something_out_are_refused(storage: Storage) -> None:
+def test_pieces_with_gaps_are_refused(storage: Storage) -> None:
     [log] = storage.topics["orders"]
     del log.batches[4]
-    with storage.running() as endpoints, pytest.raises(CorruptData, match=r"offset 40: .* gives offsets 50 to 60"):
+    with storage.running() as endpoints, pytest.raises(CorruptData, match=r"offset 40: .* sent offsets 50 to 60"):
         _rows(storage, endpoints)
 
 
-def test_retention_fails_the_task_or_is_passed_over_with_a_warning(
+def test_retention_fails_the_task_or_is_skipped_with_a_warning(
     storage: Storage, caplog: pytest.LogCaptureFixture
 ) -> None:
     [log] = storage.topics["orders"]
     log.delete_before(25)
     with storage.running() as endpoints:
-        with pytest.raises(DataLoss, match=r"offset 10 is not there any more, the log begins at 25.*failOnDataLoss"):
+        with pytest.raises(DataLoss, match=r"offset 10 no longer exists; the log begins at 25.*failOnDataLoss"):
             _rows(storage, endpoints, 10)
         with caplog.at_level(logging.WARNING, "kafscale_spark"):
             assert _rows(storage, endpoints, 10, fail=False) == _expected(25, 100)
@@ -179,19 +179,19 @@ def test_retention_fails_the_task_or_is_passed_over_with_a_warning(
     assert [record.levelname for record in caplog.records] == ["WARNING"] * 2
 
 
-def test_a_topic_that_is_gone_fails_the_task_or_gives_nothing(storage: Storage) -> None:
+def test_a_deleted_topic_fails_the_task_or_returns_nothing(storage: Storage) -> None:
     old = storage.ids["orders"]
     storage.ids["orders"] = b"new" + bytes(13)
     other = Storage(ids={"orders": old})
     with storage.running() as endpoints:
         with pytest.raises(
-            DataLoss, match="topic orders, partition 0, offset 0 and what follows is not there any more"
+            DataLoss, match="topic orders, partition 0, offset 0 and the following offsets no longer exist"
         ):
             _rows(other, endpoints)
         assert _rows(other, endpoints, fail=False) == []
 
 
-def test_what_storage_refuses_is_not_asked_again(storage: Storage) -> None:
+def test_a_request_that_storage_refuses_is_not_retried(storage: Storage) -> None:
     storage.before = lambda *_: pb.ScanPiece(status=common_pb2.INVALID, detail="no such mode")
     with storage.running() as endpoints, pytest.raises(Refused, match="no such mode"):
         _rows(storage, endpoints)

@@ -1,4 +1,4 @@
-"""The sink against a storage service in memory: what is staged, committed, repeated, and left alone."""
+"""The sink with a storage service in memory: staging, commits, repeated writes and aborts."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -55,7 +55,7 @@ def _values(*values: str) -> Iterator[pa.RecordBatch]:
     [
         ({"key": "string"}, "t", "Required attribute 'value' not found"),
         ({"value": "string"}, None, "topic option required when no 'topic' attribute is present"),
-        ({"value": "int"}, "t", "value attribute unsupported type int: it has to be string or binary"),
+        ({"value": "int"}, "t", "value attribute unsupported type int: it must be string or binary"),
         ({"value": "string", "key": "bigint"}, "t", "key attribute unsupported type bigint"),
         ({"value": "string", "topic": "binary"}, None, "topic attribute unsupported type binary"),
         ({"value": "string", "partition": "bigint"}, "t", "partition attribute unsupported type bigint"),
@@ -63,8 +63,7 @@ def _values(*values: str) -> Iterator[pa.RecordBatch]:
         (
             {"value": "string", "timestamp": "timestamp_ntz"},
             "t",
-            "timestamp attribute unsupported type timestamp_ntz: it names no moment without a time zone; "
-            "cast it to timestamp",
+            "timestamp attribute unsupported type timestamp_ntz: it has no time zone; cast it to timestamp",
         ),
         (
             {"value": "string", "headers": "map<string,binary>"},
@@ -73,13 +72,13 @@ def _values(*values: str) -> Iterator[pa.RecordBatch]:
         ),
     ],
 )
-def test_columns_that_do_not_do(columns: dict[str, str], topic: str | None, words: str) -> None:
+def test_invalid_columns_are_refused(columns: dict[str, str], topic: str | None, words: str) -> None:
     with pytest.raises(WrongRows) as raised:
         check_columns(columns, topic)
     assert str(raised.value).startswith(words)
 
 
-def test_columns_that_the_source_gives_are_taken() -> None:
+def test_the_columns_of_the_source_are_accepted() -> None:
     types = {
         "key": "binary",
         "value": "binary",
@@ -93,7 +92,7 @@ def test_columns_that_the_source_gives_are_taken() -> None:
     check_columns(types, None)
 
 
-def test_rows_are_told_apart_by_topic_and_given_in_one_form() -> None:
+def test_rows_are_separated_by_topic_and_converted_to_one_form() -> None:
     rows = _rows(
         value=pa.array(["a", "b", "c"], pa.large_string()),
         topic=["x", "y", "x"],
@@ -118,7 +117,7 @@ def test_a_null_topic_is_an_error() -> None:
 # --- tasks
 
 
-def test_a_task_stages_all_rows_and_tells_of_them_in_order(storage: StagingStorage) -> None:
+def test_a_task_stages_all_rows_and_reports_them_in_order(storage: StagingStorage) -> None:
     values = [f"{number:06d}" for number in range(3000)]
     batches = [
         _rows(value=values[at : at + 500], partition=pa.array([1] * 500, pa.int32())) for at in range(0, 3000, 500)
@@ -134,7 +133,7 @@ def test_a_task_stages_all_rows_and_tells_of_them_in_order(storage: StagingStora
     assert all(request.sink == "sink" and request.epoch == 3 for request in storage.requests)
 
 
-def test_what_a_task_holds_of_many_partitions_is_bounded(storage: StagingStorage) -> None:
+def test_the_memory_of_a_task_with_many_partitions_is_limited(storage: StagingStorage) -> None:
     numbers = pa.array([number % 3 for number in range(900)], pa.int32())
     stage_rows(
         [_rows(value=["v" * 100] * 900, partition=numbers)],
@@ -144,7 +143,7 @@ def test_what_a_task_holds_of_many_partitions_is_bounded(storage: StagingStorage
     assert max(len(request.records) for request in storage.requests) <= 20_000
 
 
-def test_what_a_task_holds_of_many_topics_is_bounded() -> None:
+def test_the_memory_of_a_task_with_many_topics_is_limited() -> None:
     topics = [f"t{number}" for number in range(20)]
     size, before_the_end = 1 << 20, 0
 
@@ -159,11 +158,11 @@ def test_what_a_task_holds_of_many_topics_is_bounded() -> None:
         options = _options(storage, topic=None, batch_bytes=1 << 14, memory_bytes=size, uploads=1)
         staged = stage_rows(batches(storage), TARGET, options)
     assert sum(pb.Stage.FromString(stage).records for stage in staged.stages) == 4000
-    # All but the memory, and a chunk that is under way.
+    # All except the memory, and a chunk that is being sent.
     assert before_the_end > 4_000_000 - size - 250_000
 
 
-def test_a_task_stages_at_all_instances_and_tells_of_those_it_has_learnt(storage: StagingStorage) -> None:
+def test_a_task_stages_at_all_instances_and_reports_those_it_discovered(storage: StagingStorage) -> None:
     with staging_storage(storage.topics, **storage.configs) as other:
         storage.instances.append(other.address)
         storage.troubles["Stage"] = [lambda _: Unavailable("down")] * 100
@@ -172,7 +171,7 @@ def test_a_task_stages_at_all_instances_and_tells_of_those_it_has_learnt(storage
     assert sorted(staged.endpoints) == sorted([storage.address, other.address])
 
 
-def test_a_stage_of_unknown_outcome_is_repeated_and_counts_once(storage: StagingStorage) -> None:
+def test_a_stage_with_an_unknown_outcome_is_retried_and_counts_once(storage: StagingStorage) -> None:
     def lost(request: pb.StageRequest) -> Exception:
         storage._stage(request)
         return Unavailable("the answer got lost")
@@ -183,13 +182,13 @@ def test_a_stage_of_unknown_outcome_is_repeated_and_counts_once(storage: Staging
     assert [pb.Stage.FromString(stage).key for stage in staged.stages] == ["sink/3/1"]
 
 
-def test_a_stage_that_storage_does_not_take_fails_the_task(storage: StagingStorage) -> None:
+def test_a_refused_stage_fails_the_task(storage: StagingStorage) -> None:
     storage.troubles["Stage"] = [lambda _: pb.StageReply(status=TOO_LARGE, detail="record of 2 MB")]
-    with pytest.raises(Refused, match=r"orders-[0-2]: storage does not take this: TOO_LARGE record of 2 MB"):
+    with pytest.raises(Refused, match=r"orders-[0-2]: storage rejected the records: TOO_LARGE record of 2 MB"):
         stage_rows(_values("a"), TARGET, _options(storage))
 
 
-def test_a_topic_that_is_not_there_fails_the_task(storage: StagingStorage) -> None:
+def test_a_missing_topic_fails_the_task(storage: StagingStorage) -> None:
     with pytest.raises(WrongRows, match="topic nowhere does not exist"):
         stage_rows(_values("a"), TARGET, _options(storage, topic="nowhere"))
 
@@ -203,7 +202,7 @@ def test_a_topic_that_one_instance_does_not_know_yet_is_found(storage: StagingSt
 
 def test_storage_that_never_answers_fails_the_task_in_time() -> None:
     connection = Connection((f"127.0.0.1:{free_ports(1)[0]}",), call_seconds=0.5, retry_seconds=0.5)
-    with pytest.raises(Unavailable, match="no storage instance gave an answer"):
+    with pytest.raises(Unavailable, match="no storage instance answered"):
         stage_rows(_values("a"), TARGET, SinkOptions(connection, topic="orders"))
 
 
@@ -216,7 +215,7 @@ def test_storage_that_never_answers_fails_the_task_in_time() -> None:
         ("none", "gzip", Codec.NONE),
     ],
 )
-def test_batches_are_compressed_as_asked_for_or_as_the_topic_says(wanted: str, config: str, codec: Codec) -> None:
+def test_batches_have_the_configured_codec_or_that_of_the_topic(wanted: str, config: str, codec: Codec) -> None:
     with staging_storage({"orders": 1}, **{"compression.type": config}) as storage:
         stage_rows(_values("a" * 1000), TARGET, _options(storage, compression=wanted))
         assert peek(storage.requests[0].records).codec is codec
@@ -229,7 +228,7 @@ def _staged_by(writer: BatchWriter, *values: str) -> Staged:
     return writer.write(_values(*values))
 
 
-def test_a_batch_write_is_committed_once_with_all_stages_in_the_order_of_the_tasks(storage: StagingStorage) -> None:
+def test_a_batch_write_commits_all_stages_once_in_the_order_of_the_tasks(storage: StagingStorage) -> None:
     writer = BatchWriter(VALUES, False, _options(storage, topic="other"))
     second, first = _staged_by(writer, "c"), _staged_by(writer, "a", "b")
     writer.commit([first, second])
@@ -246,7 +245,7 @@ def test_two_batch_writes_are_two_sinks(storage: StagingStorage) -> None:
     assert len({commit.sink for commit in storage.commits}) == 2
 
 
-def test_with_a_sink_and_an_epoch_a_repeated_batch_write_changes_nothing(storage: StagingStorage) -> None:
+def test_a_repeated_batch_write_with_a_sink_and_an_epoch_changes_nothing(storage: StagingStorage) -> None:
     for value in ("a", "b"):
         writer = BatchWriter(VALUES, False, _options(storage, topic="other", sink_id="mine", epoch_id=7))
         writer.commit([_staged_by(writer, value)])
@@ -255,12 +254,12 @@ def test_with_a_sink_and_an_epoch_a_repeated_batch_write_changes_nothing(storage
 
 
 @pytest.mark.parametrize("wanted", [{"sink_id": "mine"}, {"epoch_id": 1}])
-def test_a_batch_write_names_sink_and_epoch_or_neither(storage: StagingStorage, wanted: dict[str, Any]) -> None:
+def test_a_batch_write_has_both_sink_and_epoch_or_neither(storage: StagingStorage, wanted: dict[str, Any]) -> None:
     with pytest.raises(ConfigError, match="sinkId and epochId go together"):
         BatchWriter(VALUES, False, _options(storage, **wanted))
 
 
-def test_a_commit_is_repeated_until_its_outcome_is_known(storage: StagingStorage) -> None:
+def test_a_commit_is_retried_until_its_outcome_is_known(storage: StagingStorage) -> None:
     def lost(request: pb.CommitSinkRequest) -> Exception:
         storage._commitsink(request)
         return Unavailable("the answer got lost")
@@ -271,7 +270,7 @@ def test_a_commit_is_repeated_until_its_outcome_is_known(storage: StagingStorage
     assert len(storage.commits) == 1
 
 
-def test_only_a_write_that_was_there_before_is_called_a_repeated_one(
+def test_only_an_earlier_write_makes_a_write_a_repeated_one(
     storage: StagingStorage, caplog: pytest.LogCaptureFixture
 ) -> None:
     def lost(request: pb.CommitSinkRequest) -> Exception:
@@ -286,29 +285,29 @@ def test_only_a_write_that_was_there_before_is_called_a_repeated_one(
         caplog.clear()
 
 
-def test_a_commit_waits_until_it_is_seen(storage: StagingStorage) -> None:
+def test_a_commit_waits_until_it_is_visible(storage: StagingStorage) -> None:
     storage.troubles["CommitSink"] = [lambda _: pb.CommitSinkReply(status=OK)] * 2
     writer = BatchWriter(VALUES, False, _options(storage))
     writer.commit([_staged_by(writer, "a")])
     assert storage.troubles["CommitSink"] == []
 
 
-def test_a_commit_whose_outcome_stays_unknown_says_whether_to_repeat_the_write(storage: StagingStorage) -> None:
-    for wanted, words in (({}, "look before repeating it"), ({"sink_id": "mine", "epoch_id": 1}, "is safe")):
+def test_an_unknown_outcome_of_a_commit_says_whether_to_repeat_the_write(storage: StagingStorage) -> None:
+    for wanted, words in (({}, "check before you repeat it"), ({"sink_id": "mine", "epoch_id": 1}, "is safe")):
         storage.troubles["CommitSink"] = [lambda _: Unavailable("down")] * 100
         writer = BatchWriter(VALUES, False, _options(storage, commit_seconds=0.3, **wanted))
         with pytest.raises(CommitUnknown, match=words):
             writer.commit([_staged_by(writer, "a")])
 
 
-def test_a_commit_that_is_refused_is_an_error(storage: StagingStorage) -> None:
+def test_a_refused_commit_is_an_error(storage: StagingStorage) -> None:
     storage.troubles["CommitSink"] = [lambda _: pb.CommitSinkReply(status=INVALID, detail="a stage is missing")]
     writer = BatchWriter(VALUES, False, _options(storage))
     with pytest.raises(NotCommitted, match="is not committed: INVALID a stage is missing"):
         writer.commit([_staged_by(writer, "a")])
 
 
-def test_the_driver_reaches_instances_that_only_tasks_have_learnt(storage: StagingStorage) -> None:
+def test_the_driver_reaches_instances_that_only_tasks_discovered(storage: StagingStorage) -> None:
     staged = BatchWriter(VALUES, False, _options(storage)).write(_values("a"))
     nobody = Connection((f"127.0.0.1:{free_ports(1)[0]}",), call_seconds=2.0, retry_seconds=1.0)
     writer = BatchWriter(VALUES, False, _options(storage, connection=nobody))
@@ -316,14 +315,14 @@ def test_the_driver_reaches_instances_that_only_tasks_have_learnt(storage: Stagi
     assert len(storage.commits) == 1
 
 
-def test_an_aborted_write_discards_what_was_staged(storage: StagingStorage) -> None:
+def test_an_aborted_write_discards_its_stages(storage: StagingStorage) -> None:
     writer = BatchWriter(VALUES, False, _options(storage))
     staged = _staged_by(writer, "a", "b", "c", "d", "e")
     writer.abort([None, staged])
     assert sorted(storage.discarded) == sorted(storage.staged)
 
 
-def test_after_a_commit_that_failed_nothing_is_discarded_since_it_may_be_committed(storage: StagingStorage) -> None:
+def test_nothing_is_discarded_after_a_failed_commit_which_may_have_succeeded(storage: StagingStorage) -> None:
     writer = BatchWriter(VALUES, False, _options(storage))
     writer.abort([_staged_by(writer, "a")])
     assert storage.discarded == []
@@ -335,7 +334,7 @@ def test_a_write_without_rows_commits_nothing(storage: StagingStorage) -> None:
     assert storage.commits == []
 
 
-def test_stream_epochs_are_the_micro_batches(storage: StagingStorage) -> None:
+def test_the_epochs_of_a_stream_are_its_micro_batches(storage: StagingStorage) -> None:
     writer = StreamWriter(VALUES, False, _options(storage, sink_id="mine"))
     staged = stage_rows(_values("a"), Target("mine", 5), _options(storage))
     with pytest.raises(WrongRows, match="tasks of micro-batch 6 staged for"):
@@ -344,12 +343,12 @@ def test_stream_epochs_are_the_micro_batches(storage: StagingStorage) -> None:
     assert [(commit.sink, commit.epoch) for commit in storage.commits] == [("mine", 5)]
 
 
-def test_a_stream_writes_in_micro_batches_alone(storage: StagingStorage) -> None:
-    with pytest.raises(WrongRows, match="it is no streaming query"):
+def test_a_stream_must_write_in_micro_batches(storage: StagingStorage) -> None:
+    with pytest.raises(WrongRows, match="is not a streaming query"):
         StreamWriter(VALUES, False, _options(storage)).write_arrow(_values("a"))
 
 
-def test_topics_are_not_overwritten(storage: StagingStorage) -> None:
+def test_topics_cannot_be_overwritten(storage: StagingStorage) -> None:
     for make in (BatchWriter, StreamWriter):
         with pytest.raises(WrongRows, match="records are appended to topics"):
             make(VALUES, True, _options(storage))
@@ -358,7 +357,7 @@ def test_topics_are_not_overwritten(storage: StagingStorage) -> None:
 # --- options
 
 
-def test_options_have_the_defaults_that_are_documented() -> None:
+def test_options_have_the_documented_defaults() -> None:
     found = sink_options({"kafscale.endpoints": "a:1"})
     assert found == SinkOptions(Connection(("a:1",)))
 
@@ -370,10 +369,10 @@ def test_options_have_the_defaults_that_are_documented() -> None:
         ({"sinkid": "é" * 43}, "it has 43 characters, 258 percent-encoded"),
         ({"epochId": "-1"}, "option epochId='-1'"),
         ({"topik": "t"}, "did you mean 'topic'"),
-        ({"compression": "brotli"}, "it takes `topic` or `none`"),
-        ({"kafka.bootstrap.servers": "b:9092"}, "give kafscale.endpoints instead"),
+        ({"compression": "brotli"}, "expected `topic` or `none`"),
+        ({"kafka.bootstrap.servers": "b:9092"}, "use kafscale.endpoints instead"),
     ],
 )
-def test_options_that_do_not_do(given: dict[str, str], words: str) -> None:
+def test_invalid_options_are_refused(given: dict[str, str], words: str) -> None:
     with pytest.raises(ConfigError, match=words):
         sink_options({"kafscale.endpoints": "a:1", **given})

@@ -1,4 +1,4 @@
-"""How many tasks run at a time, as far as a session's settings tell."""
+"""The number of tasks that run at a time, as far as a session's settings determine it."""
 
 from types import SimpleNamespace
 from typing import Any
@@ -7,12 +7,12 @@ from unittest.mock import MagicMock
 import pytest
 
 from kafscale.errors import ConfigError
-from kafscale_spark.slots import SLOTS, slots_of, tell_planners, told_slots
+from kafscale_spark.slots import SLOTS, configured_slots, pass_slots_to_planners, slots_of
 
 
 def _context(master: str, settings: dict[str, str]) -> Any:
     given = {f"spark.{name}": value for name, value in settings.items()}
-    # As Spark has it: what is set, else a local master's cores, else 2 before a cluster's executors are there.
+    # As in Spark: the setting, or a local master's cores, or 2 before a cluster's executors have registered.
     parallelism = int(given.get("spark.default.parallelism", 8 if master == "local[*]" else 2))
     return SimpleNamespace(master=master, defaultParallelism=parallelism, getConf=lambda: given)
 
@@ -40,24 +40,24 @@ _YARN = {"executor.instances": "5", "executor.cores": "4"}
         ("spark://h:7077", {}, 0),
     ],
 )
-def test_what_is_known_of_slots(master: str, settings: dict[str, str], slots: int) -> None:
+def test_slots_are_derived_from_master_and_settings(master: str, settings: dict[str, str], slots: int) -> None:
     assert slots_of(_context(master, settings)) == slots
 
 
-@pytest.mark.parametrize(("told", "slots"), [("", 0), ("12", 12), ("0", 0)])
-def test_what_planners_are_told(monkeypatch: pytest.MonkeyPatch, told: str, slots: int) -> None:
-    monkeypatch.setenv(SLOTS, told)
-    assert told_slots() == slots
+@pytest.mark.parametrize(("value", "slots"), [("", 0), ("12", 12), ("0", 0)])
+def test_planners_read_the_number_of_slots(monkeypatch: pytest.MonkeyPatch, value: str, slots: int) -> None:
+    monkeypatch.setenv(SLOTS, value)
+    assert configured_slots() == slots
 
 
-@pytest.mark.parametrize("told", ["many", "-3", "1.5"])
-def test_planners_are_told_a_number(monkeypatch: pytest.MonkeyPatch, told: str) -> None:
-    monkeypatch.setenv(SLOTS, told)
-    with pytest.raises(ConfigError, match=f"KAFSCALE_SPARK_SLOTS is '{told}'"):
-        told_slots()
+@pytest.mark.parametrize("value", ["many", "-3", "1.5"])
+def test_the_number_of_slots_must_be_a_number(monkeypatch: pytest.MonkeyPatch, value: str) -> None:
+    monkeypatch.setenv(SLOTS, value)
+    with pytest.raises(ConfigError, match=f"KAFSCALE_SPARK_SLOTS is '{value}'"):
+        configured_slots()
 
 
-def test_a_session_of_spark_connect_is_left_alone() -> None:
+def test_a_spark_connect_session_is_not_changed() -> None:
     session = MagicMock()
-    tell_planners(session)
+    pass_slots_to_planners(session)
     assert session.mock_calls == []

@@ -1,4 +1,4 @@
-"""The data source, called as Spark calls it, without Spark."""
+"""The data source, called like Spark calls it, without Spark."""
 
 from collections.abc import Iterator
 from importlib import import_module
@@ -25,7 +25,7 @@ def storage() -> Storage:
 
 
 def _read(storage: Storage, **options: str) -> pa.Table:
-    """All that the tasks of a batch give."""
+    """Return all rows of the tasks of a batch."""
     with storage.running() as [endpoint]:
         source = KafscaleDataSource({"kafscale.endpoints": endpoint, "subscribe": "orders"} | options)
         reader = source.reader(source.schema())
@@ -34,15 +34,15 @@ def _read(storage: Storage, **options: str) -> pa.Table:
 
 
 @pytest.mark.parametrize("columns", ["partition", "topic", "topic,partition"])
-def test_columns_that_all_records_share_are_counted_and_not_read(storage: Storage, columns: str) -> None:
-    """How records are counted on pyspark 4.0, which loses rows without columns."""
+def test_rows_of_constant_columns_are_counted_without_reading_records(storage: Storage, columns: str) -> None:
+    """The way to count records with pyspark 4.0, which loses rows without columns."""
     rows = _read(storage, columns=columns)
     assert rows.to_pylist() == [{name: {"partition": 0, "topic": "orders"}[name] for name in columns.split(",")}] * 100
     assert {scan.mode for scan in storage.scans_asked} == {pb.ScanRequest.COUNT}
 
 
-def test_a_reader_that_takes_filters_is_not_refused_where_spark_gives_none(storage: Storage) -> None:
-    """As `pyspark.sql.worker.plan_data_source_read` looks at it; with filters its other worker calls it."""
+def test_a_reader_with_filter_support_works_in_a_spark_without_filters(storage: Storage) -> None:
+    """Like the check of `pyspark.sql.worker.plan_data_source_read`; with filters, another worker calls the method."""
     with storage.running() as [endpoint]:
         source = KafscaleDataSource({"kafscale.endpoints": endpoint, "subscribe": "orders"})
         reader = source.reader(source.schema())
@@ -54,8 +54,8 @@ def test_a_reader_that_takes_filters_is_not_refused_where_spark_gives_none(stora
         assert [part.end for part in task.ranges] == [30]
 
 
-def test_spark_finds_the_source_by_itself() -> None:
-    """As `pyspark.sql.worker.lookup_data_sources` does."""
+def test_spark_discovers_the_source() -> None:
+    """Like `pyspark.sql.worker.lookup_data_sources`."""
     [name] = [module.name for module in iter_modules() if module.name == "pyspark_kafscale"]
     found = import_module(name).DefaultSource
     assert issubclass(found, DataSource)

@@ -1,4 +1,4 @@
-"""What the source's options say together, and how they are refused."""
+"""Combinations of the source's options, and messages for invalid ones."""
 
 import json
 from typing import Any
@@ -34,7 +34,7 @@ def _text(given: dict[str, Any]) -> dict[str, str]:
     return {name: value if isinstance(value, str) else json.dumps(value) for name, value in given.items()}
 
 
-def test_what_counts_by_default() -> None:
+def test_options_have_defaults() -> None:
     batch, stream = _batch(), _stream()
     assert (batch.start.everywhere, batch.end.everywhere) == (-2, -1)
     assert (stream.start.everywhere, stream.end.everywhere) == (-1, -1)
@@ -44,7 +44,7 @@ def test_what_counts_by_default() -> None:
     assert stream.rates == Rates(max_delay_seconds=900.0)
 
 
-def test_timestamps_go_before_offsets() -> None:
+def test_timestamps_override_offsets() -> None:
     by_partition = {"t": {"0": 5}}
     every = {
         "startingOffsets": {"t": {"0": 1}},
@@ -70,51 +70,51 @@ def test_timestamps_go_before_offsets() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("given", "message"),
     [
         ({"startingOffsets": "latest"}, "startingOffsets: a batch cannot begin at latest"),
         ({"startingOffsets": {"t": {"0": -1}}}, r"cannot begin at latest \(t-0: -1\)"),
         ({"endingOffsets": "earliest"}, "endingOffsets: a batch cannot end at earliest"),
         ({"endingOffsets": {"t": {"0": 3, "1": -2}}}, r"cannot end at earliest \(t-1: -2\)"),
-        ({"assign": {"t": [0]}}, "only one of subscribe, assign can be given"),
+        ({"assign": {"t": [0]}}, "only one of subscribe, assign can be set"),
         ({"subscribePattern": "t.*", "assign": {"t": [0]}}, "only one of subscribe, subscribePattern, assign"),
         ({"startingOffsets": {"t": {"0": -3}}}, r"startingOffsets=.*t-0 has -3"),
         ({"startingOffsets": {"t": {"0": "1"}}}, r"startingOffsets=.*t-0 has '1'"),
-        ({"startingOffsets": {"t": 1}}, "topic t has no object"),
-        ({"startingOffsets": {"t": {"x": 1}}}, "'x' is no partition"),
-        ({"startingOffsets": "first"}, "no JSON"),
-        ({"startingOffsets": {}}, "names no partition"),
-        ({"startingTimestamp": "now"}, "startingTimestamp='now': not such a number"),
+        ({"startingOffsets": {"t": 1}}, "topic t is not an object"),
+        ({"startingOffsets": {"t": {"x": 1}}}, "'x' is not a partition"),
+        ({"startingOffsets": "first"}, "not JSON"),
+        ({"startingOffsets": {}}, "no partition is named"),
+        ({"startingTimestamp": "now"}, "startingTimestamp='now': not a number of milliseconds"),
         ({"startingOffsetsByTimestamp": {"t": {"0": -1}}}, "t-0 has -1"),
-        ({"subscribe": ","}, "subscribe=',': it names no topic"),
-        ({"assign": {"t": "0"}, "subscribe": "t"}, "assign=.*topic t has no list of partitions"),
-        ({"subscribePattern": r"\p{Lower}+"}, "no pattern of Python's re"),
-        ({"subscribePattern": "[a-z&&[^t]]+"}, "no && in classes"),
-        ({"columns": "key,values"}, "'values'|values is no column"),
+        ({"subscribe": ","}, "subscribe=',': no topic is named"),
+        ({"assign": {"t": "0"}, "subscribe": "t"}, "assign=.*topic t is not a list of partitions"),
+        ({"subscribePattern": r"\p{Lower}+"}, "not a valid pattern of Python's re"),
+        ({"subscribePattern": "[a-z&&[^t]]+"}, "does not support && in character classes"),
+        ({"columns": "key,values"}, "'values'|values is not a column"),
         ({"columns": "key,key"}, "twice"),
-        ({"kafka.bootstrap.servers": "a:9092"}, "give kafscale.endpoints instead"),
-        ({"kafka.group.id": "g"}, "no consumer group is used"),
-        ({"path": "t"}, "topics are named by subscribe"),
+        ({"kafka.bootstrap.servers": "a:9092"}, "use kafscale.endpoints instead"),
+        ({"kafka.group.id": "g"}, "uses no consumer group"),
+        ({"path": "t"}, "name the topics with subscribe"),
         ({"startingOffset": "earliest"}, "did you mean 'startingOffsets'"),
     ],
 )
-def test_batches_that_cannot_be(given: dict[str, Any], said: str) -> None:
-    with pytest.raises(ConfigError, match=said):
+def test_invalid_batches_are_refused(given: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
         _batch(**given)
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("given", "message"),
     [
         ({"endingOffsets": "latest"}, "endingOffsets: a stream has no end"),
         ({"endingTimestamp": 5}, "endingTimestamp: a stream has no end"),
         ({"endingOffsetsByTimestamp": {"t": {"0": 5}}}, "endingOffsetsByTimestamp: a stream has no end"),
-        ({"minOffsetsPerTrigger": 5, "maxOffsetsPerTrigger": 4}, "more than maxOffsetsPerTrigger"),
-        ({"maxOffsetsPerTrigger": 0}, "not such a number"),
+        ({"minOffsetsPerTrigger": 5, "maxOffsetsPerTrigger": 4}, "greater than maxOffsetsPerTrigger"),
+        ({"maxOffsetsPerTrigger": 0}, "not a whole number in this range"),
     ],
 )
-def test_streams_that_cannot_be(given: dict[str, Any], said: str) -> None:
-    with pytest.raises(ConfigError, match=said):
+def test_invalid_streams_are_refused(given: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
         _stream(**given)
 
 
@@ -123,17 +123,17 @@ def test_topics_are_required() -> None:
         batch_settings(source_options({"kafscale.endpoints": "a:1"}))
 
 
-def test_columns() -> None:
+def test_columns_are_selected() -> None:
     assert columns_of(source_options({}))[-1] == "timestampType"
     assert columns_of(source_options({"includeHeaders": "true"}))[-1] == "headers"
     assert columns_of(source_options({"columns": "offset, key"})) == ("offset", "key")
     assert columns_of(source_options({"columns": ""})) == ()
 
 
-def test_offsets_for_partitions_must_be_for_all_and_no_others() -> None:
+def test_offsets_must_be_given_for_exactly_the_partitions_of_the_topic() -> None:
     edge = _batch(startingOffsets={"t": {"0": 1, "2": 1}}).start
     edge.check([("t", 0), ("t", 2)])
-    with pytest.raises(ConfigError, match=r"startingOffsets must name .* lacks t-1 and has t-2 beside them"):
+    with pytest.raises(ConfigError, match=r"startingOffsets must name .* missing: t-1; not read: t-2"):
         edge.check([("t", 0), ("t", 1)])
 
 
@@ -153,7 +153,7 @@ _TOPICS = [
         (Subscription(partitions={"t-a": (1, 2), "x": (0,)}), [("t-a", 1)], ["t-a-2", "x-0"]),
     ],
 )
-def test_which_partitions_are_read(
+def test_partitions_are_selected(
     subscription: Subscription, partitions: list[tuple[str, int]], missing: list[str]
 ) -> None:
     found = subscription.select(_TOPICS)
@@ -162,11 +162,11 @@ def test_which_partitions_are_read(
     assert subscription.missing(found) == missing
 
 
-def test_named_groups_are_spelt_as_python_has_them() -> None:
+def test_named_groups_have_the_syntax_of_python() -> None:
     assert java_pattern(r"(?<year>\d+)-\k<year>(?<!x)(?<=y)") == r"(?P<year>\d+)-(?P=year)(?<!x)(?<=y)"
 
 
-def test_every_option_has_a_row_that_says_what_it_is() -> None:
+def test_every_option_has_a_row_with_a_description() -> None:
     rows = option_rows(SOURCE_OPTIONS)
     assert len({row[0].lower() for row in rows}) == len(rows) == len(SOURCE_OPTIONS)
     assert all(cell.strip() for row in rows for cell in row)

@@ -1,4 +1,4 @@
-"""A stream on the driver: where it begins, how far each trigger goes, and what is said of what is gone."""
+"""A stream on the driver: its start, the end of each trigger, and errors about lost records."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -23,7 +23,7 @@ from tests.unit.spark.storage import Storage
 
 @pytest.fixture
 def storage() -> Storage:
-    """Two topics: `a` with 100 and 20 records in batches of 10, `b` with none."""
+    """Two topics: `a` with 100 and 20 records in batches of 10, and `b` without records."""
     made = Storage()
     first, second = made.make("a", 2)
     for _ in range(10):
@@ -63,21 +63,23 @@ def _ranges(stream: Stream, start: StreamOffsets, end: StreamOffsets) -> list[tu
         ({"assign": '{"a":[1]}'}, {"a1": 0}),
     ],
 )
-def test_where_it_begins(endpoints: tuple[str, ...], options: dict[str, str], begins: dict[str, int]) -> None:
+def test_a_stream_starts_at_the_configured_offsets(
+    endpoints: tuple[str, ...], options: dict[str, str], begins: dict[str, int]
+) -> None:
     assert _at(Stream(_settings(endpoints, **options)).initial()) == begins
 
 
-def test_a_start_that_is_not_in_the_log(storage: Storage, endpoints: tuple[str, ...]) -> None:
+def test_a_start_outside_the_log_is_data_loss(storage: Storage, endpoints: tuple[str, ...]) -> None:
     storage.topics["a"][0].delete_before(40)
     asked = {"startingOffsets": '{"a":{"0":7,"1":99}}', "subscribe": "a"}
-    with pytest.raises(DataLoss, match="partition 0: startingOffsets asks for offset 7, the log has 40 to 100"):
+    with pytest.raises(DataLoss, match="partition 0: startingOffsets requests offset 7, but the log has 40 to 100"):
         Stream(_settings(endpoints, **asked)).initial()
     assert _at(Stream(_settings(endpoints, **asked, failOnDataLoss="false")).initial()) == {"a0": 40, "a1": 20}
-    with pytest.raises(ConfigError, match="there is no x"):
+    with pytest.raises(ConfigError, match="no such topic or partition: x"):
         Stream(_settings(endpoints, subscribe="a,x")).initial()
 
 
-def test_a_trigger_reads_all_there_is_and_then_nothing(storage: Storage, endpoints: tuple[str, ...]) -> None:
+def test_a_trigger_reads_everything_and_the_next_one_nothing(storage: Storage, endpoints: tuple[str, ...]) -> None:
     stream = Stream(_settings(endpoints))
     start = stream.initial()
     end = stream.latest(start)
@@ -98,11 +100,11 @@ def test_offsets_are_the_same_after_a_checkpoint(endpoints: tuple[str, ...]) -> 
 
 @pytest.mark.parametrize("stored", [{}, {"a": {"0": 1}}, {"a": {"0": 1}, "~ids": {}}, {"a": 1, "~ids": {"a": ""}}])
 def test_offsets_of_another_source_are_refused(stored: dict[str, Any]) -> None:
-    with pytest.raises(ConfigError, match="none of the kafscale source"):
+    with pytest.raises(ConfigError, match="no offsets of the kafscale source"):
         parse_offsets(stored)
 
 
-def test_limited_triggers_share_as_partitions_are_behind(endpoints: tuple[str, ...]) -> None:
+def test_limited_triggers_share_in_proportion_to_lag(endpoints: tuple[str, ...]) -> None:
     stream = Stream(_settings(endpoints))
     at = stream.initial()
     seen = []
@@ -115,7 +117,7 @@ def test_limited_triggers_share_as_partitions_are_behind(endpoints: tuple[str, .
     ]
 
 
-def test_bytes_limit_a_trigger_where_records_grow(storage: Storage, endpoints: tuple[str, ...]) -> None:
+def test_bytes_limit_a_trigger_if_records_grow(storage: Storage, endpoints: tuple[str, ...]) -> None:
     for _ in range(10):
         storage.topics["b"][0].add(10, size=10)
     for _ in range(10):
@@ -133,13 +135,13 @@ def test_bytes_limit_a_trigger_where_records_grow(storage: Storage, endpoints: t
     assert len(sizes) <= 12
 
 
-def test_a_trigger_waits_for_enough(storage: Storage, endpoints: tuple[str, ...]) -> None:
+def test_a_trigger_waits_for_enough_records(storage: Storage, endpoints: tuple[str, ...]) -> None:
     now = [0.0]
     stream = Stream(_settings(endpoints), clock=lambda: now[0])
     start = stream.initial()
     rates = Rates(min_offsets=11, max_delay_seconds=10)
     first = stream.latest(start, Rates(min_offsets=121, max_delay_seconds=10))
-    assert _at(first) == {"a0": 100, "a1": 20, "b0": 0}, "the first trigger waits for nothing"
+    assert _at(first) == {"a0": 100, "a1": 20, "b0": 0}, "the first trigger does not wait"
     storage.topics["a"][0].add(10)
     assert stream.latest(first, rates) == first
     now[0] = 9.0
@@ -153,7 +155,7 @@ def test_a_trigger_waits_for_enough(storage: Storage, endpoints: tuple[str, ...]
     assert _at(stream.latest(second, rates)) == {"a0": 110, "a1": 20, "b0": 2}
 
 
-def test_available_now_ends_where_the_log_ended(storage: Storage, endpoints: tuple[str, ...]) -> None:
+def test_available_now_stops_at_the_former_end_of_the_log(storage: Storage, endpoints: tuple[str, ...]) -> None:
     stream = Stream(_settings(endpoints))
     at = stream.initial()
     stream.stop_here()
@@ -168,9 +170,7 @@ def test_available_now_ends_where_the_log_ended(storage: Storage, endpoints: tup
     assert _at(stream.newest) == {"a0": 110, "a1": 20, "b0": 0, "c0": 10}
 
 
-def test_partitions_and_topics_that_are_new_begin_at_their_beginning(
-    storage: Storage, endpoints: tuple[str, ...]
-) -> None:
+def test_new_partitions_and_topics_are_read_from_their_start(storage: Storage, endpoints: tuple[str, ...]) -> None:
     stream = Stream(_settings(endpoints, startingOffsets="latest"))
     start = stream.initial()
     grown = type(storage.topics["b"][0])()
@@ -181,7 +181,7 @@ def test_partitions_and_topics_that_are_new_begin_at_their_beginning(
     assert _ranges(stream, start, end) == [("b1", 0, 5), ("c0", 0, 3)]
 
 
-def test_retention_overtakes_a_stream(storage: Storage, endpoints: tuple[str, ...]) -> None:
+def test_retention_may_overtake_a_stream(storage: Storage, endpoints: tuple[str, ...]) -> None:
     settings = _settings(endpoints)
     start = Stream(settings).initial()
     storage.topics["a"][0].delete_before(40)
@@ -192,11 +192,11 @@ def test_retention_overtakes_a_stream(storage: Storage, endpoints: tuple[str, ..
     assert _ranges(going_on, start, end) == [("a0", 40, 100), ("a1", 0, 20)]
 
 
-def test_a_topic_made_anew_is_not_taken_for_the_old_one(storage: Storage, endpoints: tuple[str, ...]) -> None:
+def test_a_recreated_topic_is_not_confused_with_the_old_one(storage: Storage, endpoints: tuple[str, ...]) -> None:
     settings = _settings(endpoints, subscribe="a")
     at = Stream(settings).latest(StreamOffsets())
     storage.make("a", 2)[0].add(7)
-    with pytest.raises(DataLoss, match=r"topics were deleted and made anew.*: a"):
+    with pytest.raises(DataLoss, match=r"topics were deleted and recreated.*: a"):
         Stream(settings).latest(at)
     going_on = Stream(replace(settings, fail_on_data_loss=False))
     end = going_on.latest(at)
@@ -204,14 +204,14 @@ def test_a_topic_made_anew_is_not_taken_for_the_old_one(storage: Storage, endpoi
     assert _ranges(going_on, at, end) == [("a0", 0, 7)]
 
 
-def test_a_topic_that_is_gone(storage: Storage, endpoints: tuple[str, ...]) -> None:
+def test_a_deleted_topic_is_data_loss(storage: Storage, endpoints: tuple[str, ...]) -> None:
     settings = _settings(endpoints)
     start = Stream(settings).initial()
     end = Stream(settings).latest(start)
     del storage.topics["a"]
-    with pytest.raises(DataLoss, match="2 partitions are not there any more: a-0, a-1"):
+    with pytest.raises(DataLoss, match="2 partitions no longer exist: a-0, a-1"):
         Stream(settings).latest(start)
-    with pytest.raises(DataLoss, match="topic a, partition 0 is not there any more"):
+    with pytest.raises(DataLoss, match="topic a, partition 0 no longer exists"):
         Stream(settings).partitions(start, end)
     going_on = Stream(replace(settings, fail_on_data_loss=False))
     assert _at(going_on.latest(start)) == {"b0": 0}
@@ -219,7 +219,7 @@ def test_a_topic_that_is_gone(storage: Storage, endpoints: tuple[str, ...]) -> N
 
 
 def _make_anew_before_plans(storage: Storage, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Topic `a` is made anew between the question what there is and the one for plans."""
+    """Recreate topic `a` between the calls for topics and for plans."""
 
     def racing(client: Client, scans: Mapping[TopicPartition, pb.PartitionScan]) -> dict[TopicPartition, Any]:
         if storage.ids["a"] == b"\x01" * 16:
@@ -229,17 +229,17 @@ def _make_anew_before_plans(storage: Storage, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr("kafscale_spark.stream.plan", racing)
 
 
-def test_a_topic_that_goes_before_it_is_planned(
+def test_a_topic_deleted_before_planning_is_data_loss(
     storage: Storage, endpoints: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings = _settings(endpoints)
     at = Stream(settings).latest(StreamOffsets())
     _make_anew_before_plans(storage, monkeypatch)
-    with pytest.raises(DataLoss, match="topic a, partition 0 is not there any more"):
+    with pytest.raises(DataLoss, match="topic a, partition 0 no longer exists"):
         Stream(settings).latest(at)
 
 
-def test_a_topic_that_goes_before_it_is_planned_is_warned_of(
+def test_a_topic_deleted_before_planning_causes_a_warning(
     storage: Storage, endpoints: tuple[str, ...], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     at = Stream(_settings(endpoints)).latest(StreamOffsets())
@@ -248,17 +248,17 @@ def test_a_topic_that_goes_before_it_is_planned_is_warned_of(
     end = stream.latest(at)
     monkeypatch.undo()
     assert _at(end) == {"b0": 0}
-    assert "topic a, partition 0 is not there any more" in caplog.text
+    assert "topic a, partition 0 no longer exists" in caplog.text
     assert _ranges(stream, end, stream.latest(end)) == [("a0", 0, 7)]
 
 
 @pytest.mark.parametrize(
-    ("partitions", "said"), [(0, "2 partitions are not there any more: a-0, a-1"), (2, "deleted and made anew.*: a")]
+    ("partitions", "message"), [(0, "2 partitions no longer exist: a-0, a-1"), (2, "deleted and recreated.*: a")]
 )
-def test_loss_is_seen_by_a_spark_that_does_not_say_where_a_run_begins(
-    storage: Storage, endpoints: tuple[str, ...], partitions: int, said: str
+def test_loss_is_detected_if_spark_does_not_report_the_start_of_a_run(
+    storage: Storage, endpoints: tuple[str, ...], partitions: int, message: str
 ) -> None:
-    """As pyspark 4.0 asks after a restart: where the log ends, and only then for the tasks from the checkpoint on."""
+    """Like pyspark 4.0 after a restart, which asks for the end of the log before the tasks from the checkpoint on."""
     settings = _settings(endpoints)
     at = Stream(settings).latest(StreamOffsets())
     del storage.topics["a"]
@@ -266,13 +266,13 @@ def test_loss_is_seen_by_a_spark_that_does_not_say_where_a_run_begins(
         storage.make("a", partitions)[0].add(7)
     restarted = Stream(settings)
     end = restarted.latest(StreamOffsets())
-    with pytest.raises(DataLoss, match=said):
+    with pytest.raises(DataLoss, match=message):
         restarted.partitions(at, end)
     going_on = Stream(replace(settings, fail_on_data_loss=False))
     assert _ranges(going_on, at, end) == ([("a0", 0, 7)] if partitions else [])
 
 
-def test_an_instance_that_is_behind_does_not_turn_a_stream_back(storage: Storage, endpoints: tuple[str, ...]) -> None:
+def test_a_lagging_instance_does_not_move_a_stream_back(storage: Storage, endpoints: tuple[str, ...]) -> None:
     stream = Stream(_settings(endpoints))
     at = stream.latest(StreamOffsets())
     storage.topics["a"][0].batches.pop()
@@ -281,8 +281,8 @@ def test_an_instance_that_is_behind_does_not_turn_a_stream_back(storage: Storage
 
 
 @pytest.mark.parametrize("view", ["unknown", "older"])
-def test_an_instance_that_does_not_know_a_topic_yet_is_not_believed(storage: Storage, view: str) -> None:
-    """It is the only one that is given: the other one is learnt from its answer."""
+def test_an_instance_that_does_not_know_a_topic_yet_is_not_trusted(storage: Storage, view: str) -> None:
+    """Only this instance is configured; the client learns the other one from its answer."""
     behind = _behind(storage)
     if view == "older":
         behind.topics["a"], behind.ids["a"] = storage.topics["a"], b"o" * 16
@@ -293,8 +293,10 @@ def test_an_instance_that_does_not_know_a_topic_yet_is_not_believed(storage: Sto
         assert Stream(_settings((*unknowing, *knowing))).latest(at) == at
 
 
-def test_where_available_now_ends_is_known_of_all_that_is_read(storage: Storage, endpoints: tuple[str, ...]) -> None:
-    """Who was asked where the log ends may not have known of a topic; it is read on, and not from its beginning."""
+def test_available_now_stops_at_an_end_for_every_partition_it_reads(
+    storage: Storage, endpoints: tuple[str, ...]
+) -> None:
+    """The instance that reported the end may not know a topic, which is continued and not read from its beginning."""
     at = Stream(_settings(endpoints)).latest(StreamOffsets())
     with _behind(storage).running() as unknowing:
         stream = Stream(_settings((*unknowing, *endpoints)))
@@ -309,19 +311,19 @@ def test_where_available_now_ends_is_known_of_all_that_is_read(storage: Storage,
 
 
 @pytest.mark.parametrize("fail", ["true", "false"])
-def test_what_an_instance_that_is_behind_does_not_know_is_not_lost(storage: Storage, fail: str) -> None:
-    """As pyspark 4.0 asks after a restart: nobody knew what to expect of the answer."""
+def test_topics_unknown_to_a_lagging_instance_are_not_lost(storage: Storage, fail: str) -> None:
+    """Like pyspark 4.0 after a restart, which passes no start to compare the answer with."""
     with storage.running() as knowing, _behind(storage).running() as unknowing:
         at = Stream(_settings(knowing)).latest(StreamOffsets())
         restarted = Stream(_settings((*unknowing, *knowing), failOnDataLoss=fail))
         end = restarted.latest(StreamOffsets())
         assert _at(end) == {"b0": 0}
-        with pytest.raises(Unavailable, match="did not know yet of a: start the query again"):
+        with pytest.raises(Unavailable, match="does not know a yet; restart the query"):
             restarted.partitions(at, end)
 
 
 def _behind(storage: Storage) -> Storage:
-    """An instance that does not know of topic `a`."""
+    """Return an instance that does not know topic `a`."""
     return Storage(topics={"b": storage.topics["b"]}, ids={"b": storage.ids["b"]})
 
 

@@ -1,4 +1,4 @@
-"""Zips whose directories are read anew only when the file is another one."""
+"""Zips whose directories are read again only if the file has changed."""
 
 import importlib
 import os
@@ -13,12 +13,12 @@ from zipimport import zipimporter
 import pytest
 
 from kafscale_spark.zips import KeptZip, keep_directories
-from tests.spark.session import environment
+from tests.support.spark.session import environment
 
 
 @pytest.fixture(autouse=True)
 def _importers() -> Iterator[None]:
-    """What the tests change in this process is as before after each."""
+    """Restore the importers of this process after each test."""
     path, hooks = list(sys.path), list(sys.path_hooks)
     cache, modules = dict(sys.path_importer_cache), set(sys.modules)
     yield
@@ -31,7 +31,7 @@ def _importers() -> Iterator[None]:
 
 @pytest.fixture
 def readings(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The zips whose directories were read."""
+    """Return the list of zips whose directories are read."""
     read: list[str] = []
     original = zipimport._read_directory  # type: ignore[attr-defined]
 
@@ -44,7 +44,7 @@ def readings(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def _write(path: Path, **modules: str) -> Path:
-    """A zip with these, of the directory before a double underscore."""
+    """Write a zip of these modules; the part before a double underscore is the directory."""
     with zipfile.ZipFile(path.with_suffix(".new"), "w") as archive:
         for name, text in modules.items():
             archive.writestr(f"{name.replace('__', '/', 1)}.py", text)
@@ -52,7 +52,7 @@ def _write(path: Path, **modules: str) -> Path:
     return path
 
 
-def test_a_zip_that_stays_is_not_read_again(tmp_path: Path, readings: list[str]) -> None:
+def test_an_unchanged_zip_is_not_read_again(tmp_path: Path, readings: list[str]) -> None:
     path = _write(tmp_path / "some.zip", kept_one="", kept_two____init__="", kept_two__part="")
     sys.path.append(str(path))
     importlib.import_module("kept_one")
@@ -68,8 +68,8 @@ def test_a_zip_that_stays_is_not_read_again(tmp_path: Path, readings: list[str])
 
 
 @pytest.mark.parametrize("kept_before", [True, False])
-def test_what_is_put_into_a_zip_is_found(tmp_path: Path, kept_before: bool) -> None:
-    """Also what Python has not looked at since."""
+def test_a_module_added_to_a_zip_is_found(tmp_path: Path, kept_before: bool) -> None:
+    """Includes files that Python has not looked up since."""
     path = _write(tmp_path / "some.zip", kept_three="")
     sys.path.append(str(path))
     importlib.import_module("kept_three")
@@ -82,7 +82,7 @@ def test_what_is_put_into_a_zip_is_found(tmp_path: Path, kept_before: bool) -> N
     assert importlib.import_module("kept_four").VALUE == 4
 
 
-def test_a_zip_that_is_gone_is_left_to_python(tmp_path: Path) -> None:
+def test_a_deleted_zip_is_left_to_python(tmp_path: Path) -> None:
     path = _write(tmp_path / "some.zip", kept_seven="")
     sys.path.append(str(path))
     importlib.import_module("kept_seven")
@@ -93,7 +93,7 @@ def test_a_zip_that_is_gone_is_left_to_python(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(sys.version_info >= (3, 13), reason="this Python does so itself")
-def test_workers_of_spark_keep_them_and_other_processes_are_left_alone() -> None:
+def test_only_spark_workers_cache_zip_directories() -> None:
     env = os.environ | environment()
     for module, kept in (("pyspark.worker_util", "True"), ("pyspark.sql", "False")):
         code = f"import sys, {module}, kafscale_spark; print(kafscale_spark.zips.KeptZip in sys.path_hooks)"

@@ -1,13 +1,13 @@
-"""The read caches stay within their bytes; the least recently used goes first."""
+"""Read caches stay within their capacity and evict the least recently used value first."""
 
-from services.storage.cache import LruCache, SegmentId
+from services.storage.reading.cache import LruCache, SegmentId
 
 
 def _id(base: int) -> SegmentId:
     return SegmentId(b"topic", 0, base, 1)
 
 
-def test_a_cache_holds_no_more_than_its_capacity() -> None:
+def test_a_cache_never_exceeds_its_capacity() -> None:
     cache: LruCache[bytes] = LruCache(100, len)
     for base in range(50):
         cache.put(_id(base), bytes(base % 40))
@@ -20,7 +20,7 @@ def test_a_cache_holds_no_more_than_its_capacity() -> None:
     assert (len(cache), cache.used_bytes) == (1, 100)
 
 
-def test_what_was_used_last_goes_last() -> None:
+def test_the_least_recently_used_value_is_evicted_first() -> None:
     cache: LruCache[bytes] = LruCache(100, len)
     for base in (1, 2, 3):
         cache.put(_id(base), bytes(30))
@@ -29,7 +29,7 @@ def test_what_was_used_last_goes_last() -> None:
     assert [base for base in (1, 2, 3, 4) if _id(base) in cache] == [1, 3, 4]
 
 
-def test_a_value_put_again_counts_once() -> None:
+def test_a_replaced_value_counts_once() -> None:
     cache: LruCache[bytes] = LruCache(100, len)
     for size in (60, 30, 70):
         cache.put(_id(1), bytes(size))

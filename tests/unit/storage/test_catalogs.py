@@ -1,4 +1,4 @@
-"""Catalog pages: written as the log grows, read instead of segments, believed only as far as they fit the log."""
+"""Catalog pages: written as the log grows, read instead of segments, and ignored if they do not match the log."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -14,11 +14,11 @@ from kafscale.metadata.memory import no_answer
 from kafscale.objects.memory import Call, Fault
 from kafscale.v1.catalog_pb2 import CatalogContent, CatalogSegment
 from kafscale.v1.common_pb2 import PartitionRef
-from services.storage import owned
-from services.storage.offsets import MAX_TIMESTAMP
-from services.storage.pages import MOST_WAITING, UnfinishedPage
-from services.storage.segments import SegmentMap
-from tests.unit.storage.harness import NAMESPACE, Caller, World, batch, state_key
+from services.storage.log.pages import MAX_WAITING, UnfinishedPage
+from services.storage.log.segments import SegmentMap
+from services.storage.owning import owned
+from services.storage.reading.offsets import MAX_TIMESTAMP
+from tests.support.storage.harness import NAMESPACE, Caller, World, batch, state_key
 from tests.unit.storage.test_retention import CHECK, HOUR, truncate
 
 START = 1_000_000
@@ -26,7 +26,7 @@ PREFIX = paths.catalog_prefix(NAMESPACE, "orders", 0)
 
 
 async def produce(caller: Caller, ref: PartitionRef, times: Sequence[int]) -> None:
-    """One segment of one record for each time."""
+    """Write one segment with one record for each timestamp."""
     for time in times:
         appended = await caller.append(ref, batch(b"x", timestamp=time))
         await caller.flush(ref)
@@ -39,7 +39,7 @@ async def pages(world: World) -> dict[str, CatalogContent]:
 
 
 async def bases(world: World) -> list[tuple[int, int, int]]:
-    """The first base, the end and the number of segments of each page, by name."""
+    """Return the base offset, the end and the number of segments of each page, in the order of keys."""
     return [
         (found.segments[0].base_offset, found.segments[-1].next_offset, len(found.segments))
         for _, found in sorted((await pages(world)).items())
@@ -47,7 +47,7 @@ async def bases(world: World) -> list[tuple[int, int, int]]:
 
 
 def read_segments(world: World) -> list[Call]:
-    """Requests for segments' bytes."""
+    """Return the requests that read segments."""
     return [call for call in world.objects.calls if call.kind in ("get", "get_range") and call.key.endswith(".kfs")]
 
 
@@ -56,7 +56,7 @@ def read_pages(world: World) -> list[Call]:
 
 
 @pytest.mark.parametrize("indexing", [True, False])
-async def test_a_page_is_stored_for_every_64_segments_with_an_indexer_or_without(
+async def test_a_page_is_stored_for_every_64_segments_with_or_without_an_indexer(
     autojump_clock: MockClock, indexing: bool
 ) -> None:
     world = World(indexing=indexing)
@@ -82,7 +82,7 @@ async def test_a_page_is_stored_for_every_64_segments_with_an_indexer_or_without
     )
 
 
-async def test_pages_go_on_where_a_former_owner_stopped(autojump_clock: MockClock) -> None:
+async def test_a_new_owner_continues_the_pages_of_the_former_one(autojump_clock: MockClock) -> None:
     world = World()
     async with world.service() as (caller, catalog):
         ref = await world.topic(catalog)
@@ -96,7 +96,7 @@ async def test_pages_go_on_where_a_former_owner_stopped(autojump_clock: MockCloc
         assert not read_pages(world)
         await produce(caller, ref, range(START + 200, START + 214))
         await trio.sleep(1)
-        # 86 segments that former owners had committed since the last page were read for it, each once.
+        # The next page needed 86 segments that former owners had committed. Each was read once.
         assert len({call.key for call in read_segments(world)}) == 86
         assert await bases(world) == [(0, 64, 64), (64, 128, 64), (128, 192, 64)]
     written = await pages(world)
@@ -104,7 +104,7 @@ async def test_pages_go_on_where_a_former_owner_stopped(autojump_clock: MockCloc
     assert [segment.epoch for segment in written["00000000000000000064-3"].segments] == [1] * 36 + [2] * 28
 
 
-async def test_no_producer_waits_for_a_page_and_a_failed_one_is_stored_later(autojump_clock: MockClock) -> None:
+async def test_producers_do_not_wait_for_pages_and_a_failed_page_is_stored_later(autojump_clock: MockClock) -> None:
     world = World()
     async with world.service() as (caller, catalog):
         ref = await world.topic(catalog)
@@ -120,7 +120,7 @@ async def test_no_producer_waits_for_a_page_and_a_failed_one_is_stored_later(aut
         world.objects.calls.clear()
         await produce(caller, ref, range(START + 70, START + 140))
         tries = [call for call in world.objects.calls if call.key.startswith(PREFIX)]
-        # Not with every commit.
+        # Not retried with every commit.
         assert 1 <= len(tries) <= 4
         world.objects.plan = None
         await trio.sleep(10)
@@ -129,7 +129,7 @@ async def test_no_producer_waits_for_a_page_and_a_failed_one_is_stored_later(aut
         assert await bases(world) == [(0, 64, 64), (64, 128, 64)]
 
 
-async def test_a_page_of_unknown_outcome_is_found_to_be_stored(autojump_clock: MockClock) -> None:
+async def test_a_page_whose_put_was_not_answered_is_not_replaced(autojump_clock: MockClock) -> None:
     world = World()
     async with world.service() as (caller, catalog):
         ref = await world.topic(catalog)
@@ -147,17 +147,17 @@ async def test_a_page_of_unknown_outcome_is_found_to_be_stored(autojump_clock: M
         assert world.objects.count("replace_if_match") == 0
 
 
-async def test_what_waits_for_its_page_is_bounded(autojump_clock: MockClock) -> None:
+async def test_segments_that_wait_for_a_page_are_bounded(autojump_clock: MockClock) -> None:
     page = UnfinishedPage()
-    for base in range(3 * MOST_WAITING):
+    for base in range(3 * MAX_WAITING):
         page.add(CatalogSegment(base_offset=base))
-        assert len(page.segments) <= MOST_WAITING
-    assert page.segments[-1].base_offset == 3 * MOST_WAITING - 1
+        assert len(page.segments) <= MAX_WAITING
+    assert page.segments[-1].base_offset == 3 * MAX_WAITING - 1
     assert page.segments[0].base_offset % SEGMENTS_PER_PAGE == 0
 
 
 async def _log_of_200(world: World, times: Sequence[int] | None = None) -> PartitionRef:
-    """200 segments, of two owners, with three pages; times rise by a second unless given."""
+    """Write 200 segments with two owners and three pages. By default timestamps rise by one second."""
     times = times or range(START, START + 200_000, 1000)
     async with world.service() as (caller, catalog):
         ref = await world.topic(catalog)
@@ -169,7 +169,7 @@ async def _log_of_200(world: World, times: Sequence[int] | None = None) -> Parti
     return ref
 
 
-async def test_after_a_restart_times_are_looked_up_in_pages(autojump_clock: MockClock) -> None:
+async def test_timestamps_are_looked_up_in_pages_after_a_restart(autojump_clock: MockClock) -> None:
     world = World(indexing=True)
     ref = await _log_of_200(world)
     async with world.service() as (caller, _):
@@ -179,18 +179,18 @@ async def test_after_a_restart_times_are_looked_up_in_pages(autojump_clock: Mock
         assert len(read_pages(world)) == 3
         assert len(read_segments(world)) == 1
         assert len(world.objects.calls) <= 8
-        # Pages are read once; of those all of whose records are older nothing at all is asked any more.
+        # Pages are read once. Segments whose records are all older cause no request.
         world.objects.calls.clear()
         assert (await caller.offset_at(ref, START + 70_500)).offset == 71
         assert [call.key for call in world.objects.calls] == [paths.segment_key(NAMESPACE, "orders", 0, 71)]
-        # Behind the last page segments are read, and what they say is remembered.
+        # Segments after the last page are read once, and their timestamps are remembered.
         assert (await caller.offset_at(ref, START + 300_000)).offset == -1
         world.objects.calls.clear()
         assert (await caller.offset_at(ref, START + 300_000)).offset == -1
         assert not world.objects.calls
 
 
-async def test_the_largest_time_is_looked_up_in_pages(autojump_clock: MockClock) -> None:
+async def test_the_largest_timestamp_is_looked_up_in_pages(autojump_clock: MockClock) -> None:
     world = World(indexing=True)
     times = list(range(START, START + 200_000, 1000))
     times[17] = times[130] = START + 900_000
@@ -199,11 +199,11 @@ async def test_the_largest_time_is_looked_up_in_pages(autojump_clock: MockClock)
         world.objects.calls.clear()
         found = await caller.offset_at(ref, MAX_TIMESTAMP)
         assert (found.offset, found.timestamp) == (17, START + 900_000)
-        # Those behind the last page, and the two that hold it.
+        # The segments after the last page, and the two that hold the timestamp.
         assert len({call.key for call in read_segments(world)}) == 8 + 2
 
 
-async def test_after_a_restart_retention_by_time_reads_pages(autojump_clock: MockClock) -> None:
+async def test_retention_by_time_reads_pages_after_a_restart(autojump_clock: MockClock) -> None:
     world = World()
     world.now_ms = START + 1000 * HOUR
     ref = await _log_of_200(world, [START + i * HOUR for i in range(200)])
@@ -212,7 +212,7 @@ async def test_after_a_restart_retention_by_time_reads_pages(autojump_clock: Moc
         world.objects.calls.clear()
         await trio.sleep(CHECK + 10)
         assert (await caller.fetch(ref, 0)).log_start == 140
-        # The header of the first one, to see that it is there, and the one that holds the log start after that.
+        # The header of the first segment, to check that it exists, and the segment with the new log start.
         assert len(read_segments(world)) <= 2
         assert len(read_pages(world)) == 3
         assert len([call for call in world.objects.calls if call.kind == "list_from"]) <= 8
@@ -223,7 +223,7 @@ async def test_after_a_restart_retention_by_time_reads_pages(autojump_clock: Moc
         assert await bases(world) == []
 
 
-async def test_pages_go_only_after_the_log_start_has_moved_and_only_by_a_proven_owner(
+async def test_pages_are_deleted_after_the_log_start_moved_and_only_with_a_proven_lease(
     autojump_clock: MockClock,
 ) -> None:
     world = World()
@@ -245,7 +245,7 @@ async def test_pages_go_only_after_the_log_start_has_moved_and_only_by_a_proven_
 
 
 async def _replace(world: World, base: int, content: CatalogContent, *, epoch: int) -> None:
-    """Put a page at a base, for another epoch, in place of the one that is there."""
+    """Replace the page at ``base`` by one with this content and epoch."""
     keys = [info.key for info in await world.objects.list_from(f"{PREFIX}{base:020d}-")]
     await world.objects.delete_many(keys)
     ref = PartitionRef(topic=content.topic, topic_id=content.topic_id, partition=content.partition)
@@ -257,8 +257,8 @@ async def _page_at(world: World, base: int) -> CatalogContent:
     return next(page for page in (await pages(world)).values() if page.segments[0].base_offset == base)
 
 
-async def test_a_page_by_a_stale_owner_of_what_it_never_committed_misleads_nobody(autojump_clock: MockClock) -> None:
-    """It says that its segments are old: retention must not take its word, nor look-ups pass over them."""
+async def test_a_page_of_a_stale_owner_with_uncommitted_segments_is_ignored(autojump_clock: MockClock) -> None:
+    """The page claims that its segments are old. Retention must not delete them, and lookups must not skip them."""
     world = World(indexing=True)
     world.now_ms = START + 1000 * HOUR
     ref = await _log_of_200(world, [START + 900 * HOUR + i for i in range(200)])
@@ -272,7 +272,7 @@ async def test_a_page_by_a_stale_owner_of_what_it_never_committed_misleads_nobod
         assert (await caller.fetch(ref, 0)).log_start == 0
 
 
-async def test_a_page_of_another_topic_of_the_name_misleads_nobody(autojump_clock: MockClock) -> None:
+async def test_a_page_of_another_topic_with_the_same_name_is_ignored(autojump_clock: MockClock) -> None:
     world = World(indexing=True)
     world.now_ms = START + 1000 * HOUR
     ref = await _log_of_200(world, [START + 900 * HOUR + i for i in range(200)])
@@ -287,7 +287,7 @@ async def test_a_page_of_another_topic_of_the_name_misleads_nobody(autojump_cloc
         assert (await caller.fetch(ref, 0)).log_start == 0
 
 
-async def test_a_page_that_goes_beyond_the_committed_end_misleads_nobody(autojump_clock: MockClock) -> None:
+async def test_a_page_beyond_the_high_watermark_is_ignored(autojump_clock: MockClock) -> None:
     world = World(indexing=True)
     async with world.service() as (caller, catalog):
         ref = await world.topic(catalog)
@@ -304,7 +304,7 @@ async def test_a_page_that_goes_beyond_the_committed_end_misleads_nobody(autojum
         assert await caller.read_all(ref) == [b"x"] * 3
 
 
-async def test_a_page_never_lists_what_is_stored_and_not_committed(autojump_clock: MockClock) -> None:
+async def test_a_page_lists_only_committed_segments(autojump_clock: MockClock) -> None:
     world = World()
     async with world.service(graceful=False) as (caller, catalog):
         ref = await world.topic(catalog)
@@ -323,7 +323,7 @@ async def test_a_page_never_lists_what_is_stored_and_not_committed(autojump_cloc
     assert (await _page_at(world, 0)).segments[60].epoch == 2
 
 
-async def test_a_damaged_or_vanished_page_is_passed_over(autojump_clock: MockClock) -> None:
+async def test_damaged_and_missing_pages_are_skipped(autojump_clock: MockClock) -> None:
     world = World(indexing=True)
     ref = await _log_of_200(world)
     first, _, third = [info.key for info in await world.objects.list_from(PREFIX)]
@@ -335,7 +335,7 @@ async def test_a_damaged_or_vanished_page_is_passed_over(autojump_clock: MockClo
         assert (await caller.offset_at(ref, START + 199_000)).offset == 199
 
 
-async def test_nothing_of_catalogs_is_read_at_start_or_by_readers(autojump_clock: MockClock) -> None:
+async def test_pages_are_not_read_at_startup_or_by_fetches(autojump_clock: MockClock) -> None:
     world = World()
     ref = await _log_of_200(world)
     async with world.service() as (caller, _):
@@ -345,7 +345,7 @@ async def test_nothing_of_catalogs_is_read_at_start_or_by_readers(autojump_clock
         assert not [call for call in world.objects.calls if call.key.startswith(PREFIX)]
 
 
-async def test_pages_of_a_deleted_topic_go_with_it(autojump_clock: MockClock) -> None:
+async def test_pages_are_deleted_with_their_topic(autojump_clock: MockClock) -> None:
     world = World()
     await _log_of_200(world)
     async with world.service() as (_, catalog):
@@ -355,9 +355,7 @@ async def test_pages_of_a_deleted_topic_go_with_it(autojump_clock: MockClock) ->
         assert await bases(world) == []
 
 
-async def test_a_page_that_is_being_stored_is_waited_for_before_the_topics_name_is_free(
-    autojump_clock: MockClock,
-) -> None:
+async def test_a_deletion_waits_for_a_page_that_is_being_stored(autojump_clock: MockClock) -> None:
     world = World(settle_seconds=15)
     held = trio.Event()
     world.objects.plan = lambda call: Fault(hold=held) if "~catalog/" in call.key and call.kind[:3] == "put" else None
@@ -372,7 +370,7 @@ async def test_a_page_that_is_being_stored_is_waited_for_before_the_topics_name_
         assert await world.objects.list_from(paths.catalog_prefix(NAMESPACE, "orders", 0)) == []
 
 
-async def test_a_log_of_more_segments_than_are_remembered_is_looked_up_in_few_pages(
+async def test_lookups_in_a_log_larger_than_the_segment_map_read_few_pages(
     autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(owned, "SegmentMap", partial(SegmentMap, limit=20))
@@ -382,7 +380,7 @@ async def test_a_log_of_more_segments_than_are_remembered_is_looked_up_in_few_pa
         assert (await caller.offset_at(ref, START + 150_000)).offset == 150
         world.objects.calls.clear()
         assert (await caller.offset_at(ref, START + 150_000)).offset == 150
-        # Of pages that were read once it is known which ones hold nothing so new.
+        # The first lookup showed which pages have no records that recent.
         assert len(read_pages(world)) == 1
         assert len(read_segments(world)) == 1
         assert await caller.read_all(ref, 180) == [b"x"] * 20

@@ -1,4 +1,4 @@
-"""Many partitions in one transaction: none suffers from another, and no transaction is too large."""
+"""Commits of many partitions in one transaction: they do not affect each other, and fit the store's limits."""
 
 import pytest
 import trio
@@ -6,19 +6,17 @@ from trio.testing import MockClock
 
 from kafscale.metadata.memory import Fault
 from kafscale.v1.storage_pb2 import PartitionAppend
-from tests.unit.storage.harness import World, batch, siblings
+from tests.support.storage.harness import World, batch, siblings
 
 
-async def test_a_fenced_partition_does_not_take_others_of_its_transaction_along(
-    autojump_clock: MockClock,
-) -> None:
+async def test_a_fenced_partition_does_not_affect_others_in_its_transaction(autojump_clock: MockClock) -> None:
     async with (world := World()).service() as (caller, catalog):
         first, lost, kept = siblings(await world.topic(catalog), 3)
         for ref in (first, lost, kept):
             await caller.append(ref, batch(b"before"))
         await caller.flush(first, lost, kept)
         await trio.sleep(1)
-        # While one commit is under way the others become ready, and share the next one.
+        # Partitions that become ready during a commit share the next one.
         world.metadata.faults.append(Fault(method="txn", delay=5))
         await caller.append(first, batch(b"slow"))
         await trio.sleep(1)
@@ -45,7 +43,7 @@ async def test_more_partitions_than_fit_into_one_transaction_are_committed(autoj
             assert await caller.read_all(ref) == [b"x"]
 
 
-async def test_a_transaction_that_is_too_large_for_the_store_is_divided(
+async def test_a_transaction_that_is_too_large_for_the_store_is_split(
     autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with (world := World()).service() as (caller, catalog):

@@ -1,4 +1,4 @@
-"""What is kept of compacted topics, and what is shown of it."""
+"""Retention of compacted topics, and the metric of their size."""
 
 from typing import cast
 
@@ -9,22 +9,22 @@ from trio.testing import MockClock
 from kafscale import paths
 from kafscale.objects.interface import ObjectInfo, ObjectStore
 from kafscale.objects.memory import MemoryObjectStore
-from services.storage import finder
-from services.storage.finder import SegmentFinder
+from services.storage.log.partition import CommittedLog, Measured
+from services.storage.log.segments import KnownSegment, SegmentMap
 from services.storage.monitoring import families
-from services.storage.partition import CommittedLog, Measured
-from services.storage.segments import KnownSegment, SegmentMap
+from services.storage.reading import finder
+from services.storage.reading.finder import SegmentFinder
 from services.storage.service import StorageService
 from services.storage.settings import StorageSettings
-from tests.unit.storage.harness import NAMESPACE, World
+from tests.support.storage.harness import NAMESPACE, World
 from tests.unit.storage.test_retention import CHECK, HOUR, bases, fill
 
 
-async def test_compacted_topics_lose_records_by_retention_only_with_delete_and_their_bytes_are_shown(
+async def test_retention_applies_to_compacted_topics_only_with_delete_and_their_bytes_are_reported(
     autojump_clock: MockClock,
 ) -> None:
-    def shown(service: StorageService) -> object:
-        found = {family.name: family.read() for family in families(world.figures, lambda: service.current, settings)}
+    def reported_bytes(service: StorageService) -> object:
+        found = {family.name: family.read() for family in families(world.counters, lambda: service.current, settings)}
         return found["kafscale_storage_compacted_topics_bytes"][()]
 
     settings = StorageSettings()
@@ -32,20 +32,18 @@ async def test_compacted_topics_lose_records_by_retention_only_with_delete_and_t
     async with (world := World()).service() as (caller, catalog):
         ref = await world.topic(catalog, configs={**limits, "cleanup.policy": "compact"})
         await fill(world, caller, ref, [10_000] * 3)
-        assert shown(caller.service) == 0
+        assert reported_bytes(caller.service) == 0
         await trio.sleep(CHECK + 10)
         assert await bases(world) == [0, 2, 4]
         stored = await world.objects.list_from(f"{NAMESPACE}/orders/")
-        assert shown(caller.service) == sum(info.size for info in stored if info.key.endswith(".kfs"))
+        assert reported_bytes(caller.service) == sum(info.size for info in stored if info.key.endswith(".kfs"))
         await catalog.configure(ref.topic_id, lambda configs: {**configs, "cleanup.policy": "compact,delete"})
         await trio.sleep(CHECK)
         assert await bases(world) == []
-        assert shown(caller.service) == 0
+        assert reported_bytes(caller.service) == 0
 
 
-async def test_a_log_with_more_segments_than_are_remembered_is_measured_with_few_requests_at_once(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_a_log_larger_than_the_segment_map_is_measured_in_several_checks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(finder, "_PAGE", 50)
     segments = 3_000
     objects = MemoryObjectStore()
@@ -59,15 +57,15 @@ async def test_a_log_with_more_segments_than_are_remembered_is_measured_with_few
             return await objects.list_from(prefix, start_after, limit)
 
     known = SegmentMap(segments, limit=1_000)
-    view = CommittedLog("t", bytes(16), 0, [(1, 0)], log_start=0, committed_end=segments, segments=known)
+    view = CommittedLog("t", bytes(16), 0, [(1, 0)], log_start=0, high_watermark=segments, segments=known)
     finds = SegmentFinder(cast(ObjectStore, Watched()), NAMESPACE)
     first = await finds.measure(view, Measured())
-    assert (len(listings), first) == (50, Measured(0, 2_500, 2_500 * 5)), "the rest is the next check's"
+    assert (len(listings), first) == (50, Measured(0, 2_500, 2_500 * 5)), "the next check continues"
     whole = await finds.measure(view, first)
     assert (len(listings), whole) == (60, Measured(0, segments, segments * 5))
     known.committed(KnownSegment(segments, 7, -1), segments + 1)
-    view.committed_end += 1
+    view.high_watermark += 1
     longer = await finds.measure(view, whole)
-    assert (len(listings), longer) == (60, Measured(0, segments + 1, segments * 5 + 7)), "a commit costs nothing"
+    assert (len(listings), longer) == (60, Measured(0, segments + 1, segments * 5 + 7)), "a commit needs no request"
     view.log_start = segments
     assert await finds.measure(view, longer) == Measured(segments, segments + 1, 7)

@@ -1,4 +1,4 @@
-"""Topic configs count as soon as they change, for what is buffered too."""
+"""Changed topic configs apply at once, also to buffered records."""
 
 from collections.abc import Mapping
 
@@ -11,9 +11,9 @@ from kafscale.metadata.topics import TopicCatalog
 from kafscale.objects.memory import Fault
 from kafscale.segment.format import SegmentHeader
 from kafscale.v1.common_pb2 import PartitionRef, Status
-from services.storage.owned import OwnedPartitions
-from services.storage.partition import Partition
-from tests.unit.storage.harness import NAMESPACE, Caller, World, batch, siblings
+from services.storage.log.partition import Partition
+from services.storage.owning.owned import OwnedPartitions
+from tests.support.storage.harness import NAMESPACE, Caller, World, batch, siblings
 
 
 def _segments(world: World) -> int:
@@ -33,7 +33,7 @@ async def _seconds_until_durable(caller: Caller, ref: PartitionRef) -> float:
     return trio.current_time() - began
 
 
-async def test_flush_ms_counts_instead_of_the_clusters_interval(autojump_clock: MockClock) -> None:
+async def test_flush_ms_overrides_the_clusters_interval(autojump_clock: MockClock) -> None:
     async with (world := World()).service(flush_interval_ms=500) as (caller, catalog):
         ref = await world.topic(catalog, configs={"flush.ms": "9000"})
         await _seconds_until_durable(caller, ref)
@@ -46,26 +46,26 @@ async def test_flush_ms_counts_instead_of_the_clusters_interval(autojump_clock: 
         assert await _seconds_until_durable(caller, ref) < 1
 
 
-async def test_a_shorter_flush_ms_counts_for_what_waits_already(autojump_clock: MockClock) -> None:
+async def test_a_shorter_flush_ms_applies_to_buffered_records(autojump_clock: MockClock) -> None:
     async with (world := World()).service(flush_interval_ms=500) as (caller, catalog):
         ref = await world.topic(catalog, configs={"flush.ms": "9000"})
         await _seconds_until_durable(caller, ref)
         appended = await caller.append(ref, batch(b"waits"))
         await trio.sleep(5)
-        assert (await caller.fetch(ref, 0)).committed_end == 1
+        assert (await caller.fetch(ref, 0)).high_watermark == 1
         await _configure(catalog, ref, flush_ms="1000")
         with trio.fail_after(2):
             assert await caller.durable(appended)
 
 
-async def test_kafkas_own_flush_ms_does_not_let_producers_wait_for_ever(autojump_clock: MockClock) -> None:
+async def test_kafkas_default_flush_ms_does_not_delay_producers(autojump_clock: MockClock) -> None:
     async with (world := World()).service(flush_interval_ms=500) as (caller, catalog):
         ref = await world.topic(catalog, configs={"flush.ms": str(2**63 - 1)})
         await _seconds_until_durable(caller, ref)
         assert await _seconds_until_durable(caller, ref) < 1
 
 
-async def test_segment_bytes_counts_from_the_next_append_on(autojump_clock: MockClock) -> None:
+async def test_segment_bytes_applies_from_the_next_append(autojump_clock: MockClock) -> None:
     async with (world := World()).service(flush_interval_ms=600_000) as (caller, catalog):
         ref = await world.topic(catalog, configs={"segment.bytes": "5000"})
         await _seconds_until_durable(caller, ref)
@@ -81,9 +81,7 @@ async def test_segment_bytes_counts_from_the_next_append_on(autojump_clock: Mock
         assert _segments(world) == before + 5
 
 
-async def test_segments_are_never_larger_than_a_quarter_of_the_buffer_whatever_the_topic_says(
-    autojump_clock: MockClock,
-) -> None:
+async def test_segment_bytes_is_capped_at_a_quarter_of_the_buffer(autojump_clock: MockClock) -> None:
     async with (world := World()).service(partition_buffer_bytes=40_000, flush_interval_ms=600_000) as (
         caller,
         catalog,
@@ -98,7 +96,7 @@ async def test_segments_are_never_larger_than_a_quarter_of_the_buffer_whatever_t
         assert _segments(world) == before + 2
 
 
-async def test_compression_type_counts_for_the_next_segment(autojump_clock: MockClock) -> None:
+async def test_compression_type_applies_to_the_next_segment(autojump_clock: MockClock) -> None:
     async with (world := World()).service() as (caller, catalog):
         ref = await world.topic(catalog)
         codecs = []
@@ -111,7 +109,7 @@ async def test_compression_type_counts_for_the_next_segment(autojump_clock: Mock
         assert codecs == [0, 4, 1]
 
 
-async def test_configs_that_change_while_the_partition_is_taken_over_count(autojump_clock: MockClock) -> None:
+async def test_configs_changed_during_a_take_over_apply(autojump_clock: MockClock) -> None:
     async with (world := World()).service(flush_interval_ms=500) as (caller, catalog):
         ref = await world.topic(catalog, configs={"flush.ms": "9000"})
         held = trio.Event()
@@ -124,28 +122,28 @@ async def test_configs_that_change_while_the_partition_is_taken_over_count(autoj
         assert await _seconds_until_durable(caller, ref) < 2
 
 
-async def test_partitions_that_a_topic_gets_are_taken_over_and_written(autojump_clock: MockClock) -> None:
+async def test_added_partitions_are_taken_over_and_written(autojump_clock: MockClock) -> None:
     async with (world := World()).service() as (caller, catalog):
         ref = await world.topic(catalog, partitions=1)
         new = PartitionRef(topic=ref.topic, topic_id=ref.topic_id, partition=4)
         refused = await caller.append(new, batch(b"too early"))
         assert refused.status == Status.UNKNOWN_TOPIC
         await catalog.grow(ref.topic_id, 5)
-        # For so long a take-over that failed counts as trouble that goes on, for which appends do not wait.
+        # Appends do not wait for a take-over that has failed within the last ten seconds.
         await trio.sleep(11)
         appended = await caller.append(new, batch(b"x"))
         assert await caller.durable(appended, new)
         assert await caller.read_all(new) == [b"x"]
 
 
-async def test_a_change_of_one_topic_costs_nothing_for_the_partitions_of_others(
+async def test_a_config_change_visits_only_the_partitions_of_its_topic(
     autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    looked_at: list[str] = []
+    visited: list[str] = []
     configure = OwnedPartitions.configure
 
-    def counted(owned: OwnedPartitions, partition: Partition, configs: Mapping[str, str]) -> bool:
-        looked_at.append(partition.name)
+    def record_and_configure(owned: OwnedPartitions, partition: Partition, configs: Mapping[str, str]) -> bool:
+        visited.append(partition.name)
         return configure(owned, partition, configs)
 
     async with (world := World()).service() as (caller, catalog):
@@ -153,10 +151,10 @@ async def test_a_change_of_one_topic_costs_nothing_for_the_partitions_of_others(
         ref = await world.topic(catalog, "changes", partitions=2)
         for each in (*siblings(other, 3), *siblings(ref, 2)):
             assert await caller.durable(await caller.append(each, batch(b"x")), each)
-        monkeypatch.setattr(OwnedPartitions, "configure", counted)
+        monkeypatch.setattr(OwnedPartitions, "configure", record_and_configure)
         await _configure(catalog, ref, flush_ms="1000")
-        assert looked_at == ["changes-0", "changes-1"]
-        looked_at.clear()
+        assert visited == ["changes-0", "changes-1"]
+        visited.clear()
         await world.topic(catalog, "new")
         await wait_all_tasks_blocked()
-        assert not [name for name in looked_at if not name.startswith("new")]
+        assert not [name for name in visited if not name.startswith("new")]

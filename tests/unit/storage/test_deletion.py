@@ -1,4 +1,4 @@
-"""Topics are deleted by one instance while the others give up what they have of them."""
+"""One instance deletes a topic while the others release its partitions."""
 
 from types import SimpleNamespace
 from typing import cast
@@ -17,31 +17,31 @@ from kafscale.metadata.topic_values import TopicInfo
 from kafscale.objects.memory import Call, Fault, MemoryObjectStore
 from kafscale.v1.common_pb2 import PartitionRef, Status
 from kafscale.v1.metadata_pb2 import PartitionState
-from services.storage.deletion import _Deletion
-from tests.unit.storage.cluster import Cluster, Instance, cluster
-from tests.unit.storage.harness import NAMESPACE, World, batch, siblings, state_key
+from services.storage.upkeep.deletion import _Deletion
+from tests.support.storage.cluster import Cluster, Instance, cluster
+from tests.support.storage.harness import NAMESPACE, World, batch, siblings, state_key
 
 PARTITIONS = 6
 
 
-async def _used(two: Cluster) -> list[PartitionRef]:
-    """A topic with a record in each partition, which every instance owns some of."""
+async def _used_topic(two: Cluster) -> list[PartitionRef]:
+    """Create a topic with a record in each partition. Every instance owns some partitions."""
     first = await two.world.topic(two.instances[0].catalog, partitions=PARTITIONS)
     await trio.sleep(1)
     refs = siblings(first, PARTITIONS)
     for ref in refs:
         await two.append_durably(ref, batch(b"old"))
-    assert len({two.given(ref).address for ref in refs}) == len(two.instances)
+    assert len({two.assigned(ref).address for ref in refs}) == len(two.instances)
     return refs
 
 
 def _responsible(two: Cluster, refs: list[PartitionRef]) -> tuple[Instance, Instance]:
-    """Who is to delete the topic, and another instance."""
-    responsible = two.given(refs[0])
+    """Return the instance that has to delete the topic, and another one."""
+    responsible = two.assigned(refs[0])
     return responsible, next(one for one in two.instances if one is not responsible)
 
 
-async def _left(world: World) -> list[str]:
+async def _topic_keys(world: World) -> list[str]:
     return [info.key for info in await world.objects.list_from(f"{NAMESPACE}/orders/")]
 
 
@@ -56,40 +56,38 @@ async def _comes_back_empty(two: Cluster, old: list[PartitionRef]) -> None:
         assert (await instance.caller.fetch(old[0], 0)).status in (Status.TOPIC_ID_MISMATCH, Status.NOT_OWNER)
 
 
-async def test_a_topic_of_several_owners_is_gone_at_once_and_its_name_comes_back_empty(
-    autojump_clock: MockClock,
-) -> None:
+async def test_a_topic_of_several_owners_is_deleted_at_once_and_recreated_empty(autojump_clock: MockClock) -> None:
     async with cluster(World(settle_seconds=15), "a:1", "b:1", "c:1") as three:
-        refs = await _used(three)
+        refs = await _used_topic(three)
         began = trio.current_time()
         await three.instances[1].catalog.mark_deleting("orders")
         await three.instances[2].catalog.wait_free("orders")
         assert trio.current_time() - began < 2
-        assert await _left(three.world) == []
+        assert await _topic_keys(three.world) == []
         await _comes_back_empty(three, refs)
 
 
-async def test_one_instance_deletes_and_the_others_only_give_up(autojump_clock: MockClock) -> None:
+async def test_one_instance_deletes_and_the_others_only_release(autojump_clock: MockClock) -> None:
     async with cluster(World(), "a:1", "b:1") as two:
-        refs = await _used(two)
+        refs = await _used_topic(two)
         responsible, other = _responsible(two, refs)
         responsible.pause()
         await other.catalog.mark_deleting("orders")
         await trio.sleep(4)
-        # The other one has given its partitions back, and deletes nothing while the first one lives.
+        # The other instance has released its partitions. It deletes nothing while the first one is alive.
         assert other.caller.run_id not in (await two.owners()).values()
-        assert len(await _left(two.world)) == 2 * PARTITIONS
+        assert len(await _topic_keys(two.world)) == 2 * PARTITIONS
         responsible.resume()
         await other.catalog.wait_free("orders")
-        assert await _left(two.world) == []
+        assert await _topic_keys(two.world) == []
 
 
-async def test_an_upload_under_way_at_another_instance_is_waited_for(autojump_clock: MockClock) -> None:
+async def test_a_deletion_waits_for_an_upload_of_another_instance(autojump_clock: MockClock) -> None:
     world = World(settle_seconds=15)
     async with cluster(world, "a:1", "b:1") as two:
-        refs = await _used(two)
+        refs = await _used_topic(two)
         _, other = _responsible(two, refs)
-        ref = next(ref for ref in refs if two.given(ref) is other)
+        ref = next(ref for ref in refs if two.assigned(ref) is other)
         held = trio.Event()
         key = paths.segment_key(NAMESPACE, "orders", ref.partition, 1)
         world.objects.plan = lambda call: Fault(hold=held) if call.key == key and not held.is_set() else None
@@ -101,16 +99,16 @@ async def test_an_upload_under_way_at_another_instance_is_waited_for(autojump_cl
         assert "orders" in other.catalog.view.by_name
         held.set()
         await other.catalog.wait_free("orders")
-        assert await _left(world) == []
+        assert await _topic_keys(world) == []
         await _comes_back_empty(two, refs)
 
 
-async def test_a_dead_instances_last_requests_are_waited_for(autojump_clock: MockClock) -> None:
+async def test_a_deletion_waits_for_the_last_requests_of_a_dead_instance(autojump_clock: MockClock) -> None:
     world = World(settle_seconds=15)
     async with cluster(world, "a:1", "b:1", lease_ttl_seconds=10) as two:
-        refs = await _used(two)
+        refs = await _used_topic(two)
         _, other = _responsible(two, refs)
-        ref = next(ref for ref in refs if two.given(ref) is other)
+        ref = next(ref for ref in refs if two.assigned(ref) is other)
 
         def plan(call: Call) -> Fault | None:
             late = call.key == paths.segment_key(NAMESPACE, "orders", ref.partition, 1)
@@ -127,13 +125,13 @@ async def test_a_dead_instances_last_requests_are_waited_for(autojump_clock: Moc
         assert "orders" in survivor.catalog.view.by_name
         world.objects.land_stray()
         await survivor.catalog.wait_free("orders")
-        assert await _left(world) == []
+        assert await _topic_keys(world) == []
 
 
-async def test_the_next_one_goes_on_where_the_one_who_deleted_died(autojump_clock: MockClock) -> None:
+async def test_another_instance_finishes_a_deletion_when_the_first_one_dies(autojump_clock: MockClock) -> None:
     world = World(settle_seconds=15)
     async with cluster(world, "a:1", "b:1", lease_ttl_seconds=10) as two:
-        refs = await _used(two)
+        refs = await _used_topic(two)
         responsible, other = _responsible(two, refs)
         deletes: list[Call] = []
 
@@ -151,16 +149,16 @@ async def test_the_next_one_goes_on_where_the_one_who_deleted_died(autojump_cloc
         began = trio.current_time()
         await responsible.kill()
         await other.catalog.wait_free("orders")
-        # The lease ends, then what the dead one had sent can land no more.
+        # The lease expires, and later no request of the dead instance can apply any more.
         assert 15 < trio.current_time() - began < 30
-        assert await _left(world) == []
+        assert await _topic_keys(world) == []
         await _comes_back_empty(two, refs)
 
 
-async def test_a_paused_deleter_deletes_nothing_of_the_next_topic(autojump_clock: MockClock) -> None:
+async def test_a_paused_instance_deletes_nothing_of_the_recreated_topic(autojump_clock: MockClock) -> None:
     world = World(settle_seconds=15)
     async with cluster(world, "a:1", "b:1", lease_ttl_seconds=10) as two:
-        refs = await _used(two)
+        refs = await _used_topic(two)
         responsible, other = _responsible(two, refs)
         held = trio.Event()
         listed: list[Call] = []
@@ -181,24 +179,24 @@ async def test_a_paused_deleter_deletes_nothing_of_the_next_topic(autojump_clock
         await trio.sleep(1)
         assert (await other.caller.append(made[0], batch(b"new"))).status == Status.OK
         await other.caller.flush(made[0])
-        # The listing that the paused one had begun now shows the new topic's first segment.
+        # The listing that the paused instance had begun now contains the new topic's first segment.
         held.set()
         await trio.sleep(5)
-        assert paths.segment_key(NAMESPACE, "orders", 0, 0) in await _left(world)
+        assert paths.segment_key(NAMESPACE, "orders", 0, 0) in await _topic_keys(world)
         responsible.resume()
         await trio.sleep(5)
         assert await two.read_all(made[0]) == [b"new"]
 
 
-async def test_what_a_dead_deleter_had_sent_does_not_free_the_name(autojump_clock: MockClock) -> None:
+async def test_a_late_request_of_a_dead_instance_does_not_free_the_name(autojump_clock: MockClock) -> None:
     world = World(settle_seconds=15)
     async with cluster(world, "a:1", "b:1", lease_ttl_seconds=10) as two:
-        refs = await _used(two)
+        refs = await _used_topic(two)
         responsible, other = _responsible(two, refs)
         late = MetadataFault(method="txn", key=state_key(refs[0]), delay=20)
 
         def plan(call: Call) -> None:
-            # The last thing to be deleted: then the partitions' keys are, and the name is free.
+            # The last object to be deleted. Then the partitions' keys are deleted, and the name is free.
             if call.kind == "delete_many" and call.key == paths.topic_object_key(NAMESPACE, "orders"):
                 world.metadata.faults = [late]
 
@@ -208,7 +206,7 @@ async def test_what_a_dead_deleter_had_sent_does_not_free_the_name(autojump_cloc
             while late.times:  # noqa: ASYNC110  the store has no event for it
                 await trio.sleep(0.01)
         responsible.pause()
-        # The lease ends; the other one deletes until nothing that the first one sent can land; the first one's lands.
+        # The lease expires, and the other instance deletes until the first one's transaction is applied.
         await trio.sleep(21)
         await responsible.kill()
         await two.start(responsible.address)
@@ -218,10 +216,10 @@ async def test_what_a_dead_deleter_had_sent_does_not_free_the_name(autojump_cloc
         await _comes_back_empty(two, refs)
 
 
-async def test_a_delete_without_an_answer_is_waited_for(autojump_clock: MockClock) -> None:
+async def test_a_deletion_waits_until_an_unanswered_delete_cannot_apply(autojump_clock: MockClock) -> None:
     world = World(settle_seconds=15)
     async with cluster(world, "a:1", "b:1") as two:
-        refs = await _used(two)
+        refs = await _used_topic(two)
         failed: list[Call] = []
 
         def plan(call: Call) -> Fault | None:
@@ -240,14 +238,12 @@ async def test_a_delete_without_an_answer_is_waited_for(autojump_clock: MockCloc
         await _comes_back_empty(two, refs)
 
 
-async def test_nothing_is_deleted_while_a_take_over_of_this_run_may_release_the_partition(
-    autojump_clock: MockClock,
-) -> None:
+async def test_a_deletion_waits_for_a_take_over_of_its_own_run(autojump_clock: MockClock) -> None:
     topic = TopicInfo("orders", b"0" * 16, 1, {}, False, 0, 1)
     ref = PartitionRef(topic=topic.name, topic_id=topic.id, partition=0)
     key = state_key(ref)
     metadata, objects = MemoryMetadataStore(), MemoryObjectStore()
-    # The owner before has gone, and nobody has the partition now.
+    # The former owner has released the partition, and it has no owner now.
     state = PartitionState(format=1, topic_id=topic.id, epoch=1)
     puts = [Put(paths.topic_key(NAMESPACE, topic.name), topic.value()), Put(key, state.SerializeToString())]
     await metadata.txn((), puts)
@@ -268,11 +264,9 @@ async def test_nothing_is_deleted_while_a_take_over_of_this_run_may_release_the_
     assert await deletion.run() == 2
 
 
-async def test_a_cluster_whose_namespace_lies_below_a_topics_prefix_keeps_its_objects(
-    autojump_clock: MockClock,
-) -> None:
+async def test_a_cluster_with_a_namespace_below_a_topics_prefix_keeps_its_objects(autojump_clock: MockClock) -> None:
     world = World()
-    # Cluster test/orders has a topic "0" with a partition 0, so its keys begin as those of partition 0 of "orders" do.
+    # Cluster test/orders has a topic "0" with a partition 0, so its keys begin like those of partition 0 of "orders".
     others = {paths.segment_key(f"{NAMESPACE}/orders", "0", 0, base) for base in (0, 1, 7)}
     for key in others:
         await world.objects.put_if_absent(key, b"another cluster's")
@@ -287,6 +281,6 @@ async def test_a_cluster_whose_namespace_lies_below_a_topics_prefix_keeps_its_ob
         assert await caller.read_all(ref, 2) == [b"2"]
         await catalog.mark_deleting("orders")
         await catalog.wait_free("orders")
-        left = {info.key for info in await world.objects.list_from("")}
-        assert others <= left, "deletion"
-        assert not any(key.startswith(f"{NAMESPACE}/orders/0/segment-") for key in left)
+        remaining = {info.key for info in await world.objects.list_from("")}
+        assert others <= remaining, "deletion"
+        assert not any(key.startswith(f"{NAMESPACE}/orders/0/segment-") for key in remaining)

@@ -1,4 +1,4 @@
-"""Who may write, replace and answer: compared with the metadata, or proven by the lease."""
+"""Which owner may write, replace and answer: checked against the metadata, or proven by the lease."""
 
 import pytest
 import trio
@@ -11,13 +11,13 @@ from kafscale.metadata.memory import Fault, no_answer
 from kafscale.segment.writer import build_segment
 from kafscale.v1.common_pb2 import Status
 from kafscale.v1.metadata_pb2 import Member
-from services.storage.buffer import WriteBuffer
-from services.storage.takeover import StillOwned, take_over
-from tests.unit.storage.harness import NAMESPACE, World, batch, siblings, state_key, values
+from services.storage.log.buffer import WriteBuffer
+from services.storage.owning.takeover import StillOwned, take_over
+from tests.support.storage.harness import NAMESPACE, World, batch, siblings, state_key, values
 
 
 def segment_of(epoch: int, base_offset: int, records: bytes) -> bytes:
-    """The object that an owner in ``epoch`` would put."""
+    """Build the segment that an owner in ``epoch`` would store."""
     buffer = WriteBuffer(epoch=epoch, next_offset=base_offset, segment_bytes=1 << 20)
     buffer.append(records)
     buffer.seal("size")
@@ -25,7 +25,7 @@ def segment_of(epoch: int, base_offset: int, records: bytes) -> bytes:
     return build_segment(sealed.pieces, epoch=epoch, created_ms=0, flags=0).data
 
 
-async def test_an_owner_that_shows_up_during_the_take_over_keeps_its_partition(autojump_clock: MockClock) -> None:
+async def test_an_owner_that_registers_during_a_take_over_keeps_its_partition(autojump_clock: MockClock) -> None:
     world = World()
     async with world.service(graceful=False) as (caller, catalog):
         ref = await world.topic(catalog)
@@ -33,7 +33,7 @@ async def test_an_owner_that_shows_up_during_the_take_over_keeps_its_partition(a
     await trio.sleep(60)
     before = await world.metadata.get(state_key(ref))
 
-    async def show_up() -> None:
+    async def register() -> None:
         await trio.sleep(1)
         alive = Member(format=1, run_id="run-1", service="storage").SerializeToString()
         await world.metadata.txn((), [Put(paths.member_key(NAMESPACE, "storage", "run-1"), alive)])
@@ -42,7 +42,7 @@ async def test_an_owner_that_shows_up_during_the_take_over_keeps_its_partition(a
         world.metadata.faults.append(Fault(method="txn", key=state_key(ref), delay=2))
 
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(show_up)
+        nursery.start_soon(register)
         with pytest.raises(StillOwned, match="run-1"):
             await take_over(
                 world.metadata, world.objects, namespace=NAMESPACE, run_id="run-2", ref=ref, fencing=fencing
@@ -50,14 +50,14 @@ async def test_an_owner_that_shows_up_during_the_take_over_keeps_its_partition(a
     assert await world.metadata.get(state_key(ref)) == before
 
 
-async def test_what_only_the_lease_proves_is_refused_when_it_is_not_renewed(autojump_clock: MockClock) -> None:
+async def test_requests_that_need_a_proven_lease_fail_when_it_is_not_renewed(autojump_clock: MockClock) -> None:
     async with (world := World()).service(lease_ttl_seconds=10) as (caller, catalog):
         ref = await world.topic(catalog)
         assert await caller.durable(await caller.append(ref, batch(b"x")))
         world.metadata.faults.append(no_answer("keep_alive", times=1_000))
 
         async def statuses() -> list[Status]:
-            """Of an append without and with acks=all, of a fetch below, at and above the end, of the end's offset."""
+            """Return the statuses of appends without and with acks=all, fetches around the end, and a lookup of it."""
             unacknowledged = await caller.append(ref, batch(b"y"), unacknowledged=True)
             acknowledged = await caller.append(ref, batch(b"z"))
             assert await caller.durable(acknowledged)
@@ -68,11 +68,11 @@ async def test_what_only_the_lease_proves_is_refused_when_it_is_not_renewed(auto
         await trio.sleep(7)
         assert await statuses() == [Status.OK] * 4 + [Status.OFFSET_OUT_OF_RANGE, Status.OK]
         await trio.sleep(2)
-        # Records below the known end need no lease: nobody can change them any more.
+        # Reads below the known end need no lease because committed records never change.
         assert await statuses() == [Status.NOT_OWNER, Status.OK, Status.OK] + [Status.NOT_OWNER] * 3
 
 
-async def test_an_object_of_a_later_owner_fences_and_is_not_replaced(autojump_clock: MockClock) -> None:
+async def test_an_object_of_a_later_owner_fences_and_is_not_overwritten(autojump_clock: MockClock) -> None:
     async with (world := World()).service() as (caller, catalog):
         ref = await world.topic(catalog)
         first = await caller.append(ref, batch(b"first"))
@@ -86,7 +86,7 @@ async def test_an_object_of_a_later_owner_fences_and_is_not_replaced(autojump_cl
 
 
 @pytest.mark.parametrize("later", [0, 1])
-async def test_an_object_of_no_lower_epoch_that_nothing_explains_is_not_replaced(
+async def test_an_unexplained_object_of_the_same_or_a_later_epoch_is_not_overwritten(
     autojump_clock: MockClock, later: int
 ) -> None:
     async with (world := World()).service(buffer_bytes=65536) as (caller, catalog):
@@ -99,14 +99,16 @@ async def test_an_object_of_no_lower_epoch_that_nothing_explains_is_not_replaced
         ours = batch(b"ours" * 10_000)
         assert not await caller.durable(await caller.append(ref, ours))
         assert (await caller.append(ref, batch(b"more"))).status == Status.DAMAGED
-        # What it had buffered is not kept, nor counted.
+        # Its buffered records are dropped and do not count any more.
         assert (await caller.append(siblings(ref, 2)[1], ours)).status == Status.OK
         await trio.sleep(60)
         assert (await world.objects.get(key)).body == theirs
         assert await caller.read_all(ref) == [b"first"]
 
 
-async def test_a_partition_that_goes_offline_during_a_commit_keeps_what_that_commits(autojump_clock: MockClock) -> None:
+async def test_a_partition_that_goes_offline_during_a_commit_keeps_the_committed_records(
+    autojump_clock: MockClock,
+) -> None:
     async with (world := World()).service(buffer_bytes=65536) as (caller, catalog):
         ref = await world.topic(catalog)
         first = await caller.append(ref, batch(b"first"))
@@ -121,30 +123,28 @@ async def test_a_partition_that_goes_offline_during_a_commit_keeps_what_that_com
         await trio.sleep(10)
         assert (await caller.append(ref, batch(b"more"))).status == Status.DAMAGED
         assert await caller.read_all(ref) == [b"first", b"under way" * 1_000]
-        # Its room in the buffers is given back once.
+        # Its share of the buffers is freed exactly once.
         other = siblings(ref, 2)[1]
         assert (await caller.append(other, batch(b"x" * 60_000))).status == Status.OK
         assert (await caller.append(other, batch(b"x" * 6_000))).status == Status.BUFFER_FULL
 
 
-async def test_an_offset_that_is_given_and_not_committed_is_not_out_of_range(autojump_clock: MockClock) -> None:
+async def test_an_assigned_but_uncommitted_offset_is_not_out_of_range(autojump_clock: MockClock) -> None:
     async with (world := World()).service(flush_interval_ms=5_000) as (caller, catalog):
         ref = await world.topic(catalog)
         assert await caller.durable(await caller.append(ref, batch(b"a"), unacknowledged=True))
         for value in (b"b", b"c"):
             acked = await caller.append(ref, batch(value), unacknowledged=True)
         assert (acked.status, acked.base_offset) == (Status.OK, 2)
-        # A consumer seeks to what its producer was told; or to the end, which a commit of unknown outcome has moved.
+        # A consumer may seek to an offset that its producer got, or to an end that an unanswered commit has moved.
         fetched = [await caller.fetch(ref, offset) for offset in (2, 3, 4)]
         assert [one.status for one in fetched] == [Status.OK, Status.OK, Status.OFFSET_OUT_OF_RANGE]
-        assert [(one.records, one.committed_end) for one in fetched] == [(b"", 1)] * 3
+        assert [(one.records, one.high_watermark) for one in fetched] == [(b"", 1)] * 3
         assert await caller.durable(acked)
         assert values((await caller.fetch(ref, 2)).records) == [b"c"]
 
 
-async def test_an_offset_that_the_state_has_is_not_out_of_range_for_an_offline_partition(
-    autojump_clock: MockClock,
-) -> None:
+async def test_a_committed_offset_of_an_offline_partition_is_not_out_of_range(autojump_clock: MockClock) -> None:
     async with (world := World()).service() as (caller, catalog):
         ref = await world.topic(catalog)
         first = await caller.append(ref, batch(b"first"))
@@ -152,7 +152,7 @@ async def test_an_offset_that_the_state_has_is_not_out_of_range_for_an_offline_p
         theirs = segment_of(first.epoch + 1, 2, batch(b"theirs"))
         await world.objects.put_if_absent(paths.segment_key(NAMESPACE, ref.topic, 0, 2), theirs)
         await trio.sleep(1)
-        # The commit applies when the partition is offline already, its answer is lost, and its repetition takes long.
+        # The commit applies after the partition went offline, its answer is lost, and its repetition is slow.
         world.metadata.faults.append(Fault(method="txn", key=state_key(ref), delay=2, after=Unavailable("lost")))
         world.metadata.faults.append(Fault(method="txn", key=state_key(ref), delay=5))
         assert (await caller.append(ref, batch(b"committed"))).status == Status.OK
@@ -166,9 +166,7 @@ async def test_an_offset_that_the_state_has_is_not_out_of_range_for_an_offline_p
         ]
 
 
-async def test_out_of_range_is_said_by_the_owner_only_and_only_when_the_metadata_says_so(
-    autojump_clock: MockClock,
-) -> None:
+async def test_only_an_owner_that_read_the_metadata_reports_out_of_range(autojump_clock: MockClock) -> None:
     async with (world := World()).service() as (caller, catalog):
         ref = await world.topic(catalog)
         assert await caller.durable(await caller.append(ref, batch(b"x")))

@@ -1,4 +1,4 @@
-"""A take-over that fails after its fence has made its run the owner: nobody else can have the partition meanwhile."""
+"""Take-overs that fail after their fence. The run is the owner already, so no other run can take the partition."""
 
 from functools import partial
 
@@ -10,9 +10,9 @@ from kafscale.errors import Unavailable
 from kafscale.metadata.interface import Put
 from kafscale.objects.memory import Call, Fault
 from kafscale.v1.common_pb2 import PartitionRef, Status
-from services.storage.takeover import NotAvailable, take_over
-from tests.unit.storage.cluster import Cluster, cluster, until
-from tests.unit.storage.harness import NAMESPACE, World, batch, siblings, state_key
+from services.storage.owning.takeover import NotAvailable, take_over
+from tests.support.storage.cluster import Cluster, cluster, until
+from tests.support.storage.harness import NAMESPACE, World, batch, siblings, state_key
 
 
 async def _used_topic(one: Cluster, partitions: int) -> list[PartitionRef]:
@@ -22,8 +22,8 @@ async def _used_topic(one: Cluster, partitions: int) -> list[PartitionRef]:
     return refs
 
 
-async def _restarted_without_listings(one: Cluster, address: str) -> None:
-    """The only instance dies, and comes back while the object store lists no partition."""
+async def _restart_without_listings(one: Cluster, address: str) -> None:
+    """Kill the only instance, and restart it while the object store cannot list partitions."""
 
     def plan(call: Call) -> Fault | None:
         return Fault(error=Unavailable("503")) if call.kind == "list_from" and "~" not in call.key else None
@@ -35,18 +35,18 @@ async def _restarted_without_listings(one: Cluster, address: str) -> None:
     await trio.sleep(2)
 
 
-async def test_what_is_given_to_another_meanwhile_is_taken_over_and_handed_on(autojump_clock: MockClock) -> None:
+async def test_a_partition_reassigned_meanwhile_is_taken_over_and_handed_over(autojump_clock: MockClock) -> None:
     async with cluster(World(), "a:1") as one:
         refs = await _used_topic(one, 8)
-        await _restarted_without_listings(one, "a:1")
+        await _restart_without_listings(one, "a:1")
         newcomer = await one.start("b:1")
         await trio.sleep(5)
         one.world.objects.plan = None
 
         async def settled() -> bool:
             owners = await one.owners()
-            given = {state_key(ref): one.view.owner(ref.topic_id, ref.partition) for ref in refs}
-            return all(live is not None and owners[key] == live.run_id for key, live in given.items())
+            assigned = {state_key(ref): one.view.owner(ref.topic_id, ref.partition) for ref in refs}
+            return all(live is not None and owners[key] == live.run_id for key, live in assigned.items())
 
         await until(settled)
         assert newcomer.caller.run_id in (await one.owners()).values()
@@ -54,10 +54,10 @@ async def test_what_is_given_to_another_meanwhile_is_taken_over_and_handed_on(au
             assert await one.read_all(ref) == [b"%d" % ref.partition]
 
 
-async def test_what_is_deleted_meanwhile_is_let_go_of(autojump_clock: MockClock) -> None:
+async def test_a_partition_deleted_meanwhile_is_released(autojump_clock: MockClock) -> None:
     async with cluster(World(), "a:1") as one:
         refs = await _used_topic(one, 8)
-        await _restarted_without_listings(one, "a:1")
+        await _restart_without_listings(one, "a:1")
         newcomer = await one.start("b:1")
         await newcomer.catalog.mark_deleting(refs[0].topic_id)
         await trio.sleep(5)
@@ -67,11 +67,11 @@ async def test_what_is_deleted_meanwhile_is_let_go_of(autojump_clock: MockClock)
         assert await one.world.objects.list_from(paths.partition_prefix(NAMESPACE, refs[0].topic, 0)) == []
 
 
-async def test_what_stays_unavailable_keeps_nothing_else_from_being_taken_over(autojump_clock: MockClock) -> None:
+async def test_unavailable_partitions_do_not_block_other_take_overs(autojump_clock: MockClock) -> None:
     async with cluster(World(), "a:1", "b:1", moves_in_flight=2) as two:
         refs = await _used_topic(two, 24)
-        dead, left = two.instances
-        lost = sorted((ref for ref in refs if two.given(ref) is dead), key=state_key)
+        dead, survivor = two.instances
+        lost = sorted((ref for ref in refs if two.assigned(ref) is dead), key=state_key)
         await dead.kill()
         bad, good = lost[:4], lost[4:]
         for ref in bad:
@@ -79,12 +79,12 @@ async def test_what_stays_unavailable_keeps_nothing_else_from_being_taken_over(a
             state.format = 99
             await two.metadata.txn((), [Put(state_key(ref), state.SerializeToString())])
 
-        async def taken(wanted: list[PartitionRef]) -> bool:
+        async def taken(refs: list[PartitionRef]) -> bool:
             owners = await two.owners()
-            return all(owners[state_key(ref)] == left.caller.run_id for ref in wanted)
+            return all(owners[state_key(ref)] == survivor.caller.run_id for ref in refs)
 
         await until(partial(taken, good), seconds=60)
-        # A newcomer's coming and going begins the same search again.
+        # A membership change starts the same search again.
         await (await two.start("c:1")).kill()
         await trio.sleep(60)
         for ref in bad:
@@ -94,7 +94,7 @@ async def test_what_stays_unavailable_keeps_nothing_else_from_being_taken_over(a
         await until(partial(taken, lost))
 
 
-async def test_a_take_over_that_is_overtaken_puts_nothing_offline(autojump_clock: MockClock) -> None:
+async def test_a_superseded_take_over_puts_nothing_offline(autojump_clock: MockClock) -> None:
     world = World()
     held, listed = trio.Event(), trio.Event()
 
@@ -109,7 +109,7 @@ async def test_a_take_over_that_is_overtaken_puts_nothing_offline(autojump_clock
         ref = await world.topic(catalog)
         refused: list[Status] = []
 
-        async def overtaken() -> None:
+        async def superseded() -> None:
             try:
                 await take_over(
                     world.metadata, world.objects, namespace=NAMESPACE, run_id="dead", ref=ref, fencing=lambda: None
@@ -117,7 +117,7 @@ async def test_a_take_over_that_is_overtaken_puts_nothing_offline(autojump_clock
             except NotAvailable as error:
                 refused.append(error.status)
 
-        nursery.start_soon(overtaken)
+        nursery.start_soon(superseded)
         await listed.wait()
         assert await caller.durable(await caller.append(ref, batch(b"of the next epoch")))
         held.set()

@@ -1,4 +1,4 @@
-"""Idempotent producers on the real service: over restarts, take-overs, failures, and without reading the whole log."""
+"""Idempotent producers across restarts, take-overs and failures, without reading the whole log."""
 
 import pytest
 import trio
@@ -11,28 +11,11 @@ from kafscale.objects.memory import Call, Fault
 from kafscale.records.record import Record, build_batch
 from kafscale.v1.common_pb2 import PartitionRef, Status
 from kafscale.v1.metadata_pb2 import PartitionState
-from kafscale.v1.storage_pb2 import PartitionAppended
-from tests.unit.storage.harness import NAMESPACE, Caller, World, batch, state_key
+from tests.support.storage.harness import NAMESPACE, World, batch, state_key
+from tests.support.storage.sequences import flushed, numbered, numbers, send
 
 
-def numbered(sequence: int, count: int = 1, *, producer_id: int = 7, epoch: int = 0) -> bytes:
-    """A batch whose values are its sequences."""
-    records = [Record(i, 1000, None, b"%d" % (sequence + i)) for i in range(count)]
-    return build_batch(records, base_offset=0, producer_id=producer_id, producer_epoch=epoch, base_sequence=sequence)
-
-
-async def send(caller: Caller, ref: PartitionRef, sequence: int, count: int = 1) -> PartitionAppended:
-    return await caller.append(ref, numbered(sequence, count))
-
-
-async def flushed(caller: Caller, ref: PartitionRef, sequences: range) -> None:
-    """Each in a segment of its own."""
-    for sequence in sequences:
-        assert (await send(caller, ref, sequence)).status == Status.OK
-        await caller.flush(ref)
-
-
-async def test_of_several_batches_none_may_be_an_idempotent_producers(autojump_clock: MockClock) -> None:
+async def test_an_idempotent_batch_must_be_alone_in_its_append(autojump_clock: MockClock) -> None:
     async with (world := World()).service() as (caller, catalog):
         ref = await world.topic(catalog)
         plain = build_batch([Record(0, 1000, None, b"plain")], base_offset=0)
@@ -42,11 +25,7 @@ async def test_of_several_batches_none_may_be_an_idempotent_producers(autojump_c
         assert await caller.read_all(ref) == [b"plain", b"plain"]
 
 
-def numbers(end: int) -> list[bytes | None]:
-    return [b"%d" % number for number in range(end)]
-
-
-async def test_a_duplicate_is_acked_when_its_original_is_and_lost_with_it(autojump_clock: MockClock) -> None:
+async def test_a_duplicate_is_acked_or_lost_with_its_original(autojump_clock: MockClock) -> None:
     world = World()
     async with world.service(graceful=False) as (caller, catalog):
         ref = await world.topic(catalog)
@@ -66,7 +45,7 @@ async def test_a_duplicate_is_acked_when_its_original_is_and_lost_with_it(autoju
         assert await caller.read_all(ref) == numbers(2)
 
 
-async def test_a_duplicate_of_what_is_committed_is_told_its_offset(autojump_clock: MockClock) -> None:
+async def test_a_duplicate_of_a_committed_batch_gets_the_original_offset(autojump_clock: MockClock) -> None:
     async with (world := World()).service() as (caller, catalog):
         ref = await world.topic(catalog)
         for sequence in range(5):
@@ -78,7 +57,7 @@ async def test_a_duplicate_of_what_is_committed_is_told_its_offset(autojump_cloc
         assert await caller.read_all(ref) == numbers(10)
 
 
-async def test_sequences_are_remembered_over_a_kill_and_a_stop(autojump_clock: MockClock) -> None:
+async def test_sequences_survive_kills_and_stops(autojump_clock: MockClock) -> None:
     world, end = World(), 0
     async with world.service() as (caller, catalog):
         ref = await world.topic(catalog)
@@ -87,7 +66,7 @@ async def test_sequences_are_remembered_over_a_kill_and_a_stop(autojump_clock: M
             if end:
                 again = await send(caller, ref, end - 1)
                 assert again.base_offset == end - 1
-                assert await caller.durable(again), "nothing is committed by this owner yet"
+                assert await caller.durable(again), "this owner has committed nothing yet"
                 assert (await send(caller, ref, end + 1)).status == Status.OUT_OF_ORDER_SEQUENCE
             await flushed(caller, ref, range(end, end + 7))
             end += 7
@@ -96,7 +75,7 @@ async def test_sequences_are_remembered_over_a_kill_and_a_stop(autojump_clock: M
         assert await caller.read_all(ref) == numbers(end)
 
 
-async def test_uncommitted_sequences_are_not_remembered(autojump_clock: MockClock) -> None:
+async def test_uncommitted_sequences_do_not_survive_a_kill(autojump_clock: MockClock) -> None:
     world = World()
     async with world.service(graceful=False) as (caller, catalog):
         ref = await world.topic(catalog)
@@ -113,7 +92,7 @@ async def test_uncommitted_sequences_are_not_remembered(autojump_clock: MockCloc
         assert (await send(caller, ref, 40)).base_offset == 40
 
 
-async def test_a_snapshot_holds_nothing_that_is_not_committed(autojump_clock: MockClock) -> None:
+async def test_a_snapshot_holds_only_committed_sequences(autojump_clock: MockClock) -> None:
     world, blocked = World(), {"from": 15}
 
     def plan(call: Call) -> Fault | None:
@@ -126,7 +105,7 @@ async def test_a_snapshot_holds_nothing_that_is_not_committed(autojump_clock: Mo
         for sequence in range(15):
             assert await caller.durable(await send(caller, ref, sequence))
         world.objects.plan = plan
-        # The 16th commit makes a snapshot, the 17th, not of this producer, refers to it; sequence 16 stays behind.
+        # The 16th commit makes a snapshot. The 17th, of another producer, refers to it. Sequence 16 is not committed.
         appended = [await send(caller, ref, 15), await caller.append(ref, batch(b"of nobody"))]
         assert (await send(caller, ref, 16)).base_offset == 17
         for each in appended:
@@ -143,7 +122,7 @@ async def test_a_snapshot_holds_nothing_that_is_not_committed(autojump_clock: Mo
         assert await caller.read_all(ref) == [*numbers(16), b"of nobody", b"16"]
 
 
-async def test_a_quiet_producer_is_remembered_without_reading_the_log(autojump_clock: MockClock) -> None:
+async def test_an_idle_producer_survives_a_restart_without_reading_the_log(autojump_clock: MockClock) -> None:
     world = World()
     async with world.service(graceful=False) as (caller, catalog):
         ref = await world.topic(catalog)
@@ -159,13 +138,11 @@ async def test_a_quiet_producer_is_remembered_without_reading_the_log(autojump_c
         assert (again.status, again.base_offset) == (Status.OK, 0)
         assert (await caller.append(ref, numbered(1, producer_id=99))).base_offset == 201
         assert world.objects.count("get") <= 1 + 24
-        # One object, however long the log is: what no state refers to is deleted.
+        # One object for a log of any length, because unreferenced snapshots are deleted.
         assert len(await world.objects.list_from(paths.producers_prefix(NAMESPACE, ref.topic, 0))) == 1
 
 
-async def test_a_restart_reads_nothing_of_a_log_without_idempotent_producers(
-    autojump_clock: MockClock,
-) -> None:
+async def test_a_restart_reads_no_segments_without_idempotent_producers(autojump_clock: MockClock) -> None:
     world = World()
     async with world.service(graceful=False) as (caller, catalog):
         ref = await world.topic(catalog)
@@ -180,7 +157,7 @@ async def test_a_restart_reads_nothing_of_a_log_without_idempotent_producers(
     assert not any("~producers" in call.key for call in world.objects.calls)
 
 
-async def test_a_lost_snapshot_is_made_up_from_the_log(autojump_clock: MockClock) -> None:
+async def test_a_lost_snapshot_is_rebuilt_from_the_log(autojump_clock: MockClock) -> None:
     world = World()
     async with world.service() as (caller, catalog):
         ref = await world.topic(catalog)
@@ -192,7 +169,7 @@ async def test_a_lost_snapshot_is_made_up_from_the_log(autojump_clock: MockClock
         assert (await send(caller, ref, 40)).base_offset == 40
 
 
-async def test_producers_expire_and_then_cost_nothing_again(autojump_clock: MockClock) -> None:
+async def test_expired_producers_leave_no_snapshot(autojump_clock: MockClock) -> None:
     world = World()
     async with world.service(producer_expiry_ms=600_000) as (caller, catalog):
         ref = await world.topic(catalog)
@@ -210,7 +187,7 @@ async def test_producers_expire_and_then_cost_nothing_again(autojump_clock: Mock
         assert await world.objects.list_from(paths.producers_prefix(NAMESPACE, ref.topic, 0)) == []
 
 
-async def test_an_unknown_producer_is_told_where_the_log_starts(autojump_clock: MockClock) -> None:
+async def test_an_unknown_producer_gets_the_log_start(autojump_clock: MockClock) -> None:
     async with (world := World()).service() as (caller, catalog):
         ref = await world.topic(catalog)
         await caller.append(ref, batch(b"x", b"y"))
@@ -221,7 +198,7 @@ async def test_an_unknown_producer_is_told_where_the_log_starts(autojump_clock: 
 
 
 @pytest.mark.parametrize("skew", [-600.0, 0.0], ids=["answered since", "not answered since"])
-async def test_a_clock_that_jumped_ahead_makes_no_producer_idle(autojump_clock: MockClock, skew: float) -> None:
+async def test_a_clock_that_jumps_ahead_expires_no_producer(autojump_clock: MockClock, skew: float) -> None:
     async with (world := World()).service(producer_expiry_ms=600_000, max_producers_per_partition=2) as (
         caller,
         catalog,
@@ -238,7 +215,7 @@ async def test_a_clock_that_jumped_ahead_makes_no_producer_idle(autojump_clock: 
         assert (await caller.append(ref, numbered(0, producer_id=2))).status == Status.BUFFER_FULL
 
 
-async def test_a_clock_that_was_behind_for_a_while_makes_no_producer_idle(autojump_clock: MockClock) -> None:
+async def test_a_clock_that_was_behind_expires_no_producer(autojump_clock: MockClock) -> None:
     async with (world := World()).service(producer_expiry_ms=600_000) as (caller, catalog):
         ref = await world.topic(catalog)
         world.now_ms -= 700_000
@@ -250,14 +227,14 @@ async def test_a_clock_that_was_behind_for_a_while_makes_no_producer_idle(autoju
         assert (await send(caller, ref, 20)).status == Status.OK
 
 
-async def test_what_stands_behind_a_refused_batch_is_refused_too(autojump_clock: MockClock) -> None:
+async def test_batches_behind_a_refused_batch_are_refused(autojump_clock: MockClock) -> None:
     room = 4 * len(numbered(0, 4)) + len(numbered(0))
     async with (world := World()).service(partition_buffer_bytes=room) as (caller, catalog):
         ref = await world.topic(catalog)
         world.objects.plan = lambda call: Fault(error=Unavailable("down")) if call.kind == "put_if_absent" else None
         assert [(await send(caller, ref, sequence, 4)).status for sequence in (0, 4, 8, 12)] == [Status.OK] * 4
         assert (await send(caller, ref, 16, 4)).status == Status.BUFFER_FULL
-        # It would fit, and it would overtake.
+        # It would fit, but overtake the refused batch.
         assert (await send(caller, ref, 20)).status == Status.OUT_OF_ORDER_SEQUENCE
         world.objects.plan = None
         await caller.flush(ref)
@@ -266,7 +243,7 @@ async def test_what_stands_behind_a_refused_batch_is_refused_too(autojump_clock:
         assert await caller.read_all(ref) == numbers(21)
 
 
-async def test_at_the_cap_those_go_that_cannot_be_within_a_delivery_timeout(autojump_clock: MockClock) -> None:
+async def test_producers_past_any_delivery_timeout_are_evicted_at_the_cap(autojump_clock: MockClock) -> None:
     async with (world := World()).service(max_producers_per_partition=2) as (caller, catalog):
         ref = await world.topic(catalog)
         for producer_id in (1, 2):
@@ -277,7 +254,7 @@ async def test_at_the_cap_those_go_that_cannot_be_within_a_delivery_timeout(auto
         assert (await caller.append(ref, numbered(0, producer_id=3))).status == Status.OK
 
 
-async def test_a_stop_leaves_one_snapshot_and_gives_the_partition_back(autojump_clock: MockClock) -> None:
+async def test_a_stop_leaves_one_snapshot_and_releases_the_partition(autojump_clock: MockClock) -> None:
     world, prefix = World(), paths.producers_prefix(NAMESPACE, "orders", 0)
     async with world.service() as (caller, catalog):
         ref = await world.topic(catalog)
@@ -292,7 +269,7 @@ async def test_a_stop_leaves_one_snapshot_and_gives_the_partition_back(autojump_
     assert await owner(world, ref) == ""
 
 
-async def test_a_dead_owners_snapshot_is_deleted_by_the_next_one(autojump_clock: MockClock) -> None:
+async def test_a_dead_owners_snapshot_is_deleted_by_the_next_owner(autojump_clock: MockClock) -> None:
     world, prefix = World(), paths.producers_prefix(NAMESPACE, "orders", 0)
     async with world.service() as (caller, catalog):
         ref = await world.topic(catalog)
@@ -304,7 +281,7 @@ async def test_a_dead_owners_snapshot_is_deleted_by_the_next_one(autojump_clock:
         assert len(await world.objects.list_from(prefix)) == 1
 
 
-async def test_a_take_over_needs_no_delete(autojump_clock: MockClock) -> None:
+async def test_a_take_over_needs_no_permission_to_delete(autojump_clock: MockClock) -> None:
     world = World()
     async with world.service() as (caller, catalog):
         ref = await world.topic(catalog)
@@ -316,23 +293,23 @@ async def test_a_take_over_needs_no_delete(autojump_clock: MockClock) -> None:
         assert (await send(caller, ref, 2)).base_offset == 2
 
 
-async def test_an_owner_that_cannot_prove_its_lease_deletes_no_snapshots_of_others(autojump_clock: MockClock) -> None:
-    world, left = World(), paths.producer_snapshot_key(NAMESPACE, "orders", 0, 2, 1)
+async def test_an_owner_without_a_proven_lease_deletes_no_snapshots_of_others(autojump_clock: MockClock) -> None:
+    world, leftover = World(), paths.producer_snapshot_key(NAMESPACE, "orders", 0, 2, 1)
     async with world.service() as (caller, catalog):
         ref = await world.topic(catalog)
         await flushed(caller, ref, range(3))
-    await world.objects.put_if_absent(left, b"not referred to")
+    await world.objects.put_if_absent(leftover, b"not referred to")
     prefix = paths.producers_prefix(NAMESPACE, "orders", 0)
     world.objects.plan = lambda call: Fault(delay=30) if (call.kind, call.key) == ("list_from", prefix) else None
     async with world.service() as (caller, _):
         await flushed(caller, ref, range(3, 25))
         world.metadata.faults.append(no_answer("keep_alive", times=1_000))
         await trio.sleep(60)
-        assert not any(left in call.keys for call in world.objects.calls if call.kind == "delete_many")
+        assert not any(leftover in call.keys for call in world.objects.calls if call.kind == "delete_many")
         world.metadata.faults.clear()
 
 
-async def test_a_topic_is_not_gone_before_its_snapshot_has_landed(autojump_clock: MockClock) -> None:
+async def test_a_deletion_waits_for_a_snapshot_that_is_being_stored(autojump_clock: MockClock) -> None:
     async with (world := World()).service() as (caller, catalog):
         ref = await world.topic(catalog)
         world.objects.plan = lambda call: Fault(delay=50) if "~producers" in call.key else None
@@ -344,7 +321,7 @@ async def test_a_topic_is_not_gone_before_its_snapshot_has_landed(autojump_clock
         assert await world.objects.list_from(f"{NAMESPACE}/~producers/") == []
 
 
-async def test_a_dead_owners_object_inside_the_log_does_not_stop_the_next_one(autojump_clock: MockClock) -> None:
+async def test_a_dead_owners_object_inside_the_log_does_not_stop_the_next_owner(autojump_clock: MockClock) -> None:
     world = World()
     async with world.service() as (caller, catalog):
         ref = await world.topic(catalog)
@@ -358,7 +335,7 @@ async def test_a_dead_owners_object_inside_the_log_does_not_stop_the_next_one(au
     world.metadata.faults.clear()
     await trio.sleep(60)
     async with world.service(graceful=False) as (caller, _):
-        # One segment over the names of both, so that the second one's object lies inside the log.
+        # One segment that spans the offsets of both, so that the second one's object lies inside the log.
         await send(caller, ref, 1, 3)
         await caller.flush(ref)
     await trio.sleep(60)
@@ -376,7 +353,7 @@ async def owner(world: World, ref: PartitionRef) -> str:
     return PartitionState.FromString(item.value).owner
 
 
-async def test_faults_on_every_second_put_leave_no_duplicate_and_no_gap(autojump_clock: MockClock) -> None:
+async def test_failing_every_second_put_causes_no_duplicates_or_gaps(autojump_clock: MockClock) -> None:
     world = World()
     puts = 0
 
@@ -385,7 +362,7 @@ async def test_faults_on_every_second_put_leave_no_duplicate_and_no_gap(autojump
         if call.kind not in ("put_if_absent", "replace_if_match"):
             return None
         puts += 1
-        # In turn: an error before anything happened, and a put that happened and whose answer is lost.
+        # Alternately a put that fails without effect, and a put whose answer is lost.
         return Fault(error=Unavailable("flaky"), applied="before" if puts % 4 else "never") if puts % 2 else None
 
     async with world.service() as (caller, catalog):
@@ -402,14 +379,14 @@ async def test_faults_on_every_second_put_leave_no_duplicate_and_no_gap(autojump
         assert await caller.read_all(ref) == numbers(120)
 
 
-async def test_several_batches_at_once_from_an_idempotent_producer_are_refused(autojump_clock: MockClock) -> None:
+async def test_several_batches_of_an_idempotent_producer_in_one_append_are_refused(autojump_clock: MockClock) -> None:
     async with (world := World()).service() as (caller, catalog):
         ref = await world.topic(catalog)
         assert (await caller.append(ref, numbered(0) + numbered(1))).status == Status.INVALID
         assert (await caller.append(ref, numbered(0))).base_offset == 0
 
 
-async def test_owners_that_die_one_after_another_leave_no_more_and_more_to_read(autojump_clock: MockClock) -> None:
+async def test_successive_deaths_of_owners_do_not_increase_what_a_take_over_reads(autojump_clock: MockClock) -> None:
     world, sent = World(), 0
     async with world.service() as (caller, catalog):
         ref = await world.topic(catalog)

@@ -1,4 +1,4 @@
-"""Offsets by time: of what this run wrote, and of what it finds."""
+"""Offsets by timestamp, in segments of this run and of earlier ones."""
 
 from typing import cast
 
@@ -10,30 +10,28 @@ from kafscale.objects.interface import ObjectStore
 from kafscale.objects.memory import Fault
 from kafscale.v1.common_pb2 import PartitionRef, Status
 from kafscale.v1.storage_pb2 import ListOffsetsRequest, PartitionQuery
-from services.storage.offsets import MAX_TIMESTAMP
-from tests.unit.storage.harness import TIMEOUT, Caller, World, batch
+from services.storage.reading.offsets import MAX_TIMESTAMP
+from tests.support.storage.harness import TIMEOUT, Caller, World, batch
 from tests.unit.storage.test_offline import Endpoint
 
 each = pytest.mark.parametrize("indexing", [True, False], ids=["an indexer", "no indexer"])
 
 
 @each
-async def test_a_time_gives_the_first_record_at_or_after_it(indexing: bool, autojump_clock: MockClock) -> None:
+async def test_a_timestamp_gives_the_first_record_at_or_after_it(indexing: bool, autojump_clock: MockClock) -> None:
     async with (world := World(indexing=indexing)).service() as (caller, catalog):
         ref = await world.topic(catalog)
         for timestamp in (1_000, 2_000, 3_000):
             await caller.append(ref, batch(b"a", b"b", timestamp=timestamp))
             await caller.flush(ref)
-        asked = [0, 1_000, 1_001, 2_000, 3_000, 3_001, -1, -2]
-        queries = [PartitionQuery(partition=ref, timestamp=timestamp, leader_epoch=-1) for timestamp in asked]
+        timestamps = [0, 1_000, 1_001, 2_000, 3_000, 3_001, -1, -2]
+        queries = [PartitionQuery(partition=ref, timestamp=timestamp, leader_epoch=-1) for timestamp in timestamps]
         reply = await caller.storage.list_offsets(ListOffsetsRequest(queries=queries), timeout=TIMEOUT)
         assert [result.offset for result in reply.results] == [0, 0, 2, 2, 4, -1, 6, 0]
 
 
 @each
-async def test_a_time_is_found_in_segments_whose_times_are_not_known_yet(
-    indexing: bool, autojump_clock: MockClock
-) -> None:
+async def test_a_timestamp_is_found_in_segments_of_an_earlier_run(indexing: bool, autojump_clock: MockClock) -> None:
     world = World(indexing=indexing)
     async with world.service() as (caller, catalog):
         ref = await world.topic(catalog)
@@ -50,9 +48,7 @@ async def test_a_time_is_found_in_segments_whose_times_are_not_known_yet(
 
 
 @each
-async def test_the_largest_time_of_all_is_looked_for_in_every_segment(
-    indexing: bool, autojump_clock: MockClock
-) -> None:
+async def test_the_largest_timestamp_is_searched_in_every_segment(indexing: bool, autojump_clock: MockClock) -> None:
     world = World(indexing=indexing)
     async with world.service() as (caller, catalog):
         ref = await world.topic(catalog)
@@ -67,7 +63,7 @@ async def test_the_largest_time_of_all_is_looked_for_in_every_segment(
 
 
 @each
-async def test_a_time_that_is_found_early_ends_the_look_up(indexing: bool, autojump_clock: MockClock) -> None:
+async def test_a_lookup_reads_no_segments_after_the_first_match(indexing: bool, autojump_clock: MockClock) -> None:
     world = World(indexing=indexing)
     async with world.service() as (caller, catalog):
         ref = await world.topic(catalog)
@@ -81,7 +77,7 @@ async def test_a_time_that_is_found_early_ends_the_look_up(indexing: bool, autoj
         assert len(read) == 1
 
 
-async def test_a_listing_that_lacks_the_last_segment_is_not_believed(autojump_clock: MockClock) -> None:
+async def test_a_listing_without_the_last_segment_is_rejected(autojump_clock: MockClock) -> None:
     world = World()
     async with world.service() as (caller, catalog):
         ref = await world.topic(catalog)
@@ -90,7 +86,7 @@ async def test_a_listing_that_lacks_the_last_segment_is_not_believed(autojump_cl
             await caller.flush(ref)
     endpoint = Endpoint(world.objects)
     async with world.service(objects=cast(ObjectStore, endpoint)) as (caller, _):
-        # A page tells of the oldest segments, the partition's state of the last one; those between have to be listed.
+        # A page describes the oldest segments, the partition's state the last one. Those between must be listed.
         assert (await caller.offset_at(ref, 1_000)).offset == 0
         endpoint.lists_nothing = True
         assert (await caller.offset_at(ref, 1_066)).status == Status.DAMAGED
@@ -98,7 +94,7 @@ async def test_a_listing_that_lacks_the_last_segment_is_not_believed(autojump_cl
 
 
 @each
-async def test_the_largest_time_is_found_although_what_is_known_of_the_log_is_forgotten_meanwhile(
+async def test_the_largest_timestamp_is_found_even_if_the_segment_map_is_reset(
     indexing: bool, autojump_clock: MockClock
 ) -> None:
     world = World(indexing=indexing)

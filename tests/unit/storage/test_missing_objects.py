@@ -1,4 +1,4 @@
-"""Objects of the old end that somebody else has removed, and those that only seem to be gone."""
+"""The oldest objects of a log that somebody else removed, and objects that only seem to be missing."""
 
 import pytest
 import trio
@@ -8,13 +8,11 @@ from kafscale import paths
 from kafscale.objects.interface import Object
 from kafscale.objects.memory import Call
 from kafscale.v1.common_pb2 import Status
-from tests.unit.storage.harness import NAMESPACE, World, batch
+from tests.support.storage.harness import NAMESPACE, World, batch
 from tests.unit.storage.test_retention import CHECK, HOUR, MARK, bases, fill, log_start, truncate
 
 
-async def test_objects_that_others_removed_from_the_old_end_move_the_log_start(
-    autojump_clock: MockClock,
-) -> None:
+async def test_removing_the_oldest_objects_moves_the_log_start(autojump_clock: MockClock) -> None:
     world = World()
     async with world.service(cache_size=0) as (caller, catalog):
         ref = await world.topic(catalog)
@@ -29,12 +27,10 @@ async def test_objects_that_others_removed_from_the_old_end_move_the_log_start(
 
 
 _EMPTY: dict[str, Object] = {}
-_ANOTHERS = {MARK: Object(b"another cluster", "v0")}
+_ANOTHER_CLUSTER = {MARK: Object(b"another cluster", "v0")}
 
 
-async def test_what_others_removed_is_passed_although_the_log_starts_in_the_middle_of_it(
-    autojump_clock: MockClock,
-) -> None:
+async def test_a_removed_segment_that_contains_the_log_start_is_skipped(autojump_clock: MockClock) -> None:
     async with (world := World()).service(retention_check_ms=1000) as (caller, catalog):
         ref = await world.topic(catalog)
         for _ in range(3):
@@ -43,16 +39,16 @@ async def test_what_others_removed_is_passed_although_the_log_starts_in_the_midd
         await truncate(caller, ref, 1)
     await world.objects.delete_many([paths.segment_key(NAMESPACE, ref.topic, 0, 0)])
     async with world.service(retention_check_ms=1000) as (caller, _):
-        # A check that fails before somebody reads must not count as a look for what is missing.
+        # A check that fails before a read must not count as a search for missing objects.
         await trio.sleep(2)
         await caller.fetch(ref, 1)
         await trio.sleep(5)
         assert await log_start(caller, ref) == 3
 
 
-@pytest.mark.parametrize("elsewhere", [_EMPTY, _ANOTHERS], ids=["empty", "anothers"])
+@pytest.mark.parametrize("elsewhere", [_EMPTY, _ANOTHER_CLUSTER], ids=["empty", "another cluster"])
 @pytest.mark.parametrize("only_the_listing", [False, True], ids=["all", "listing"])
-async def test_a_store_without_the_clusters_mark_moves_no_log_start(
+async def test_the_log_start_does_not_move_without_the_cluster_mark(
     autojump_clock: MockClock, elsewhere: dict[str, Object], *, only_the_listing: bool
 ) -> None:
     world = World()
@@ -68,7 +64,7 @@ async def test_a_store_without_the_clusters_mark_moves_no_log_start(
             return sum(call.kind == "get" and call.key == MARK for call in world.objects.calls)
 
         def plan(call: Call) -> None:
-            """The endpoint leads elsewhere for a while; or back, when the mark is read for the first time only."""
+            """Point the endpoint elsewhere; with ``only_the_listing``, not for the first read of the mark."""
             first = call.key == MARK and marks() == 1
             world.objects._objects = kept if first and only_the_listing else elsewhere
 
@@ -83,7 +79,7 @@ async def test_a_store_without_the_clusters_mark_moves_no_log_start(
         assert await bases(world) == [0, 2, 4]
 
 
-async def test_a_hole_moves_nothing_and_deletes_nothing(autojump_clock: MockClock) -> None:
+async def test_a_hole_in_the_log_moves_and_deletes_nothing(autojump_clock: MockClock) -> None:
     world = World()
     async with world.service(cache_size=0, retention_ms=24 * HOUR) as (caller, catalog):
         ref = await world.topic(catalog)

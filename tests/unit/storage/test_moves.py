@@ -1,4 +1,4 @@
-"""Partitions move with the members: to newcomers, from those who stop or die, without a record lost or doubled."""
+"""Partitions move as members join, stop and die, and no record is lost or duplicated."""
 
 from typing import Any, cast
 
@@ -12,44 +12,44 @@ from kafscale.metadata.memory import MemoryMetadataStore
 from kafscale.objects.memory import Call, Fault
 from kafscale.v1.common_pb2 import PartitionRef, Status
 from kafscale.v1.storage_pb2 import PartitionAppend, PartitionFetched
-from tests.unit.storage.cluster import Cluster, Instance, cluster, until
-from tests.unit.storage.harness import World, batch, siblings, state_key
-from tests.unit.storage.test_idempotence import numbered, numbers
+from tests.support.storage.cluster import Cluster, Instance, cluster, until
+from tests.support.storage.harness import World, batch, siblings, state_key
+from tests.support.storage.sequences import numbered, numbers
 
 
 async def _used_topic(cluster: Cluster, partitions: int) -> list[PartitionRef]:
-    """A topic with a record in each partition."""
+    """Create a topic with a record in each partition."""
     first = await cluster.world.topic(cluster.instances[0].catalog, partitions=partitions)
-    await until(lambda: _everybody_knows(cluster, first))
+    await until(lambda: _all_know_topic(cluster, first))
     refs = siblings(first, partitions)
     for ref in refs:
         await cluster.append_durably(ref, numbered(0))
     return refs
 
 
-async def _everybody_knows(cluster: Cluster, ref: PartitionRef) -> bool:
+async def _all_know_topic(cluster: Cluster, ref: PartitionRef) -> bool:
     return all(instance.catalog.view.live_by_id(ref.topic_id) for instance in cluster.instances)
 
 
-async def _all_where_given(cluster: Cluster, refs: list[PartitionRef]) -> bool:
+async def _all_at_assigned_owner(cluster: Cluster, refs: list[PartitionRef]) -> bool:
     owners = await cluster.owners()
-    given = [cluster.view.owner(ref.topic_id, ref.partition) for ref in refs]
-    return [owners[state_key(ref)] for ref in refs] == [live.run_id if live else None for live in given]
+    assigned = [cluster.view.owner(ref.topic_id, ref.partition) for ref in refs]
+    return [owners[state_key(ref)] for ref in refs] == [live.run_id if live else None for live in assigned]
 
 
 async def _produce(cluster: Cluster, ref: PartitionRef, count: int, pause: float) -> None:
-    """Numbers from 1 on, each acked before the next one."""
+    """Append the numbers from 1 to ``count`` - 1, each after the ack of the previous one."""
     for number in range(1, count):
         await cluster.append_durably(ref, numbered(number))
         await trio.sleep(pause)
 
 
-async def test_a_newcomer_takes_its_share_and_nothing_else_moves(autojump_clock: MockClock) -> None:
+async def test_a_new_instance_gets_its_share_and_nothing_else_moves(autojump_clock: MockClock) -> None:
     async with cluster(World(), "a:1", "b:1", "c:1") as three:
         refs = await _used_topic(three, 120)
         before = await three.owners()
         newcomer = await three.start("d:1")
-        took = await until(lambda: _all_where_given(three, refs))
+        took = await until(lambda: _all_at_assigned_owner(three, refs))
         after = await three.owners()
         moved = {key for key in before if before[key] != after[key]}
         assert {after[key] for key in moved} == {newcomer.caller.run_id}
@@ -59,20 +59,20 @@ async def test_a_newcomer_takes_its_share_and_nothing_else_moves(autojump_clock:
             assert await three.read_all(ref) == [b"0"]
 
 
-async def test_an_idle_partition_is_where_it_belongs_within_a_second(autojump_clock: MockClock) -> None:
+async def test_an_idle_partition_moves_to_its_new_owner_within_a_second(autojump_clock: MockClock) -> None:
     async with cluster(World(), "a:1") as one:
         (ref,) = await _used_topic(one, 1)
         addresses = (f"{letter}:1" for letter in "bcdefghijklmnopqrstuvwxyz")
-        while one.given(ref).address == "a:1":
+        while one.assigned(ref).address == "a:1":
             began = trio.current_time()
             newcomer = await one.start(next(addresses))
-        await until(lambda: _all_where_given(one, [ref]))
+        await until(lambda: _all_at_assigned_owner(one, [ref]))
         assert trio.current_time() - began < 1
-        # Nobody has asked for it: it is there for retention, too.
+        # It moved without a request, because retention needs an owner too.
         assert await one.owner(ref) == newcomer.caller.run_id
 
 
-async def test_no_more_partitions_are_on_the_move_than_set(autojump_clock: MockClock) -> None:
+async def test_concurrent_moves_are_limited(autojump_clock: MockClock) -> None:
     world = World()
     async with cluster(world, "a:1", flush_interval_ms=600_000, moves_in_flight=8) as one:
         refs = await _used_topic(one, 60)
@@ -83,20 +83,20 @@ async def test_no_more_partitions_are_on_the_move_than_set(autojump_clock: MockC
         world.objects.plan = lambda call: Fault(hold=held) if _stores_a_segment(call) else None
         await one.start("b:1")
         await trio.sleep(5)
-        given_away = [ref for ref in refs if one.given(ref).address == "b:1"]
+        reassigned = [ref for ref in refs if one.assigned(ref).address == "b:1"]
         refused = [ref for ref in refs if (await old.append(ref, batch(b"more"))).status == Status.NOT_OWNER]
-        assert (len(refused), set(map(str, refused)) <= set(map(str, given_away))) == (8, True)
-        assert len(given_away) > 20
+        assert (len(refused), set(map(str, refused)) <= set(map(str, reassigned))) == (8, True)
+        assert len(reassigned) > 20
         held.set()
-        await until(lambda: _all_where_given(one, refs))
+        await until(lambda: _all_at_assigned_owner(one, refs))
         for ref in refs:
-            await one.given(ref).caller.flush(ref)
+            await one.assigned(ref).caller.flush(ref)
             found = await one.read_all(ref)
             assert found[:2] == [b"0", b"buffered"]
             assert len(found) == 2 + (ref not in refused)
 
 
-async def test_members_that_come_and_go_lose_and_double_nothing(autojump_clock: MockClock) -> None:
+async def test_membership_changes_lose_and_duplicate_nothing(autojump_clock: MockClock) -> None:
     async with cluster(World(), "a:1") as moving:
         refs = await _used_topic(moving, 6)
         async with trio.open_nursery() as producers:
@@ -114,10 +114,10 @@ async def test_members_that_come_and_go_lose_and_double_nothing(autojump_clock: 
             assert await moving.read_all(ref) == numbers(100)
 
 
-async def test_what_is_sent_again_after_a_move_is_told_its_first_offset(autojump_clock: MockClock) -> None:
+async def test_a_batch_resent_after_a_move_gets_its_first_offset(autojump_clock: MockClock) -> None:
     async with cluster(World(), "a:1", "b:1") as two:
         refs = await _used_topic(two, 8)
-        moved = [ref for ref in refs if two.given(ref).address == "a:1"]
+        moved = [ref for ref in refs if two.assigned(ref).address == "a:1"]
         first = {ref.partition: await two.append_durably(ref, numbered(1)) for ref in moved}
         two.world.objects.calls.clear()
         await two.instances[0].stop()
@@ -127,17 +127,17 @@ async def test_what_is_sent_again_after_a_move_is_told_its_first_offset(autojump
             assert again.base_offset == first[ref.partition].base_offset
             assert again.epoch > first[ref.partition].epoch
             assert await two.read_all(ref) == numbers(2)
-            # What the new owner knows of producers came from the snapshot: nothing of the log was read for it.
+            # The new owner got the producers from the snapshot and read no segment for them.
         reads = [call.key for call in two.world.objects.calls if call.kind in ("get", "get_range")]
         assert sum("~producers" in key for key in reads) == len(moved)
 
 
-async def test_a_stop_hands_all_over_within_one_refusal(autojump_clock: MockClock) -> None:
+async def test_a_stop_hands_over_with_at_most_one_refusal_per_partition(autojump_clock: MockClock) -> None:
     world = World()
     async with cluster(world, "a:1", "b:1", flush_interval_ms=600_000) as two:
         refs = await _used_topic(two, 10)
         first = two.instances[0]
-        theirs = [ref for ref in refs if two.given(ref) is first]
+        theirs = [ref for ref in refs if two.assigned(ref) is first]
         buffered = {ref.partition: await first.caller.append(ref, numbered(1)) for ref in theirs}
         world.objects.plan = lambda call: Fault(delay=0.2) if call.kind == "put_if_absent" else None
         async with trio.open_nursery() as nursery:
@@ -151,24 +151,24 @@ async def test_a_stop_hands_all_over_within_one_refusal(autojump_clock: MockCloc
         assert first.caller.run_id not in (await two.owners()).values()
 
 
-async def test_an_instance_takes_nothing_that_another_is_to_have(autojump_clock: MockClock) -> None:
+async def test_an_instance_takes_over_nothing_assigned_to_another(autojump_clock: MockClock) -> None:
     async with cluster(World(), "a:1", "b:1") as two:
         first = await two.world.topic(two.instances[0].catalog, partitions=8)
         await trio.sleep(1)
         for ref in siblings(first, 8):
-            given = two.given(ref)
-            (other,) = [instance for instance in two.instances if instance is not given]
+            owner = two.assigned(ref)
+            (other,) = [instance for instance in two.instances if instance is not owner]
             appended, fetched = await other.caller.append(ref, batch(b"x")), await other.caller.fetch(ref, 0)
             found, truncated = await other.caller.offset_at(ref, -1), await other.caller.delete_records(ref, 0)
             epoch_end = await other.caller.epoch_end(ref, 0)
             hints = {appended.owner, fetched.owner, found.owner, truncated.owner, epoch_end.owner}
-            assert hints == {given.caller.run_id}
+            assert hints == {owner.caller.run_id}
             statuses = {appended.status, fetched.status, found.status, truncated.status, epoch_end.status}
             assert statuses == {Status.NOT_OWNER}
             assert await two.owner(ref) == ""
 
 
-async def test_what_was_refused_stays_so_when_the_partition_comes_back(autojump_clock: MockClock) -> None:
+async def test_a_refusal_still_blocks_later_appends_after_the_partition_returns(autojump_clock: MockClock) -> None:
     world = World()
     async with cluster(world, "a:1", flush_interval_ms=600_000) as one:
         refs = await _used_topic(one, 6)
@@ -179,13 +179,13 @@ async def test_what_was_refused_stays_so_when_the_partition_comes_back(autojump_
         world.objects.plan = lambda call: Fault(hold=held) if _stores_a_segment(call) else None
         newcomer = await one.start("b:1")
         await trio.sleep(1)
-        (ref, *_) = [ref for ref in refs if one.given(ref) is newcomer]
+        (ref, *_) = [ref for ref in refs if one.assigned(ref) is newcomer]
         assert (await old.append(ref, batch(b"2"))).status == Status.NOT_OWNER
         unseen = old.sequence - 1
         held.set()
-        await until(lambda: _all_where_given(one, refs))
+        await until(lambda: _all_at_assigned_owner(one, refs))
         await newcomer.stop()
-        await until(lambda: _all_where_given(one, refs))
+        await until(lambda: _all_at_assigned_owner(one, refs))
         sent_behind = await old.send(PartitionAppend(partition=ref, records=batch(b"3")), seen=unseen)
         assert sent_behind.results[0].status == Status.REFUSED_BEHIND
         for value in (b"2", b"3"):
@@ -194,23 +194,23 @@ async def test_what_was_refused_stays_so_when_the_partition_comes_back(autojump_
         assert await old.read_all(ref) == [b"0", b"1", b"2", b"3"]
 
 
-async def test_a_dead_instances_partitions_are_taken_over_when_its_lease_has_ended(autojump_clock: MockClock) -> None:
+async def test_a_dead_instances_partitions_are_taken_over_when_its_lease_expires(autojump_clock: MockClock) -> None:
     async with cluster(World(), "a:1", "b:1", lease_ttl_seconds=10) as two:
         refs = await _used_topic(two, 10)
         dead = two.instances[0]
-        theirs = [ref for ref in refs if two.given(ref) is dead]
+        theirs = [ref for ref in refs if two.assigned(ref) is dead]
         await dead.kill()
         await trio.sleep(5)
         survivor = two.instances[0].caller
         refused = await survivor.append(theirs[0], numbered(1))
         assert (refused.status, refused.owner) == (Status.NOT_OWNER, dead.caller.run_id)
-        assert await until(lambda: _all_where_given(two, refs)) < 6
+        assert await until(lambda: _all_at_assigned_owner(two, refs)) < 6
         for ref in theirs:
             await two.append_durably(ref, numbered(1))
             assert await two.read_all(ref) == numbers(2)
 
 
-async def test_ownership_that_goes_to_and_fro_loses_and_doubles_nothing(autojump_clock: MockClock) -> None:
+async def test_ownership_that_moves_back_and_forth_loses_and_duplicates_nothing(autojump_clock: MockClock) -> None:
     async with cluster(World(), "a:1") as moving:
         refs = await _used_topic(moving, 4)
         number = 1
@@ -224,13 +224,13 @@ async def test_ownership_that_goes_to_and_fro_loses_and_doubles_nothing(autojump
                 number += 1
         for ref in refs:
             assert await moving.read_all(ref) == numbers(number)
-            assert (await moving.state(ref)).committed_end == number
+            assert (await moving.state(ref)).high_watermark == number
         epochs = {(await moving.state(ref)).epoch for ref in refs}
         assert max(epochs) >= 9
 
 
 @pytest.mark.parametrize("lands_first", [True, False])
-async def test_a_late_put_of_who_gave_up_at_its_deadline_overwrites_nothing(
+async def test_a_late_put_after_the_hand_over_deadline_overwrites_nothing(
     autojump_clock: MockClock, lands_first: bool
 ) -> None:
     world = World()
@@ -242,10 +242,10 @@ async def test_a_late_put_of_who_gave_up_at_its_deadline_overwrites_nothing(
         world.objects.plan = lambda call: Fault(hold=held) if _stores_a_segment(call) else None
         newcomer = await one.start("b:1", cache_size=0)
         await trio.sleep(4)
-        (ref, *_) = [ref for ref in refs if one.given(ref) is newcomer]
+        (ref, *_) = [ref for ref in refs if one.assigned(ref) is newcomer]
         assert await one.owner(ref) == old.run_id
         assert not await old.durable(buffered[ref.partition], ref)
-        await until(lambda: _all_where_given(one, refs), seconds=2)
+        await until(lambda: _all_at_assigned_owner(one, refs), seconds=2)
         world.objects.plan = None
         if lands_first:
             held.set()
@@ -257,7 +257,7 @@ async def test_a_late_put_of_who_gave_up_at_its_deadline_overwrites_nothing(
         assert await one.read_all(ref) == [b"0", b"kept"]
 
 
-async def test_a_partition_of_an_unanswered_delete_is_given_back_when_that_can_land_no_more(
+async def test_a_partition_is_released_when_its_unanswered_delete_can_no_longer_apply(
     autojump_clock: MockClock,
 ) -> None:
     world = World(settle_seconds=15)
@@ -273,10 +273,10 @@ async def test_a_partition_of_an_unanswered_delete_is_given_back_when_that_can_l
             await old.delete_records(ref, 1)
         await trio.sleep(2)
         newcomer = await one.start("b:1")
-        (ref, *_) = [ref for ref in refs if one.given(ref) is newcomer]
+        (ref, *_) = [ref for ref in refs if one.assigned(ref) is newcomer]
         await trio.sleep(11)
         assert await one.owner(ref) == old.run_id
-        await until(lambda: _all_where_given(one, refs), seconds=5)
+        await until(lambda: _all_at_assigned_owner(one, refs), seconds=5)
         assert not (await one.state(ref)).unclean
 
 
@@ -284,7 +284,7 @@ def _stores_a_segment(call: Call) -> bool:
     return call.kind == "put_if_absent" and call.key.endswith(".kfs")
 
 
-async def test_an_awaited_hand_over_holds_up_the_appends_of_other_partitions_once(autojump_clock: MockClock) -> None:
+async def test_a_pending_hand_over_delays_appends_only_once(autojump_clock: MockClock) -> None:
     world = World()
     async with cluster(world, "a:1", flush_interval_ms=600_000) as one:
         refs = await _used_topic(one, 8)
@@ -293,22 +293,22 @@ async def test_an_awaited_hand_over_holds_up_the_appends_of_other_partitions_onc
             assert (await old.append(ref, numbered(1))).status == Status.OK
         world.objects.plan = lambda call: Fault(delay=10) if _stores_a_segment(call) else None
         new = (await one.start("b:1")).caller
-        (moving, *_) = [ref for ref in refs if one.given(ref).caller is new]
+        (moving, *_) = [ref for ref in refs if one.assigned(ref).caller is new]
         await trio.sleep(0.1)
         waits = []
         for _ in range(50):
-            asked = trio.current_time()
+            began = trio.current_time()
             answer = await new.append(moving, numbered(2))
             assert (answer.status, answer.owner) == (Status.NOT_OWNER, old.run_id)
-            waits.append(trio.current_time() - asked)
+            waits.append(trio.current_time() - began)
             await trio.sleep(0.1)
         assert waits[0] == pytest.approx(0.5)
         assert max(waits[1:]) == pytest.approx(0)
-        await until(lambda: _all_where_given(one, refs))
+        await until(lambda: _all_at_assigned_owner(one, refs))
         assert (await one.append_durably(moving, numbered(2))).base_offset == 2
 
 
-async def test_readers_are_served_until_a_partition_is_given_back(autojump_clock: MockClock) -> None:
+async def test_readers_are_served_until_a_partition_is_released(autojump_clock: MockClock) -> None:
     world = World()
     async with cluster(world, "a:1", flush_interval_ms=600_000) as one:
         refs = await _used_topic(one, 8)
@@ -318,7 +318,7 @@ async def test_readers_are_served_until_a_partition_is_given_back(autojump_clock
         world.objects.plan = lambda call: Fault(delay=3) if call.kind == "put_if_absent" else None
         newcomer = await one.start("b:1")
         await trio.sleep(1)
-        (ref, *_) = [ref for ref in refs if one.given(ref) is newcomer]
+        (ref, *_) = [ref for ref in refs if one.assigned(ref) is newcomer]
         during = await old.append(ref, numbered(2))
         assert (during.status, during.owner) == (Status.NOT_OWNER, newcomer.caller.run_id)
         assert (await old.fetch(ref, 0)).status == Status.OK
@@ -335,16 +335,14 @@ async def _owns(two: Cluster, instance: Instance, ref: PartitionRef) -> bool:
     return await two.owner(ref) == instance.caller.run_id
 
 
-async def test_a_repeated_batch_is_acked_when_its_partition_left_during_an_append_and_came_back(
-    autojump_clock: MockClock,
-) -> None:
+async def test_a_repeated_batch_is_acked_after_its_partition_left_and_returned(autojump_clock: MockClock) -> None:
     world = World()
     async with cluster(world, "a:1") as two:
         a = two.instances[0]
         refs = siblings(await world.topic(a.catalog, partitions=16), 16)
         b = await two.start("b:1")
         await trio.sleep(1)
-        moving, slow = (next(ref for ref in refs if two.given(ref) is given) for given in (b, a))
+        moving, slow = (next(ref for ref in refs if two.assigned(ref) is instance) for instance in (b, a))
         await b.stop()
         await trio.sleep(1)
         assert (await a.caller.append(moving, numbered(0))).status == Status.OK
@@ -353,7 +351,7 @@ async def test_a_repeated_batch_is_acked_when_its_partition_left_during_an_appen
         world.objects.plan = lambda call: Fault(delay=1) if (call.kind, call.key) == ("list_from", prefix) else None
 
         async def append_to_both() -> None:
-            # The second one is to be taken over first; the first one is handed over meanwhile.
+            # The second partition must be taken over first. The first one is handed over meanwhile.
             await a.caller.send(
                 PartitionAppend(partition=moving, records=numbered(1)),
                 PartitionAppend(partition=slow, records=batch(b"x")),
@@ -375,7 +373,7 @@ async def test_a_repeated_batch_is_acked_when_its_partition_left_during_an_appen
 
 
 class _HeldState:
-    """The next ``get`` of a key waits until ``release`` is set, and then reads."""
+    """A metadata store whose next ``get`` of ``held`` waits until ``release`` is set, and then reads."""
 
     def __init__(self, inner: MemoryMetadataStore) -> None:
         self._inner = inner
@@ -393,7 +391,7 @@ class _HeldState:
         return await self._inner.get(key)
 
 
-async def test_a_fetch_during_which_the_partition_left_and_came_back_tells_no_earlier_end(
+async def test_a_fetch_reports_no_old_end_if_the_partition_left_and_returned_meanwhile(
     autojump_clock: MockClock,
 ) -> None:
     world = World()
@@ -403,7 +401,7 @@ async def test_a_fetch_during_which_the_partition_left_and_came_back_tells_no_ea
         refs = siblings(await world.topic(a.catalog, partitions=16), 16)
         b = await two.start("b:1")
         await trio.sleep(1)
-        moving = next(ref for ref in refs if two.given(ref) is b)
+        moving = next(ref for ref in refs if two.assigned(ref) is b)
         await b.stop()
         await trio.sleep(1)
         await two.append_durably(moving, numbered(0))
@@ -425,4 +423,4 @@ async def test_a_fetch_during_which_the_partition_left_and_came_back_tells_no_ea
             await until(lambda: _owns(two, a, moving))
             metadata.release.set()
         assert fetched[0].status == Status.NOT_OWNER
-        assert ((again := await a.caller.fetch(moving, 2)).status, again.committed_end) == (Status.OK, 3)
+        assert ((again := await a.caller.fetch(moving, 2)).status, again.high_watermark) == (Status.OK, 3)

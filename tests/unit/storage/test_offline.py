@@ -1,4 +1,4 @@
-"""A partition that cannot be read when it is taken over: it is read again, and takes records when that succeeds."""
+"""Partitions that cannot be read at their take-over are retried, and accept records after that succeeds."""
 
 from collections.abc import Callable
 from typing import Any, cast
@@ -13,20 +13,22 @@ from kafscale.metadata.memory import no_answer
 from kafscale.objects.interface import Object, ObjectInfo, ObjectNotFound, ObjectStore
 from kafscale.objects.memory import Call, Fault, MemoryObjectStore
 from kafscale.segment.format import HEADER_SIZE
+from kafscale.telemetry import State
 from kafscale.v1.common_pb2 import PartitionRef, Status
 from kafscale.v1.metadata_pb2 import PartitionState
-from kafscale.vitals import State
 from services.storage.monitoring import _partitions
-from tests.unit.storage.harness import NAMESPACE, Caller, World, batch, state_key
-from tests.unit.storage.test_idempotence import numbered, send
-from tests.unit.storage.test_shown_producers import shown
+from tests.support.storage.harness import NAMESPACE, Caller, World, batch, state_key
+from tests.support.storage.sequences import numbered, send
+from tests.unit.storage.test_described_producers import listed_producers
 
 LONGEST_PAUSE = 60.0
 
 
 class Endpoint:
-    """``empty``: it leads to a replica without objects; ``lists_nothing``: the next listing does. ``garble``: the next
-    object whose key it accepts has one flipped bit."""
+    """An object store with faults. ``empty`` hides all objects; ``lists_nothing`` hides them from the next listing.
+
+    The next object that ``garble`` accepts by its key is read with a flipped bit.
+    """
 
     def __init__(self, inner: MemoryObjectStore) -> None:
         self._inner = inner
@@ -66,8 +68,8 @@ def _endpoint(world: World) -> tuple[Endpoint, ObjectStore]:
     return endpoint, cast(ObjectStore, endpoint)
 
 
-async def _killed_after(world: World, batches: int) -> PartitionRef:
-    """So many committed segments of an idempotent producer, whose owner dies."""
+async def _write_and_kill(world: World, batches: int) -> PartitionRef:
+    """Commit ``batches`` segments of an idempotent producer, and kill the owner."""
     async with world.service(graceful=False) as (caller, catalog):
         ref = await world.topic(catalog)
         for number in range(batches):
@@ -80,9 +82,9 @@ def _health(caller: Caller) -> State:
     return _partitions(caller.service.current).state
 
 
-async def test_one_bad_read_puts_no_partition_offline(autojump_clock: MockClock) -> None:
+async def test_a_single_bad_read_puts_no_partition_offline(autojump_clock: MockClock) -> None:
     world = World()
-    ref = await _killed_after(world, 3)
+    ref = await _write_and_kill(world, 3)
     endpoint, objects = _endpoint(world)
     async with world.service(objects=objects) as (caller, _):
         endpoint.garble = lambda key: key.endswith(".kfs")
@@ -98,21 +100,21 @@ async def test_one_bad_read_puts_no_partition_offline(autojump_clock: MockClock)
         assert (repeated.status, repeated.base_offset) == (Status.OK, 2)
 
 
-async def test_a_partition_is_online_again_when_its_objects_are_there_again(autojump_clock: MockClock) -> None:
+async def test_a_partition_comes_back_online_when_its_objects_are_back(autojump_clock: MockClock) -> None:
     world = World()
-    ref = await _killed_after(world, 3)
+    ref = await _write_and_kill(world, 3)
     endpoint, objects = _endpoint(world)
     async with world.service(objects=objects) as (caller, _):
         endpoint.empty = True
         first = await send(caller, ref, 3)
         assert (first.status, "mark" in first.detail) == (Status.DAMAGED, True)
-        # An empty list would say that the log has no producers.
-        producers = await shown(caller, ref)
+        # An empty list would mean that the log has no producers.
+        producers = await listed_producers(caller, ref)
         assert (producers.status, list(producers.producers)) == (Status.DAMAGED, [])
         await trio.sleep(600)
         assert (await send(caller, ref, 3)).status == Status.DAMAGED
         assert _health(caller) == State.DEGRADED
-        assert 600 / LONGEST_PAUSE <= world.figures.offline_retries <= 600 / LONGEST_PAUSE + 8
+        assert 600 / LONGEST_PAUSE <= world.counters.offline_retries <= 600 / LONGEST_PAUSE + 8
         endpoint.empty = False
         await trio.sleep(LONGEST_PAUSE + 1)
         assert _health(caller) == State.HEALTHY
@@ -124,9 +126,9 @@ async def test_a_partition_is_online_again_when_its_objects_are_there_again(auto
         assert await caller.read_all(ref) == [b"0", b"1", b"2", b"3"]
 
 
-async def test_a_log_whose_oldest_objects_a_lifecycle_rule_deleted_starts_later(autojump_clock: MockClock) -> None:
+async def test_a_log_whose_oldest_objects_were_deleted_starts_later(autojump_clock: MockClock) -> None:
     world = World()
-    ref = await _killed_after(world, 6)
+    ref = await _write_and_kill(world, 6)
     await world.objects.delete_many([paths.segment_key(NAMESPACE, ref.topic, ref.partition, base) for base in range(3)])
     async with world.service() as (caller, _):
         repeated = await send(caller, ref, 5)
@@ -139,11 +141,9 @@ async def test_a_log_whose_oldest_objects_a_lifecycle_rule_deleted_starts_later(
         assert _health(caller) == State.HEALTHY
 
 
-async def test_a_hole_in_the_middle_keeps_a_partition_offline_until_the_object_is_back(
-    autojump_clock: MockClock,
-) -> None:
+async def test_a_missing_object_keeps_a_partition_offline_until_it_is_back(autojump_clock: MockClock) -> None:
     world = World()
-    ref = await _killed_after(world, 6)
+    ref = await _write_and_kill(world, 6)
     key = paths.segment_key(NAMESPACE, ref.topic, ref.partition, 2)
     removed = await world.objects.get(key)
     await world.objects.delete_many([key])
@@ -157,9 +157,9 @@ async def test_a_hole_in_the_middle_keeps_a_partition_offline_until_the_object_i
 
 
 @pytest.mark.parametrize("graceful", [False, True])
-async def test_a_partition_that_is_offline_is_handed_over_as_it_is(autojump_clock: MockClock, graceful: bool) -> None:
+async def test_an_offline_partition_is_handed_over(autojump_clock: MockClock, graceful: bool) -> None:
     world = World()
-    ref = await _killed_after(world, 3)
+    ref = await _write_and_kill(world, 3)
     endpoint, objects = _endpoint(world)
     async with world.service(objects=objects, graceful=graceful) as (caller, _):
         endpoint.empty = True
@@ -170,7 +170,7 @@ async def test_a_partition_that_is_offline_is_handed_over_as_it_is(autojump_cloc
         assert (repeated.status, repeated.base_offset) == (Status.OK, 2)
 
 
-async def test_one_bad_read_of_what_a_dead_owner_left_puts_no_partition_offline(autojump_clock: MockClock) -> None:
+async def test_a_single_bad_read_of_a_dead_owners_object_puts_no_partition_offline(autojump_clock: MockClock) -> None:
     world = World()
     async with world.service(graceful=False) as (caller, catalog):
         ref = await world.topic(catalog)
@@ -186,7 +186,7 @@ async def test_one_bad_read_of_what_a_dead_owner_left_puts_no_partition_offline(
         assert (await caller.append(ref, batch(b"1"))).status == Status.OK
 
 
-async def test_one_bad_read_of_a_header_takes_no_segment_out_of_the_log(autojump_clock: MockClock) -> None:
+async def test_a_single_bad_read_of_a_header_removes_no_segment(autojump_clock: MockClock) -> None:
     world = World()
     async with world.service() as (caller, catalog):
         ref = await world.topic(catalog)
@@ -196,12 +196,12 @@ async def test_one_bad_read_of_a_header_takes_no_segment_out_of_the_log(autojump
     async with world.service(objects=objects) as (caller, _):
         endpoint.garble = lambda key: key == paths.segment_key(NAMESPACE, ref.topic, ref.partition, 0)
         await caller.fetch(ref, 0)
-        # Retention would delete what it believed to be no part of the log.
+        # Retention would delete segments that it does not recognize.
         await trio.sleep(600)
         assert await caller.read_all(ref) == [b"0", b"1", b"2"]
 
 
-async def test_one_bad_read_of_an_own_object_is_no_reason_to_stop(autojump_clock: MockClock) -> None:
+async def test_a_single_bad_read_of_an_own_object_does_not_fence(autojump_clock: MockClock) -> None:
     world = World()
     endpoint, objects = _endpoint(world)
     async with world.service(objects=objects) as (caller, catalog):
@@ -220,12 +220,12 @@ async def test_one_bad_read_of_an_own_object_is_no_reason_to_stop(autojump_clock
         assert (await caller.append(ref, numbered(0))).status == Status.OK
 
 
-async def test_an_upload_that_ends_with_its_failed_sibling_may_still_land(autojump_clock: MockClock) -> None:
+async def test_an_upload_cancelled_with_its_failed_sibling_may_still_apply(autojump_clock: MockClock) -> None:
     world = World(settle_seconds=3_600)
     async with world.service() as (caller, catalog):
         ref = await world.topic(catalog)
         assert await caller.durable(await caller.append(ref, batch(b"0")))
-        # Something else has put an object of the same epoch there, while the index is on its way.
+        # Somebody else has stored an object of the same epoch while the index is being uploaded.
         foreign = (await world.objects.get(paths.segment_key(NAMESPACE, ref.topic, ref.partition, 0))).body
         await world.objects.put_if_absent(paths.segment_key(NAMESPACE, ref.topic, ref.partition, 1), foreign)
         world.objects.plan = lambda call: (

@@ -1,4 +1,4 @@
-"""Restart, take-over, fencing, deletion: who may write, and what the log is after."""
+"""Restarts, take-overs, fencing and deletion: which run may write, and what the log contains afterwards."""
 
 import pytest
 import trio
@@ -12,11 +12,11 @@ from kafscale.metadata.interface import Delete, LeaseNotFound, Put
 from kafscale.objects.memory import Call, Fault
 from kafscale.v1.common_pb2 import PartitionRef, Status
 from kafscale.v1.metadata_pb2 import Member
-from services.storage.partition import settled
-from tests.unit.storage.harness import NAMESPACE, World, batch, state_key
+from services.storage.log.partition import settled
+from tests.support.storage.harness import NAMESPACE, World, batch, state_key
 
 
-async def test_after_a_kill_everything_acked_is_there_and_nothing_else(autojump_clock: MockClock) -> None:
+async def test_acked_records_and_no_others_survive_a_kill(autojump_clock: MockClock) -> None:
     world = World()
     async with world.service(graceful=False, flush_interval_ms=60_000) as (caller, catalog):
         ref = await world.topic(catalog)
@@ -28,7 +28,7 @@ async def test_after_a_kill_everything_acked_is_there_and_nothing_else(autojump_
         assert (await caller.append(ref, batch(b"next"))).base_offset == 1
 
 
-async def test_a_deleted_topics_name_comes_back_empty(autojump_clock: MockClock) -> None:
+async def test_a_recreated_topic_is_empty(autojump_clock: MockClock) -> None:
     async with (world := World()).service() as (caller, catalog):
         old = await world.topic(catalog)
         appended = await caller.append(old, batch(b"old"))
@@ -46,7 +46,7 @@ async def test_a_deleted_topics_name_comes_back_empty(autojump_clock: MockClock)
         assert (await caller.fetch(old, 0)).status == Status.TOPIC_ID_MISMATCH
 
 
-async def test_the_name_waits_for_requests_that_may_still_land(autojump_clock: MockClock) -> None:
+async def test_a_deletion_waits_for_requests_that_may_still_apply(autojump_clock: MockClock) -> None:
     world = World(settle_seconds=15)
     async with world.service() as (caller, catalog):
         ref = await world.topic(catalog)
@@ -69,9 +69,9 @@ async def test_the_name_waits_for_requests_that_may_still_land(autojump_clock: M
 
 
 @pytest.mark.parametrize("taken_over", [True, False])
-async def test_the_name_waits_for_what_a_dead_owner_sent(autojump_clock: MockClock, taken_over: bool) -> None:
+async def test_a_deletion_waits_for_requests_of_a_dead_owner(autojump_clock: MockClock, taken_over: bool) -> None:
     world = World(settle_seconds=15)
-    ref = await _dies_with_a_stray_put(world)
+    ref = await _die_with_a_stray_put(world)
     await trio.sleep(60)
     async with world.service() as (caller, catalog):
         if taken_over:
@@ -84,9 +84,9 @@ async def test_the_name_waits_for_what_a_dead_owner_sent(autojump_clock: MockClo
         assert await world.objects.list_from(f"{NAMESPACE}/orders/") == []
 
 
-async def test_the_name_waits_for_an_owner_whose_lease_still_holds(autojump_clock: MockClock) -> None:
+async def test_a_deletion_waits_for_an_owner_with_a_valid_lease(autojump_clock: MockClock) -> None:
     world = World(settle_seconds=15)
-    await _dies_with_a_stray_put(world)
+    await _die_with_a_stray_put(world)
     async with world.service(lease_ttl_seconds=10) as (_, catalog):
         await catalog.mark_deleting("orders")
         await trio.sleep(21)
@@ -96,9 +96,7 @@ async def test_the_name_waits_for_an_owner_whose_lease_still_holds(autojump_cloc
         assert await world.objects.list_from(f"{NAMESPACE}/orders/") == []
 
 
-async def test_who_did_not_get_to_delete_a_topic_leaves_its_successor_alone(
-    autojump_clock: MockClock,
-) -> None:
+async def test_an_instance_that_missed_a_deletion_leaves_the_recreated_topic_alone(autojump_clock: MockClock) -> None:
     async with (world := World()).service() as (caller, catalog):
         old = await world.topic(catalog)
         assert await caller.durable(await caller.append(old, batch(b"old")))
@@ -107,7 +105,7 @@ async def test_who_did_not_get_to_delete_a_topic_leaves_its_successor_alone(
         await world.seize(old)
         await catalog.mark_deleting("orders")
         await trio.sleep(5)
-        # The other one deletes it all, and a new topic is made, between two tries of ours.
+        # Between two of our attempts the other instance deletes everything, and the topic is created again.
         await world.objects.delete_many(info.key for info in await world.objects.list_from(f"{NAMESPACE}/orders/"))
         await catalog.finish_delete("orders", old.topic_id, 10, deleter=other)
         await world.metadata.txn((), [Delete(other)])
@@ -118,8 +116,8 @@ async def test_who_did_not_get_to_delete_a_topic_leaves_its_successor_alone(
         assert await caller.durable(await caller.append(new, batch(b"more")))
 
 
-async def _dies_with_a_stray_put(world: World) -> PartitionRef:
-    """A new topic whose owner dies within a second of its first upload, which is still under way."""
+async def _die_with_a_stray_put(world: World) -> PartitionRef:
+    """Create a topic whose owner dies within a second of its first upload, which has not been applied yet."""
 
     def plan(call: Call) -> Fault | None:
         if call.kind == "put_if_absent" and call.key.endswith(".kfs"):
@@ -135,7 +133,7 @@ async def _dies_with_a_stray_put(world: World) -> PartitionRef:
     return ref
 
 
-async def test_a_changed_state_fences_and_fails_what_was_buffered(autojump_clock: MockClock) -> None:
+async def test_a_changed_state_fences_and_fails_buffered_appends(autojump_clock: MockClock) -> None:
     async with (world := World()).service() as (caller, catalog):
         ref = await world.topic(catalog)
         await caller.durable(await caller.append(ref, batch(b"mine")))
@@ -144,14 +142,14 @@ async def test_a_changed_state_fences_and_fails_what_was_buffered(autojump_clock
         assert not await caller.durable(appended)
 
 
-def test_settled_history_drops_epochs_that_wrote_nothing_or_lie_below_the_log() -> None:
+def test_settled_history_drops_epochs_that_are_empty_or_below_the_log_start() -> None:
     assert settled([], epoch=1, first_offset=0, log_start=0) == [(1, 0)]
     assert settled([(1, 0)], epoch=2, first_offset=0, log_start=0) == [(2, 0)]
     assert settled([(1, 0), (2, 10)], epoch=3, first_offset=20, log_start=0) == [(1, 0), (2, 10), (3, 20)]
     assert settled([(1, 0), (2, 10)], epoch=3, first_offset=20, log_start=12) == [(2, 10), (3, 20)]
 
 
-async def test_a_lost_lease_ends_the_stream_and_the_next_run_serves(autojump_clock: MockClock) -> None:
+async def test_a_lost_lease_ends_the_commit_stream_and_the_next_run_serves(autojump_clock: MockClock) -> None:
     world = World()
     with trio.fail_after(500):
         async with world.service() as (caller, catalog):
@@ -160,14 +158,14 @@ async def test_a_lost_lease_ends_the_stream_and_the_next_run_serves(autojump_clo
             members = await world.metadata.read_prefix(paths.members_prefix(NAMESPACE, "storage"))
             await world.metadata.revoke_lease(members.items[0].lease)
             await caller.ended.wait()
-            while len(caller.runs) == 1:  # noqa: ASYNC110  nothing tells of the next run
+            while len(caller.runs) == 1:  # noqa: ASYNC110  no event signals the next run
                 await trio.sleep(1)
             await trio.sleep(1)
             assert (await caller.fetch(ref, 0)).epoch == 2
             assert await caller.read_all(ref) == [b"kept"]
 
 
-async def test_appends_while_a_run_ends_find_its_end_and_no_defect(
+async def test_appends_while_a_run_ends_fail_without_a_crash(
     autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     world = World()
@@ -188,7 +186,7 @@ async def test_appends_while_a_run_ends_find_its_end_and_no_defect(
         await world.metadata.revoke_lease(members.items[0].lease)
         await lost.wait()
         answers = set()
-        # At every step of the run's end: each append begins a flush, which is a task of the run.
+        # At every step of the run's end. Each append begins a flush, which is a task of the run.
         for _ in range(100):
             try:
                 answers.add((await caller.append(ref, batch(b"late"))).status)
@@ -198,21 +196,21 @@ async def test_appends_while_a_run_ends_find_its_end_and_no_defect(
         assert len(caller.runs) <= 2
 
 
-async def test_a_take_over_that_etcd_refuses_is_tried_again_and_said_once(autojump_clock: MockClock) -> None:
+async def test_a_take_over_that_etcd_refuses_is_retried_and_logged_once(autojump_clock: MockClock) -> None:
     async with (world := World()).service() as (caller, catalog):
         ref = await world.topic(catalog)
         denied = Refused("etcdserver: permission denied")
         world.metadata.faults.append(memory.Fault(method="txn", key=state_key(ref), times=3, before=denied))
         answers = []
-        with capture_logs() as said:
+        with capture_logs() as logged:
             for _ in range(4):
                 answers.append((await caller.append(ref, batch(b"v"))).status)
                 await trio.sleep(1)
         assert answers == [Status.UNAVAILABLE] * 3 + [Status.OK]
-        assert [line["refused"] for line in said if line["log_level"] == "error"] == [str(denied)]
+        assert [line["refused"] for line in logged if line["log_level"] == "error"] == [str(denied)]
 
 
-async def test_a_read_that_the_end_of_its_run_cuts_off_is_for_the_next_owner(autojump_clock: MockClock) -> None:
+async def test_a_read_cut_off_by_the_end_of_its_run_gets_not_owner(autojump_clock: MockClock) -> None:
     world = World()
     held = trio.Event()
     answers: list[Status] = []

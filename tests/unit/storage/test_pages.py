@@ -1,4 +1,4 @@
-"""What is known of pages and segments stays what the log is, in whatever order it is learnt, and within its bounds."""
+"""Knowledge of pages and segments matches the log in whatever order it arrives, and is bounded."""
 
 from collections.abc import Callable
 
@@ -6,12 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.storage import pages
-from services.storage.pages import KnownPage, KnownPages
-from services.storage.segments import UNKNOWN_TIME, KnownSegment, SegmentMap
+from services.storage.log import pages
+from services.storage.log.pages import KnownPage, KnownPages
+from services.storage.log.segments import UNKNOWN_TIME, KnownSegment, SegmentMap
 
 
-def test_a_page_is_asked_for_until_it_was_read_and_then_only_for_what_it_holds() -> None:
+def test_an_unread_page_may_cover_any_offset_and_a_read_one_only_its_own() -> None:
     known = KnownPages()
     for base in (200, 0, 100):
         known.add(KnownPage(base, 1))
@@ -23,7 +23,7 @@ def test_a_page_is_asked_for_until_it_was_read_and_then_only_for_what_it_holds()
     assert known.last() == KnownPage(200, 1)
 
 
-def test_the_later_owners_page_at_a_base_is_used_and_a_page_that_misfits_gives_way() -> None:
+def test_the_page_of_the_latest_epoch_is_used_until_it_is_discarded() -> None:
     known = KnownPages()
     for epoch in (2, 10, 9):
         known.add(KnownPage(0, epoch))
@@ -43,13 +43,13 @@ def test_pages_below_the_log_start_are_forgotten() -> None:
     assert known.covering(64) is not None
     known.forget_below(128)
     assert known.covering(64) is None
-    # Where it ends is not known.
+    # The end of this page is not known.
     known.forget_below(500)
     assert known.covering(128) is not None
 
 
-def test_pages_that_are_remembered_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pages, "MOST_PAGES", 10)
+def test_the_number_of_known_pages_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pages, "MAX_PAGES", 10)
     known = KnownPages()
     for base in range(100):
         known.add(KnownPage(base, 1))
@@ -57,7 +57,7 @@ def test_pages_that_are_remembered_are_bounded(monkeypatch: pytest.MonkeyPatch) 
 
 
 SEGMENTS = [KnownSegment(base, 10 + base, 1000 + base) for base in range(0, 400, 4)]
-"""The log: a segment every four offsets. Objects of dead owners lie between them."""
+"""The log: a segment every four offsets. Objects of dead owners are between them."""
 
 _Step = Callable[[SegmentMap], None]
 
@@ -83,7 +83,7 @@ _steps = st.one_of(
 
 
 @given(before=st.lists(_steps, max_size=8), page=_places, limit=st.sampled_from([100_000, 150]))
-def test_what_a_page_says_holds_for_its_stretch_and_hides_nothing_elsewhere(
+def test_a_page_applies_to_its_own_range_and_hides_nothing_elsewhere(
     before: list[_Step], page: tuple[int, int], limit: int
 ) -> None:
     known = SegmentMap(400, SEGMENTS[-1], limit=limit)
@@ -93,14 +93,14 @@ def test_what_a_page_says_holds_for_its_stretch_and_hides_nothing_elsewhere(
     elsewhere = {offset: known.holding(offset) for offset in range(400)}
     _page(*page)(known)
     assert len(known) <= limit
-    stretch = range(4 * page[0], 4 * (page[0] + page[1]))
+    covered_by_page = range(4 * page[0], 4 * (page[0] + page[1]))
     for offset in range(400):
-        if room and offset in stretch:
+        if room and offset in covered_by_page:
             assert known.holding(offset) == SEGMENTS[offset // 4]
-            if offset + 4 in stretch:
+            if offset + 4 in covered_by_page:
                 assert known.after(offset - offset % 4) == SEGMENTS[offset // 4 + 1]
         elif not room or elsewhere[offset] is not None:
             assert known.holding(offset) == elsewhere[offset]
-    # New commits still follow the tail.
+    # New commits still extend the tail.
     known.committed(KnownSegment(400, 1, 5), 404)
     assert known.holding(403) == KnownSegment(400, 1, 5)

@@ -1,4 +1,4 @@
-"""Owners that are paused, cut off or late while another one goes on: what they left or send harms nothing."""
+"""Owners that are paused, partitioned or late while another one continues: their objects and requests do no harm."""
 
 from collections.abc import Iterable
 from typing import Any, cast
@@ -11,23 +11,23 @@ from kafscale import paths
 from kafscale.objects.interface import ObjectInfo, ObjectStore
 from kafscale.objects.memory import Call, Fault, MemoryObjectStore
 from kafscale.v1.common_pb2 import PartitionRef, Status
-from tests.unit.storage.cluster import Cluster, Instance, cluster, until
-from tests.unit.storage.harness import NAMESPACE, World, batch, siblings
-from tests.unit.storage.test_idempotence import numbered
+from tests.support.storage.cluster import Cluster, Instance, cluster, until
+from tests.support.storage.harness import NAMESPACE, World, batch, siblings
+from tests.support.storage.sequences import numbered
 
 PARTITIONS = 8
 
 
 async def _of(two: Cluster, instance: Instance, ref: PartitionRef) -> PartitionRef:
-    """A partition of the topic that is given to ``instance``, with the record "0"."""
+    """Return a partition of the topic that is assigned to ``instance``, after appending the record "0"."""
     await trio.sleep(1)
-    found = next(one for one in siblings(ref, PARTITIONS) if two.given(one) is instance)
+    found = next(one for one in siblings(ref, PARTITIONS) if two.assigned(one) is instance)
     assert (await two.append_durably(found, batch(b"0"))).base_offset == 0
     return found
 
 
 def _hold_first_puts(world: World, *keys: str) -> trio.Event:
-    """The first upload of each of these objects waits for what is given."""
+    """Hold the first upload of each of these objects until the returned event is set."""
     held, waiting = trio.Event(), set(keys)
 
     def plan(call: Call) -> Fault | None:
@@ -66,7 +66,7 @@ async def test_a_late_segment_of_a_former_owner_is_never_read(autojump_clock: Mo
         assert (await world.objects.head(late)).size > 0
         await two.append_durably(ref, batch(b"last"))
         assert await b.caller.read_all(ref, 61) == [*theirs, b"last"]
-        # Who knows nothing yet finds the late one in a listing.
+        # A new instance finds the late segment in a listing.
         c = await two.start("c:1", cache_size=0)
         assert await c.caller.read_all(ref, 61, scan=True) == [*theirs, b"last"]
         await b.kill()
@@ -75,7 +75,7 @@ async def test_a_late_segment_of_a_former_owner_is_never_read(autojump_clock: Mo
         assert await c.caller.read_all(ref) == [b"0", *theirs, b"last"]
 
 
-async def test_a_former_owners_object_is_replaced_and_never_deleted(autojump_clock: MockClock) -> None:
+async def test_a_former_owners_object_is_overwritten_and_never_deleted(autojump_clock: MockClock) -> None:
     world = World()
     async with cluster(world, "a:1", "b:1") as two:
         a, b = two.instances
@@ -93,7 +93,7 @@ async def test_a_former_owners_object_is_replaced_and_never_deleted(autojump_clo
         assert await two.read_all(ref) == [b"0", b"b"]
 
 
-async def test_a_partition_is_given_back_with_the_end_that_was_committed(autojump_clock: MockClock) -> None:
+async def test_a_partition_is_released_with_its_high_watermark(autojump_clock: MockClock) -> None:
     world = World()
     async with cluster(world, "a:1", handover_timeout_ms=2_000) as one:
         (a,) = one.instances
@@ -101,11 +101,11 @@ async def test_a_partition_is_given_back_with_the_end_that_was_committed(autojum
         for ref in siblings(first, PARTITIONS):
             await one.append_durably(ref, batch(b"0"))
         b = await one.start("b:1")
-        ref = next(one_ref for one_ref in siblings(first, PARTITIONS) if one.given(one_ref) is a)
+        ref = next(one_ref for one_ref in siblings(first, PARTITIONS) if one.assigned(one_ref) is a)
         a.gate.hold_answer_of = paths.partition_state_key(NAMESPACE, ref.topic, ref.partition)
         await a.caller.append(ref, batch(b"1"))
         await trio.sleep(1)
-        assert (await one.state(ref)).committed_end == 2
+        assert (await one.state(ref)).high_watermark == 2
         with trio.move_on_after(10):
             await a.stop()
         await _taken_by(one, ref, b)
@@ -113,9 +113,7 @@ async def test_a_partition_is_given_back_with_the_end_that_was_committed(autojum
         assert await one.read_all(ref) == [b"0", b"1", b"2"]
 
 
-async def test_what_was_put_and_not_committed_is_not_served_when_ownership_comes_back(
-    autojump_clock: MockClock,
-) -> None:
+async def test_uncommitted_segments_are_not_served_when_ownership_returns(autojump_clock: MockClock) -> None:
     world = World()
     async with cluster(world, "a:1", handover_timeout_ms=2_000) as one:
         (a,) = one.instances
@@ -128,7 +126,7 @@ async def test_what_was_put_and_not_committed_is_not_served_when_ownership_comes
             await a.caller.append(ref, batch(b"a"))
         await trio.sleep(1)
         b = await one.start("b:1")
-        ref = next(ref for ref in refs if one.given(ref) is b)
+        ref = next(ref for ref in refs if one.assigned(ref) is b)
         assert (await world.objects.head(paths.segment_key(NAMESPACE, ref.topic, ref.partition, 1))).size > 0
         await _taken_by(one, ref, b)
         await one.append_durably(ref, batch(b"b"))
@@ -139,7 +137,7 @@ async def test_what_was_put_and_not_committed_is_not_served_when_ownership_comes
         assert await a.caller.read_all(ref) == [b"0", b"b"]
 
 
-async def test_a_stale_owner_tells_nobody_that_an_offset_is_out_of_range(autojump_clock: MockClock) -> None:
+async def test_a_stale_owner_does_not_report_offsets_out_of_range(autojump_clock: MockClock) -> None:
     world = World()
     async with cluster(world, "a:1", "b:1") as two:
         a, b = two.instances
@@ -150,15 +148,15 @@ async def test_a_stale_owner_tells_nobody_that_an_offset_is_out_of_range(autojum
             await two.append_durably(ref, batch(value))
         assert (await b.caller.fetch(ref, 4)).status == Status.OK
         assert (await a.caller.fetch(ref, 4)).status == Status.NOT_OWNER
-        # What it knows to be committed it may still tell.
+        # It may still serve records that it knows to be committed.
         assert (await a.caller.fetch(ref, 0)).status == Status.OK
         a.resume()
         await trio.sleep(1)
-        told = await a.caller.fetch(ref, 4)
-        assert (told.status, told.owner) in [(Status.NOT_OWNER, b.caller.run_id), (Status.OK, "")]
+        answer = await a.caller.fetch(ref, 4)
+        assert (answer.status, answer.owner) in [(Status.NOT_OWNER, b.caller.run_id), (Status.OK, "")]
 
 
-async def test_a_restarted_instance_is_not_its_paused_predecessor(autojump_clock: MockClock) -> None:
+async def test_a_restarted_instance_is_distinct_from_its_paused_predecessor(autojump_clock: MockClock) -> None:
     world = World()
     async with cluster(world, "a:1", lease_ttl_seconds=10, flush_interval_ms=100) as one:
         (former,) = one.instances
@@ -177,13 +175,13 @@ async def test_a_restarted_instance_is_not_its_paused_predecessor(autojump_clock
         held.set()
         former.resume()
         await trio.sleep(5)
-        assert not any(news.committed_end >= buffered.end_offset for news in former.caller.news)
-        assert await one.owner(ref) == (one.given(ref)).caller.run_id
+        assert not any(news.high_watermark >= buffered.end_offset for news in former.caller.news)
+        assert await one.owner(ref) == (one.assigned(ref)).caller.run_id
         assert await one.read_all(ref) == [b"0", b"next"]
 
 
 class _SlowListing:
-    """The world's objects; listings of producer snapshots wait for ``go``."""
+    """An object store whose listings of producer snapshots wait for ``go``."""
 
     def __init__(self, inner: MemoryObjectStore) -> None:
         self._inner = inner
@@ -199,9 +197,7 @@ class _SlowListing:
         return await self._inner.list_from(prefix, start_after, limit)
 
 
-async def test_a_former_owner_that_tidies_up_late_leaves_the_snapshot_that_the_state_refers_to(
-    autojump_clock: MockClock,
-) -> None:
+async def test_a_late_cleanup_of_a_former_owner_keeps_the_referenced_snapshot(autojump_clock: MockClock) -> None:
     world = World()
     held = _SlowListing(world.objects)
 
@@ -209,7 +205,7 @@ async def test_a_former_owner_that_tidies_up_late_leaves_the_snapshot_that_the_s
         for sequence in range(count):
             await one.append_durably(ref, numbered(sequence, producer_id=producer_id))
 
-    async def kept() -> bool:
+    async def referenced_snapshot_exists() -> bool:
         listed = await world.objects.list_from(paths.producers_prefix(NAMESPACE, ref.topic, 0))
         return (await one.state(ref)).producer_snapshot in [info.key for info in listed]
 
@@ -217,7 +213,7 @@ async def test_a_former_owner_that_tidies_up_late_leaves_the_snapshot_that_the_s
         (a,) = one.instances
         ref = await world.topic(a.catalog, partitions=1)
         await append(7, 3)
-        b = await _given_to(one, ref, cast("ObjectStore", held))
+        b = await _start_assignee(one, ref, cast("ObjectStore", held))
         async with trio.open_nursery() as nursery:
             nursery.start_soon(append, 8, 20)
             await held.reached.wait()
@@ -229,28 +225,28 @@ async def test_a_former_owner_that_tidies_up_late_leaves_the_snapshot_that_the_s
         await _taken_by(one, ref, c)
         await append(9, 40)
         await trio.sleep(1)
-        assert await kept()
+        assert await referenced_snapshot_exists()
         held.go.set()
         await trio.sleep(1)
-        assert await kept()
+        assert await referenced_snapshot_exists()
 
 
-async def _given_to(one: Cluster, ref: PartitionRef, objects: ObjectStore) -> Instance:
-    """A new instance that the partition is given to."""
+async def _start_assignee(one: Cluster, ref: PartitionRef, objects: ObjectStore) -> Instance:
+    """Start instances until the partition is assigned to one, and return it."""
     for number in range(2, 20):
         started = await one.start(f"b:{number}", objects=objects)
-        if one.given(ref) is started:
+        if one.assigned(ref) is started:
             return started
         await started.stop()
     raise AssertionError("none")
 
 
-async def test_what_a_paused_owner_knows_of_the_log_decides_no_delete_records(autojump_clock: MockClock) -> None:
+async def test_a_paused_owner_does_not_answer_delete_records(autojump_clock: MockClock) -> None:
     world = World()
     async with cluster(world, "a:1", "b:1") as two:
         a, b = two.instances
         ref = await _of(two, a, await world.topic(a.catalog, partitions=PARTITIONS))
-        # There is nothing to commit for these when they are asked for again.
+        # These need no commit when they are requested again.
         assert (await a.caller.delete_records(ref, -1)).log_start == 1
         assert (await a.caller.delete_records(ref, 0)).log_start == 1
         a.pause()
@@ -262,15 +258,17 @@ async def test_what_a_paused_owner_knows_of_the_log_decides_no_delete_records(au
         assert (await b.caller.delete_records(ref, 3)).log_start == 3
 
 
-@pytest.mark.parametrize("asked", ["DeleteRecords", "Flush"])
-async def test_who_waits_for_a_commit_is_answered_when_the_lease_is_lost(asked: str, autojump_clock: MockClock) -> None:
+@pytest.mark.parametrize("request_name", ["DeleteRecords", "Flush"])
+async def test_requests_that_wait_for_a_commit_are_answered_when_the_lease_is_lost(
+    request_name: str, autojump_clock: MockClock
+) -> None:
     async with cluster(World(), "a:1") as one:
         (paused,) = one.instances
         ref = await one.world.topic(paused.catalog, partitions=1)
         await one.append_durably(ref, batch(b"a"))
         paused.pause()
         async with trio.open_nursery() as nursery:
-            if asked == "Flush":
+            if request_name == "Flush":
                 await paused.caller.append(ref, batch(b"b"))
                 nursery.start_soon(paused.caller.flush, ref)
             else:
@@ -285,7 +283,7 @@ async def test_who_waits_for_a_commit_is_answered_when_the_lease_is_lost(asked: 
 
 
 class _StoppedBeforeSending:
-    """Stopped on its way into the store with a delete of segments: what is dated after that is dated late."""
+    """An object store that is paused on the way in with a delete of segments, so that dates set after that are late."""
 
     def __init__(self, inner: MemoryObjectStore) -> None:
         self._inner = inner
@@ -304,7 +302,7 @@ class _StoppedBeforeSending:
 
 
 @pytest.mark.parametrize("by", ["retention", "deletion"])
-async def test_an_owner_that_is_stopped_between_its_proof_and_its_delete_deletes_nothing_of_a_later_topic(
+async def test_a_late_delete_of_a_paused_owner_does_not_affect_the_recreated_topic(
     autojump_clock: MockClock, by: str
 ) -> None:
     world = World(settle_seconds=20)

@@ -1,4 +1,4 @@
-"""The rules for one idempotent producer's sequences, without a log."""
+"""The rules for the sequences of one idempotent producer, without a log."""
 
 from contextlib import suppress
 
@@ -10,8 +10,8 @@ from kafscale.errors import CorruptData
 from kafscale.records.batch import BatchHeader, peek
 from kafscale.v1.common_pb2 import Status
 from kafscale.v1.metadata_pb2 import ProducerSnapshot
-from services.storage.producers import ProducerTable, Sequenced, SequenceRefused
-from tests.unit.storage.harness import batch
+from services.storage.log.producers import ProducerTable, Sequenced, SequenceRefused
+from tests.support.storage.harness import batch
 
 LAST = 2**31 - 1
 
@@ -23,28 +23,28 @@ def header(sequence: int, count: int = 1, *, producer_id: int = 7, epoch: int = 
 
 
 class Log:
-    """A table, and the end of the log that it is about."""
+    """A producer table and the end of its log."""
 
     def __init__(self, limit: int = 100) -> None:
         self.table = ProducerTable(limit)
         self.end = 0
 
-    def append(self, came: BatchHeader, now_ms: int = 0) -> int:
-        """The offset that the batch gets, or that it had."""
-        original = self.table.original(came)
+    def append(self, sent_header: BatchHeader, now_ms: int = 0) -> int:
+        """Return the offset of the batch, or of the original if it is a duplicate."""
+        original = self.table.original(sent_header)
         if original is not None:
             return original.base_offset
-        self.table.add(Sequenced.of(came, self.end), now_ms)
-        self.end += came.last_offset_delta + 1
-        return self.end - came.last_offset_delta - 1
+        self.table.add(Sequenced.of(sent_header, self.end), now_ms)
+        self.end += sent_header.last_offset_delta + 1
+        return self.end - sent_header.last_offset_delta - 1
 
-    def refusal(self, came: BatchHeader) -> Status:
+    def refusal(self, sent_header: BatchHeader) -> Status:
         with pytest.raises(SequenceRefused) as caught:
-            self.append(came)
+            self.append(sent_header)
         return caught.value.status
 
 
-def test_the_last_five_batches_are_known_again_and_no_older_one() -> None:
+def test_only_the_last_five_batches_are_recognized_as_duplicates() -> None:
     log = Log()
     sent = [header(sequence * 3, 3) for sequence in range(7)]
     offsets = [log.append(each) for each in sent]
@@ -61,7 +61,7 @@ def test_a_batch_that_does_not_follow_the_last_one_is_out_of_order(sequence: int
     assert log.append(header(3, 2)) == 3
 
 
-def test_sequences_go_on_with_0_after_the_largest() -> None:
+def test_sequences_wrap_to_0_after_the_largest() -> None:
     log = Log()
     log.append(header(0, LAST))
     assert log.append(header(LAST, 1)) == LAST
@@ -73,13 +73,13 @@ def test_sequences_go_on_with_0_after_the_largest() -> None:
     assert log.append(header(3, 1)) == end + 5
 
 
-def test_an_unknown_producer_begins_with_0() -> None:
+def test_an_unknown_producer_starts_at_sequence_0() -> None:
     log = Log()
     assert log.refusal(header(5)) == Status.UNKNOWN_PRODUCER
     assert log.append(header(0)) == 0
 
 
-def test_a_new_epoch_begins_with_0_and_ends_the_old_one() -> None:
+def test_a_new_producer_epoch_starts_at_sequence_0_and_fences_the_old_one() -> None:
     log = Log()
     log.append(header(0, 3))
     assert log.refusal(header(3, epoch=1)) == Status.OUT_OF_ORDER_SEQUENCE
@@ -88,7 +88,7 @@ def test_a_new_epoch_begins_with_0_and_ends_the_old_one() -> None:
     assert log.append(header(0, 3, epoch=1)) == 3
 
 
-def test_no_more_producers_than_the_limit_until_some_expire() -> None:
+def test_producers_beyond_the_limit_are_refused_until_some_expire() -> None:
     log = Log(limit=2)
     log.append(header(0, producer_id=1), now_ms=10)
     log.append(header(0, producer_id=2), now_ms=20)
@@ -101,26 +101,24 @@ def test_no_more_producers_than_the_limit_until_some_expire() -> None:
 
 
 @given(st.lists(st.tuples(st.integers(1, 4), st.integers(1, 9), st.integers(0, 6)), max_size=40))
-def test_a_producer_that_repeats_any_of_its_last_five_never_doubles_or_loses(
-    steps: list[tuple[int, int, int]],
-) -> None:
+def test_repeating_any_of_the_last_five_batches_duplicates_and_loses_nothing(steps: list[tuple[int, int, int]]) -> None:
     log, sent = Log(), dict[int, list[tuple[BatchHeader, int]]]()
     for producer_id, count, back in steps:
         mine = sent.setdefault(producer_id, [])
         if 0 < back <= min(len(mine), 5):
-            came, offset = mine[-back]
-            assert log.append(came) == offset
+            sent_header, offset = mine[-back]
+            assert log.append(sent_header) == offset
             continue
         following = (mine[-1][0].base_sequence + mine[-1][0].last_offset_delta + 1) if mine else 0
-        came, end = header(following, count, producer_id=producer_id), log.end
-        assert log.append(came) == end
-        mine.append((came, end))
+        sent_header, end = header(following, count, producer_id=producer_id), log.end
+        assert log.append(sent_header) == end
+        mine.append((sent_header, end))
         assert log.end == end + count
 
 
 @settings(deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 2**62), st.integers(0, 2**15 - 1), st.integers(1, 7)), max_size=10))
-def test_a_table_is_the_same_after_it_was_kept(producers: list[tuple[int, int, int]]) -> None:
+def test_a_table_survives_a_round_trip(producers: list[tuple[int, int, int]]) -> None:
     log = Log()
     for producer_id, epoch, batches in producers:
         if producer_id in {each for each, _, _ in producers if each != producer_id}:
@@ -134,7 +132,7 @@ def test_a_table_is_the_same_after_it_was_kept(producers: list[tuple[int, int, i
     assert ProducerTable.load(data, 100).dump() == data == log.table.copy().dump()
 
 
-def test_a_snapshot_with_a_wrong_bit_is_refused_or_says_the_same() -> None:
+def test_a_snapshot_with_a_flipped_bit_is_refused_or_equivalent() -> None:
     log = Log()
     for producer_id in (4000, 4001):
         for sequence in range(3):
@@ -147,7 +145,7 @@ def test_a_snapshot_with_a_wrong_bit_is_refused_or_says_the_same() -> None:
             assert ProducerTable.load(bytes(wrong), 10).dump() == data
 
 
-def test_a_snapshot_of_a_former_release_has_no_checksum() -> None:
+def test_a_snapshot_of_an_earlier_release_without_a_checksum_is_accepted() -> None:
     log = Log()
     log.append(header(0, producer_id=4000))
     data = log.table.dump()
@@ -157,6 +155,6 @@ def test_a_snapshot_of_a_former_release_has_no_checksum() -> None:
 
 
 @pytest.mark.parametrize("data", [b"\xff" * 20, b"", b"\x08\x02"])
-def test_what_is_no_snapshot_is_refused(data: bytes) -> None:
+def test_invalid_snapshots_are_refused(data: bytes) -> None:
     with pytest.raises(CorruptData):
         ProducerTable.load(data, 10)

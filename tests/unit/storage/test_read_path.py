@@ -1,4 +1,4 @@
-"""Committed ranges from memory, from cache, by index and ranged GET; damage is reported, never skipped."""
+"""Reads of committed ranges from memory, from the cache, and by index and ranged GET. Damage is never skipped."""
 
 import pytest
 import trio
@@ -11,11 +11,11 @@ from kafscale.records.batch import walk
 from kafscale.segment.index import build_index, parse_index
 from kafscale.v1.common_pb2 import Status
 from kafscale.v1.storage_pb2 import FetchRequest, PartitionFetch
-from services.storage.segments import UNKNOWN_TIME, KnownSegment, SegmentMap
-from tests.unit.storage.harness import NAMESPACE, TIMEOUT, Caller, World, batch, siblings, state_key, values
+from services.storage.log.segments import UNKNOWN_TIME, KnownSegment, SegmentMap
+from tests.support.storage.harness import NAMESPACE, TIMEOUT, Caller, World, batch, siblings, state_key, values
 
 
-async def test_every_offset_is_served_cold_and_from_the_middle_of_a_batch(autojump_clock: MockClock) -> None:
+async def test_every_offset_is_served_from_cold_segments_and_inside_batches(autojump_clock: MockClock) -> None:
     world = World()
     async with world.service() as (caller, catalog):
         ref = await world.topic(catalog)
@@ -33,7 +33,7 @@ async def test_a_cold_fetch_is_one_ranged_read_and_its_index_is_read_once(autoju
         ref = await world.topic(catalog)
         await caller.fill(ref, 5)
     async with world.service(cache_size=0, readahead_segments=0) as (caller, _):
-        # The segments are known from here on.
+        # The segments are known from now on.
         await caller.fetch(ref, 0, max_bytes=1)
         segment = paths.segment_key(NAMESPACE, ref.topic, 0, 400)
         for reads in (
@@ -45,7 +45,7 @@ async def test_a_cold_fetch_is_one_ranged_read_and_its_index_is_read_once(autoju
             assert [(call.kind, call.key) for call in world.objects.calls] == reads
 
 
-async def test_a_batch_above_the_limit_comes_whole(autojump_clock: MockClock) -> None:
+async def test_a_batch_above_the_limit_is_returned_whole(autojump_clock: MockClock) -> None:
     world = World()
     async with world.service() as (caller, catalog):
         ref = await world.topic(catalog)
@@ -69,7 +69,7 @@ async def test_small_batches_beyond_one_index_interval_do_not_stall(autojump_clo
             assert values(fetched.records)[:1] == [b"%d" % offset + b"y" * 20_000]
 
 
-async def test_middle_of_a_batch_gives_that_batch(autojump_clock: MockClock) -> None:
+async def test_an_offset_inside_a_batch_gives_that_batch(autojump_clock: MockClock) -> None:
     world = World()
     async with world.service() as (caller, catalog):
         ref = await world.topic(catalog)
@@ -81,7 +81,7 @@ async def test_middle_of_a_batch_gives_that_batch(autojump_clock: MockClock) -> 
             assert values((await caller.fetch(ref, offset)).records) == [b"a", b"b", b"c", b"d", b"e"]
 
 
-async def test_limits_hold_for_each_partition_and_over_all(autojump_clock: MockClock) -> None:
+async def test_limits_apply_per_partition_and_in_total(autojump_clock: MockClock) -> None:
     async with (world := World()).service() as (caller, catalog):
         ref = await world.topic(catalog)
         refs = siblings(ref, 3)
@@ -100,7 +100,7 @@ async def test_limits_hold_for_each_partition_and_over_all(autojump_clock: MockC
         assert await batches(each=5_000, over_all=9_000) == [1, 1, 0]
 
 
-async def test_each_group_of_a_message_has_a_limit_of_its_own(autojump_clock: MockClock) -> None:
+async def test_each_group_of_a_request_has_its_own_limit(autojump_clock: MockClock) -> None:
     async with (world := World()).service() as (caller, catalog):
         refs = siblings(await world.topic(catalog), 2)
         for one in refs:
@@ -117,7 +117,7 @@ async def test_each_group_of_a_message_has_a_limit_of_its_own(autojump_clock: Mo
         assert batches == [2, 0, 1, 0, 2, 1, 0, 0]
 
 
-async def test_damaged_bytes_are_an_error_not_an_answer(autojump_clock: MockClock) -> None:
+async def test_damaged_segments_are_reported_and_not_returned(autojump_clock: MockClock) -> None:
     world = World()
     async with world.service() as (caller, catalog):
         ref = await world.topic(catalog)
@@ -133,9 +133,7 @@ async def test_damaged_bytes_are_an_error_not_an_answer(autojump_clock: MockCloc
         assert not fetched.records
 
 
-async def test_a_hole_in_the_middle_is_reported_and_moves_nothing(
-    autojump_clock: MockClock,
-) -> None:
+async def test_a_missing_segment_is_reported_and_does_not_move_the_log_start(autojump_clock: MockClock) -> None:
     world = World()
 
     async def read_around_the_hole(caller: Caller) -> None:
@@ -155,7 +153,7 @@ async def test_a_hole_in_the_middle_is_reported_and_moves_nothing(
         await read_around_the_hole(caller)
 
 
-async def test_what_is_put_but_not_committed_does_not_enter_the_cache(autojump_clock: MockClock) -> None:
+async def test_uncommitted_segments_do_not_enter_the_cache(autojump_clock: MockClock) -> None:
     async with (world := World()).service(cache_size=15_000) as (caller, catalog):
         ref = await world.topic(catalog)
         await caller.durable(await caller.append(ref, batch(b"1" * 10_000)))
@@ -165,7 +163,7 @@ async def test_what_is_put_but_not_committed_does_not_enter_the_cache(autojump_c
         assert (await world.objects.head(paths.segment_key(NAMESPACE, ref.topic, 0, 1))).size > 10_000
         world.objects.calls.clear()
         assert values((await caller.fetch(ref, 0)).records) == [b"1" * 10_000]
-        assert world.objects.calls == [], "the cache has room for one of them: the one that is committed"
+        assert world.objects.calls == [], "the cache has room for one segment: the committed one"
         world.metadata.faults.clear()
         assert await caller.durable(second)
         world.objects.calls.clear()
@@ -173,7 +171,7 @@ async def test_what_is_put_but_not_committed_does_not_enter_the_cache(autojump_c
         assert world.objects.calls == []
 
 
-async def test_what_is_committed_is_served_from_the_cache(autojump_clock: MockClock) -> None:
+async def test_committed_segments_are_served_from_the_cache(autojump_clock: MockClock) -> None:
     async with (world := World()).service() as (caller, catalog):
         ref = await world.topic(catalog)
         await caller.fill(ref, 1)
@@ -182,7 +180,7 @@ async def test_what_is_committed_is_served_from_the_cache(autojump_clock: MockCl
         assert world.objects.calls == []
 
 
-async def test_an_index_that_leads_astray_is_rebuilt(autojump_clock: MockClock) -> None:
+async def test_a_wrong_index_is_rebuilt(autojump_clock: MockClock) -> None:
     world = World(indexing=True)
     async with world.service() as (caller, catalog):
         ref = await world.topic(catalog)
@@ -200,9 +198,7 @@ async def test_an_index_that_leads_astray_is_rebuilt(autojump_clock: MockClock) 
         assert (await world.objects.get(key)).body == right.body
 
 
-async def test_without_any_indexer_a_segment_is_read_whole_where_its_index_is_missing_or_wrong(
-    autojump_clock: MockClock,
-) -> None:
+async def test_without_an_indexer_segments_with_bad_indexes_are_read_whole(autojump_clock: MockClock) -> None:
     world = World()
     async with world.service() as (caller, catalog):
         ref = await world.topic(catalog)
@@ -229,9 +225,9 @@ async def test_offsets_outside_the_log_are_out_of_range(autojump_clock: MockCloc
         assert (await caller.fetch(ref, -1)).status == Status.OFFSET_OUT_OF_RANGE
 
 
-async def test_start_up_cost_does_not_grow_with_the_log(autojump_clock: MockClock) -> None:
+async def test_startup_cost_does_not_grow_with_the_log(autojump_clock: MockClock) -> None:
     async def calls(segments: int) -> int:
-        """Of the object store, from a start to the first answer."""
+        """Return the number of requests to the object store from the start to the first answer."""
         world = World()
         async with world.service(segment_bytes=1024) as (caller, catalog):
             ref = await world.topic(catalog)
@@ -246,7 +242,7 @@ async def test_start_up_cost_does_not_grow_with_the_log(autojump_clock: MockCloc
             assert await world.objects.list_from(paths.segment_key(NAMESPACE, ref.topic, 0, segments - 1)) != []
         return found
 
-    # With their indexes, 600 segments are more keys than a listing gives at once.
+    # With their indexes, 600 segments are more keys than one listing returns.
     assert await calls(600) == await calls(1)
 
 
@@ -254,7 +250,7 @@ def _known(base: int) -> KnownSegment:
     return KnownSegment(base, 10, UNKNOWN_TIME)
 
 
-def test_segment_map_knows_only_what_it_was_told() -> None:
+def test_a_segment_map_answers_only_for_ranges_it_knows() -> None:
     known = SegmentMap(100, _known(90))
     assert known.holding(95) == _known(90)
     assert known.holding(50) is None
@@ -271,7 +267,7 @@ def test_segment_map_knows_only_what_it_was_told() -> None:
     assert known.holding(85) == _known(60)
 
 
-def test_segment_map_tells_of_gaps_by_what_is_around_them() -> None:
+def test_a_segment_map_describes_gaps_by_their_surroundings() -> None:
     known = SegmentMap(100, _known(90))
     assert [known.gap(offset) for offset in (50, 90, 100)] == [None, None, None]
     assert known.before(90) == (None, 0)
@@ -281,12 +277,12 @@ def test_segment_map_tells_of_gaps_by_what_is_around_them() -> None:
     assert known.before(119) == known.before(100) == (_known(90), 100)
     known.listed(100, [_known(100), _known(110)], 120)
     assert known.gap(110) is None
-    # A listing that ended with a segment: where that one ends is not known.
+    # A listing that ended with a segment, whose end is not known.
     known.listed(200, [_known(200)], 201)
     assert known.gap(150) == (130, 200, 700)
 
 
-def test_segment_map_forgets_the_lowest_of_too_many_stretches() -> None:
+def test_a_segment_map_forgets_the_lowest_ranges_if_there_are_too_many() -> None:
     known = SegmentMap(10, _known(0))
     for end in range(30, 20_010, 20):
         known.listed(end - 10, [_known(end - 10)], end)
@@ -296,7 +292,7 @@ def test_segment_map_forgets_the_lowest_of_too_many_stretches() -> None:
     assert known.gap(19_975) == (19_970, 19_980, 10)
 
 
-def test_segment_map_forgets_the_old_when_it_is_full() -> None:
+def test_a_full_segment_map_forgets_the_oldest_segments() -> None:
     known = SegmentMap(0, limit=10)
     for base in range(0, 200, 10):
         known.committed(_known(base), base + 10)
@@ -306,9 +302,7 @@ def test_segment_map_forgets_the_old_when_it_is_full() -> None:
 
 
 @pytest.mark.parametrize("base", [0, 1])
-async def test_keys_that_are_no_segments_are_passed_over_however_many_there_are(
-    autojump_clock: MockClock, base: int
-) -> None:
+async def test_any_number_of_foreign_keys_is_skipped(autojump_clock: MockClock, base: int) -> None:
     world = World()
     async with world.service() as (caller, catalog):
         ref = await world.topic(catalog)
@@ -317,7 +311,7 @@ async def test_keys_that_are_no_segments_are_passed_over_however_many_there_are(
     after = paths.segment_key(NAMESPACE, ref.topic, ref.partition, base)
     for number in range(2_100):
         await world.objects.put_if_absent(f"{after}.foreign-{number}", b"")
-    # A listing that leads nowhere is not repeated for ever.
+    # A listing without segments is not repeated forever.
     world.objects.plan = lambda call: Fault(delay=0.1) if call.kind == "list_from" else None
     async with world.service(cache_size=0) as (caller, _):
         with trio.fail_after(60):

@@ -1,4 +1,4 @@
-"""The old end of the log: what lets go of it, in which order, and what is never let go."""
+"""Retention and DeleteRecords: what they delete, in which order, and what they keep."""
 
 from functools import partial
 
@@ -13,18 +13,19 @@ from kafscale.objects.memory import Call, Fault
 from kafscale.v1.common_pb2 import PartitionRef, Status
 from kafscale.v1.metadata_pb2 import PartitionState
 from kafscale.v1.storage_pb2 import DeleteRecordsRequest, PartitionFetched, PartitionOffset, PartitionTruncation
-from services.storage import finder, owned
-from services.storage.segments import SegmentMap
-from tests.unit.storage.harness import NAMESPACE, Caller, World, batch, siblings, state_key
+from services.storage.log.segments import SegmentMap
+from services.storage.owning import owned
+from services.storage.reading import finder
+from tests.support.storage.harness import NAMESPACE, Caller, World, batch, siblings, state_key
 
 HOUR = 3_600_000
 CHECK = 300
-"""Seconds between two looks, the default."""
+"""Seconds between two checks, the default."""
 MARK = paths.cluster_mark_key(NAMESPACE)
 
 
 async def bases(world: World) -> list[int]:
-    """Where the stored segments of the topic begin."""
+    """Return the base offsets of the topic's stored segments."""
     keys = [paths.parse_segment_key(info.key) for info in await world.objects.list_from(f"{NAMESPACE}/orders/")]
     assert {key.base_offset for key in keys if key and key.kind == "index"} == {
         key.base_offset for key in keys if key and key.kind == "kfs"
@@ -33,7 +34,7 @@ async def bases(world: World) -> list[int]:
 
 
 async def fill(world: World, caller: Caller, ref: PartitionRef, ages_hours: list[float], size: int = 10) -> None:
-    """A segment of two records for each age."""
+    """Write a segment of two records for each age."""
     for hours in ages_hours:
         timestamp = world.now_ms - int(hours * HOUR)
         await caller.append(ref, batch(b"x" * size, b"x" * size, timestamp=timestamp))
@@ -44,19 +45,19 @@ async def log_start(caller: Caller, ref: PartitionRef) -> int:
     return (await caller.fetch(ref, 0)).log_start
 
 
-async def test_what_is_too_old_goes_and_the_log_start_with_it(autojump_clock: MockClock) -> None:
+async def test_old_segments_are_deleted_and_the_log_start_moves(autojump_clock: MockClock) -> None:
     async with (world := World()).service() as (caller, catalog):
         ref = await world.topic(catalog, configs={"retention.ms": str(24 * HOUR)})
         await fill(world, caller, ref, [72, 48, 25, 23, 48, 1])
         await trio.sleep(CHECK + 10)
-        # In order of the log: what stands behind a newer segment is kept, however old.
+        # In the order of the log: segments after a newer one are kept, however old they are.
         assert await bases(world) == [6, 8, 10]
-        gone, there = await caller.fetch(ref, 5), await caller.fetch(ref, 6)
-        assert (gone.status, gone.log_start) == (Status.OFFSET_OUT_OF_RANGE, 6)
-        assert (there.status, there.log_start) == (Status.OK, 6)
+        below, at_start = await caller.fetch(ref, 5), await caller.fetch(ref, 6)
+        assert (below.status, below.log_start) == (Status.OFFSET_OUT_OF_RANGE, 6)
+        assert (at_start.status, at_start.log_start) == (Status.OK, 6)
 
 
-async def test_a_clock_that_jumped_ahead_makes_nothing_old(autojump_clock: MockClock) -> None:
+async def test_a_clock_that_jumps_ahead_deletes_nothing_by_age(autojump_clock: MockClock) -> None:
     async with (world := World()).service() as (caller, catalog):
         ref = await world.topic(catalog, configs={"retention.ms": str(24 * HOUR), "retention.bytes": "2000"})
         await fill(world, caller, ref, [0] * 6, size=600)
@@ -64,20 +65,20 @@ async def test_a_clock_that_jumped_ahead_makes_nothing_old(autojump_clock: MockC
         world.objects.clock_skew_seconds = -30 * 24 * 3600.0
         world.objects.plan = lambda call: Fault(error=Unavailable("skew")) if call.kind == "delete_many" else None
         await trio.sleep(CHECK + 10)
-        # By size as ever.
+        # Retention by size still works.
         assert await log_start(caller, ref) == 8
         world.objects.plan, world.objects.clock_skew_seconds = None, 0.0
         await trio.sleep(CHECK)
         assert await log_start(caller, ref) == 12
 
 
-async def test_the_store_is_asked_for_its_clock_before_anything_is_too_old(autojump_clock: MockClock) -> None:
+async def test_the_stores_clock_is_checked_before_deleting_by_age(autojump_clock: MockClock) -> None:
     async with (world := World()).service() as (caller, catalog):
         ref = await world.topic(catalog, configs={"retention.ms": str(24 * HOUR)})
         await fill(world, caller, ref, [0] * 3)
         world.now_ms += 30 * 24 * HOUR
 
-        # Nothing has been asked of the store since the jump.
+        # The store has received no request since the jump.
         def plan(call: Call) -> None:
             if (call.kind, call.key) == ("head", MARK):
                 world.objects.clock_skew_seconds = -30 * 24 * 3600.0
@@ -87,9 +88,7 @@ async def test_the_store_is_asked_for_its_clock_before_anything_is_too_old(autoj
         assert await log_start(caller, ref) == 0
 
 
-async def test_a_clock_that_was_ahead_and_is_set_right_during_a_check_makes_nothing_old(
-    autojump_clock: MockClock,
-) -> None:
+async def test_a_clock_corrected_during_a_check_deletes_nothing_by_age(autojump_clock: MockClock) -> None:
     async with (world := World()).service() as (caller, catalog):
         ref = await world.topic(catalog, configs={"retention.ms": str(24 * HOUR)})
         await fill(world, caller, ref, [0] * 3)
@@ -105,7 +104,7 @@ async def test_a_clock_that_was_ahead_and_is_set_right_during_a_check_makes_noth
         assert await log_start(caller, ref) == 0
 
 
-async def test_as_much_as_the_size_limit_is_kept_at_least(autojump_clock: MockClock) -> None:
+async def test_retention_by_size_keeps_at_least_the_limit(autojump_clock: MockClock) -> None:
     async with (world := World()).service() as (caller, catalog):
         ref = await world.topic(catalog, configs={"retention.bytes": "3000"})
         await fill(world, caller, ref, [0] * 6, size=600)
@@ -118,7 +117,7 @@ async def test_as_much_as_the_size_limit_is_kept_at_least(autojump_clock: MockCl
         assert await bases(world) == [6, 8, 10]
 
 
-async def test_nothing_goes_where_nothing_is_limited(autojump_clock: MockClock) -> None:
+async def test_nothing_is_deleted_without_limits(autojump_clock: MockClock) -> None:
     async with (world := World()).service() as (caller, catalog):
         ref = await world.topic(catalog)
         await fill(world, caller, ref, [10_000] * 3)
@@ -126,21 +125,21 @@ async def test_nothing_goes_where_nothing_is_limited(autojump_clock: MockClock) 
         assert await bases(world) == [0, 2, 4]
 
 
-async def test_a_log_may_lose_all_its_records_and_go_on(autojump_clock: MockClock) -> None:
+async def test_a_log_continues_after_losing_all_its_records(autojump_clock: MockClock) -> None:
     async with (world := World()).service(retention_ms=HOUR) as (caller, catalog):
         ref = await world.topic(catalog)
         await fill(world, caller, ref, [3, 2])
         await trio.sleep(CHECK + 10)
         assert await bases(world) == []
         fetched = await caller.fetch(ref, 4)
-        assert (fetched.status, fetched.log_start, fetched.committed_end) == (Status.OK, 4, 4)
+        assert (fetched.status, fetched.log_start, fetched.high_watermark) == (Status.OK, 4, 4)
     async with world.service(retention_ms=HOUR) as (caller, _):
         await fill(world, caller, ref, [0])
         assert (await caller.fetch(ref, 4)).records
         assert await log_start(caller, ref) == 4
 
 
-async def test_segments_without_timestamps_go_by_when_they_were_made(autojump_clock: MockClock) -> None:
+async def test_segments_without_timestamps_age_by_their_creation_time(autojump_clock: MockClock) -> None:
     async with (world := World()).service(retention_ms=HOUR) as (caller, catalog):
         ref = await world.topic(catalog)
         for _ in range(2):
@@ -151,7 +150,7 @@ async def test_segments_without_timestamps_go_by_when_they_were_made(autojump_cl
         assert await bases(world) == [1]
 
 
-async def test_times_and_sizes_are_found_again_after_a_restart_without_use(autojump_clock: MockClock) -> None:
+async def test_retention_works_after_a_restart_without_requests(autojump_clock: MockClock) -> None:
     world = World()
     async with world.service() as (caller, catalog):
         by_age = await world.topic(catalog, configs={"retention.ms": str(24 * HOUR)})
@@ -183,7 +182,7 @@ async def test_the_log_start_moves_before_anything_is_deleted(autojump_clock: Mo
         assert await bases(world) == [4]
 
 
-async def test_an_owner_that_cannot_prove_its_lease_deletes_nothing(autojump_clock: MockClock) -> None:
+async def test_an_owner_without_a_proven_lease_deletes_nothing(autojump_clock: MockClock) -> None:
     async with (world := World()).service() as (caller, catalog):
         ref = await world.topic(catalog, configs={"retention.ms": str(24 * HOUR)})
         await fill(world, caller, ref, [72, 1])
@@ -193,7 +192,7 @@ async def test_an_owner_that_cannot_prove_its_lease_deletes_nothing(autojump_clo
         assert not any(call.kind == "delete_many" for call in world.objects.calls)
 
 
-async def test_what_a_dead_owner_left_is_deleted_when_the_log_has_passed_it(autojump_clock: MockClock) -> None:
+async def test_a_dead_owners_objects_are_deleted_when_the_log_has_passed_them(autojump_clock: MockClock) -> None:
     world = World()
     async with world.service() as (caller, catalog):
         ref = await world.topic(catalog)
@@ -210,7 +209,7 @@ async def test_what_a_dead_owner_left_is_deleted_when_the_log_has_passed_it(auto
     async with world.service(retention_ms=24 * HOUR) as (caller, _):
         await fill(world, caller, ref, [0])
         await trio.sleep(CHECK + 10)
-        # Offset 4 and 5 are not in the log yet.
+        # Offsets 4 and 5 are not in the log yet.
         assert await bases(world) == [0, 2, 4, 5]
         await fill(world, caller, ref, [0])
         await trio.sleep(CHECK)
@@ -218,7 +217,7 @@ async def test_what_a_dead_owner_left_is_deleted_when_the_log_has_passed_it(auto
         assert len(await caller.read_all(ref)) == 6
 
 
-async def test_the_log_start_is_kept_over_commits_and_restarts(autojump_clock: MockClock) -> None:
+async def test_the_log_start_survives_commits_and_restarts(autojump_clock: MockClock) -> None:
     world = World()
     async with world.service(retention_ms=HOUR) as (caller, catalog):
         ref = await world.topic(catalog)
@@ -228,13 +227,13 @@ async def test_the_log_start_is_kept_over_commits_and_restarts(autojump_clock: M
         item = await world.metadata.get(state_key(ref))
         assert item is not None
         state = PartitionState.FromString(item.value)
-        assert (state.log_start, state.committed_end) == (4, 8)
+        assert (state.log_start, state.high_watermark) == (4, 8)
     async with world.service(retention_ms=HOUR) as (caller, _):
         assert (await caller.fetch(ref, 3)).status == Status.OFFSET_OUT_OF_RANGE
         assert len(await caller.read_all(ref, 4)) == 4
 
 
-async def test_an_idle_check_costs_no_request_to_the_object_store(autojump_clock: MockClock) -> None:
+async def test_a_check_without_work_sends_no_request_to_the_object_store(autojump_clock: MockClock) -> None:
     async with (world := World()).service(retention_ms=24 * HOUR) as (caller, catalog):
         ref = await world.topic(catalog)
         await fill(world, caller, ref, [48, 1, 0])
@@ -250,9 +249,7 @@ async def truncate(caller: Caller, ref: PartitionRef, offset: int) -> tuple[Stat
     return result.status, result.log_start
 
 
-async def test_delete_records_moves_the_log_start_durably_and_deletes_whole_segments(
-    autojump_clock: MockClock,
-) -> None:
+async def test_delete_records_moves_the_log_start_durably_and_deletes_whole_segments(autojump_clock: MockClock) -> None:
     world = World()
     async with world.service(graceful=False) as (caller, catalog):
         ref = await world.topic(catalog)
@@ -262,7 +259,7 @@ async def test_delete_records_moves_the_log_start_durably_and_deletes_whole_segm
         assert await truncate(caller, ref, 11) == (Status.OFFSET_OUT_OF_RANGE, 0)
         assert await truncate(caller, ref, -2) == (Status.OFFSET_OUT_OF_RANGE, 0)
         await trio.sleep(1)
-        # The segment that holds the log start is kept whole; what it has below is not served.
+        # The segment that contains the log start is kept whole. Its records below the log start are not served.
         assert await bases(world) == [4, 6, 8]
         assert (await caller.fetch(ref, 4)).status == Status.OFFSET_OUT_OF_RANGE
     await trio.sleep(60)
@@ -276,7 +273,7 @@ async def test_delete_records_moves_the_log_start_durably_and_deletes_whole_segm
         assert await caller.durable(appended)
 
 
-async def test_delete_records_starts_no_retention_by_time(autojump_clock: MockClock) -> None:
+async def test_delete_records_does_not_trigger_retention_by_time(autojump_clock: MockClock) -> None:
     async with (world := World()).service() as (caller, catalog):
         ref = await world.topic(catalog, configs={"retention.ms": str(24 * HOUR)})
         await fill(world, caller, ref, [72, 48, 25, 1])
@@ -286,7 +283,7 @@ async def test_delete_records_starts_no_retention_by_time(autojump_clock: MockCl
         assert await log_start(caller, ref) == 2
 
 
-async def test_delete_records_does_not_wait_for_objects_and_comes_back_to_them(autojump_clock: MockClock) -> None:
+async def test_delete_records_deletes_objects_later_if_the_store_is_down(autojump_clock: MockClock) -> None:
     async with (world := World()).service(retention_ms=24 * HOUR) as (caller, catalog):
         ref = await world.topic(catalog)
         await fill(world, caller, ref, [0] * 3)
@@ -299,9 +296,7 @@ async def test_delete_records_does_not_wait_for_objects_and_comes_back_to_them(a
         assert await bases(world) == [4]
 
 
-async def test_what_is_deleted_while_it_is_read_lies_below_the_log_start_and_is_no_damage(
-    autojump_clock: MockClock,
-) -> None:
+async def test_a_segment_deleted_during_a_read_is_not_reported_as_damage(autojump_clock: MockClock) -> None:
     world = World()
     async with world.service(cache_size=0, index_cache_size=0) as (caller, catalog):
         ref = await world.topic(catalog)
@@ -335,7 +330,7 @@ async def test_what_is_deleted_while_it_is_read_lies_below_the_log_start_and_is_
         assert (found[0].status, found[0].offset) == (Status.OK, 4)
 
 
-async def test_frequent_requests_do_not_put_off_the_check(autojump_clock: MockClock) -> None:
+async def test_frequent_requests_do_not_delay_the_check(autojump_clock: MockClock) -> None:
     async with (world := World()).service() as (caller, catalog):
         ref = await world.topic(catalog, configs={"retention.ms": str(24 * HOUR)})
         await fill(world, caller, ref, [72, 48, 1])
@@ -345,7 +340,7 @@ async def test_frequent_requests_do_not_put_off_the_check(autojump_clock: MockCl
         assert await bases(world) == [4]
 
 
-async def test_retention_keeps_what_is_young_in_a_log_of_more_segments_than_are_remembered(
+async def test_retention_keeps_young_segments_in_a_log_larger_than_the_segment_map(
     autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(owned, "SegmentMap", partial(SegmentMap, limit=20))
@@ -367,7 +362,7 @@ async def test_retention_keeps_what_is_young_in_a_log_of_more_segments_than_are_
         assert len(await caller.read_all(ref, 120)) == 60
 
 
-async def test_a_new_owner_goes_on_with_a_deletion_where_nothing_is_limited(autojump_clock: MockClock) -> None:
+async def test_a_new_owner_finishes_a_deletion_without_limits(autojump_clock: MockClock) -> None:
     world = World()
     async with world.service(graceful=False) as (caller, catalog):
         ref = await world.topic(catalog)

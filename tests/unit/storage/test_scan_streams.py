@@ -1,4 +1,4 @@
-"""Scan: whole batches of a range, piece after piece, from any instance."""
+"""Scan: whole batches of a range, streamed in pieces by any instance."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -19,19 +19,19 @@ from kafscale.v1.common_pb2 import PartitionRef, Status
 from kafscale.v1.indexer_pb2 import SegmentRef
 from kafscale.v1.metadata_pb2 import EpochHistory, PartitionState
 from kafscale.v1.storage_pb2 import ScanPiece, ScanRequest
-from tests.unit.storage.cluster import Cluster, cluster
-from tests.unit.storage.harness import NAMESPACE, TIMEOUT, Caller, World, batch, state_key
+from tests.support.storage.cluster import Cluster, cluster
+from tests.support.storage.harness import NAMESPACE, TIMEOUT, Caller, World, batch, state_key
 
 COUNT = ScanRequest.COUNT
 
 
 def scanned(pieces: Iterable[ScanPiece], start: int, end: int) -> list[tuple[int, bytes | None]]:
-    """Offsets and values of the wanted records; what every stream of pieces keeps to is checked."""
+    """Return offsets and values of the records from ``start`` to ``end``, and check what must hold for every stream."""
     found = []
     expected = start
     for piece in pieces:
         assert piece.status == Status.OK, piece.detail
-        assert piece.first_offset <= expected, "something is left out between two pieces"
+        assert piece.first_offset <= expected, "offsets are missing between two pieces"
         batches = list(walk(piece.records))
         if batches:
             assert batches[0][1].base_offset == piece.first_offset
@@ -41,14 +41,14 @@ def scanned(pieces: Iterable[ScanPiece], start: int, end: int) -> list[tuple[int
             batch = piece.records[position : position + header.size]
             records = read_records(batch, max_bytes=1 << 24)
             found += [(record.offset, record.value) for record in records if start <= record.offset < end]
-        assert piece.next_offset > expected or (start >= end), "the stream stands still"
+        assert piece.next_offset > expected or (start >= end), "the stream makes no progress"
         expected = piece.next_offset
     assert expected >= end
     return found
 
 
 async def imported(world: World, ref: PartitionRef, segments: list[list[int]]) -> None:
-    """A log as KafScale 1 left it: batches of three records at these offsets, others are missing."""
+    """Create a log as imported from KafScale 1: batches of three records at these offsets, with gaps between them."""
     end = 0
     for bases in segments:
         body = b""
@@ -58,7 +58,7 @@ async def imported(world: World, ref: PartitionRef, segments: list[list[int]]) -
         header = SegmentHeader(0, bases[0], 3 * len(bases), 1_000, 0)
         stored = header.encode() + body + SegmentFooter(crc32c(body), end - 1).encode()
         await world.objects.put_if_absent(paths.segment_key(NAMESPACE, ref.topic, ref.partition, bases[0]), stored)
-    state = PartitionState(format=1, topic_id=ref.topic_id, committed_end=end, producers_from=end)
+    state = PartitionState(format=1, topic_id=ref.topic_id, high_watermark=end, producers_from=end)
     history = EpochHistory(format=1, topic_id=ref.topic_id, entries=[EpochHistory.Entry(epoch=0, first_offset=0)])
     history_key = paths.epoch_history_key(NAMESPACE, ref.topic, ref.partition)
     puts = [Put(state_key(ref), state.SerializeToString()), Put(history_key, history.SerializeToString())]
@@ -66,16 +66,16 @@ async def imported(world: World, ref: PartitionRef, segments: list[list[int]]) -
 
 
 async def two_instances(two: Cluster, partitions: int = 1) -> tuple[PartitionRef, Caller, Caller]:
-    """A partition without records, its owner-to-be and another instance, which both know of the topic."""
+    """Return an empty partition, its assigned owner and another instance. Both know the topic."""
     ref = await two.world.topic(two.instances[0].catalog, partitions=partitions)
     await trio.sleep(1)
-    owner = two.given(ref)
+    owner = two.assigned(ref)
     (other,) = [instance for instance in two.instances if instance is not owner]
     return ref, owner.caller, other.caller
 
 
 def filled(segments: int, batches: int = 4) -> list[tuple[int, bytes | None]]:
-    """What `Caller.fill` appends."""
+    """Return the offsets and values that `Caller.fill` appends."""
     names = [b"%d.%d.%d" % (s, b, i) for s in range(segments) for b in range(batches) for i in range(50)]
     return list(enumerate(names))
 
@@ -86,28 +86,28 @@ async def test_any_instance_scans_any_range(autojump_clock: MockClock, settings:
         ref, owner, other = await two_instances(two)
         await owner.fill(ref, 5)
         expected = filled(5)
-        for asked in (owner, other):
+        for caller in (owner, other):
             for start, end in ((0, 1000), (0, 1), (999, 1000), (1, 999), (199, 201), (75, 76), (50, 50), (9, 3)):
-                pieces = await asked.scan(ref, start, end)
+                pieces = await caller.scan(ref, start, end)
                 assert scanned(pieces, start, end) == expected[start:end]
-        assert await two.owner(ref) == owner.run_id, "a scan takes nothing over"
+        assert await two.owner(ref) == owner.run_id, "a scan takes over nothing"
 
 
-async def test_a_range_that_the_log_does_not_have_is_out_of_range(autojump_clock: MockClock) -> None:
+async def test_a_scan_outside_the_log_is_out_of_range(autojump_clock: MockClock) -> None:
     async with cluster(World(indexing=True), "a:1", "b:1", cache_size=0) as two:
         ref, owner, other = await two_instances(two)
         await owner.fill(ref, 5)
         await owner.delete_records(ref, 400)
         await trio.sleep(1)
-        for asked in (owner, other):
-            (piece,) = await asked.scan(ref, 100, 900)
+        for caller in (owner, other):
+            (piece,) = await caller.scan(ref, 100, 900)
             assert (piece.status, piece.first_offset, piece.log_start) == (Status.OFFSET_OUT_OF_RANGE, 100, 400)
-            (piece,) = await asked.scan(ref, 500, 1001)
+            (piece,) = await caller.scan(ref, 500, 1001)
             assert piece.status == Status.OFFSET_OUT_OF_RANGE
-            assert scanned(await asked.scan(ref, 400, 1000), 400, 1000) == filled(5)[400:]
+            assert scanned(await caller.scan(ref, 400, 1000), 400, 1000) == filled(5)[400:]
 
 
-async def test_damage_ends_a_scan_with_its_place(autojump_clock: MockClock) -> None:
+async def test_a_scan_ends_at_damage_and_reports_its_position(autojump_clock: MockClock) -> None:
     async with cluster(World(indexing=True), "a:1", "b:1", cache_size=0) as two:
         ref, owner, other = await two_instances(two)
         await owner.fill(ref, 3)
@@ -116,39 +116,39 @@ async def test_damage_ends_a_scan_with_its_place(autojump_clock: MockClock) -> N
         torn = bytearray(stored.body)
         torn[len(torn) // 2] ^= 1
         await two.world.objects.replace_if_match(key, bytes(torn), stored.etag)
-        for asked in (owner, other):
-            pieces = await asked.scan(ref, 0, 600)
+        for caller in (owner, other):
+            pieces = await caller.scan(ref, 0, 600)
             assert pieces[-1].status == Status.DAMAGED
             assert key in pieces[-1].detail
             assert pieces[-1].first_offset == 200
             assert scanned(pieces[:-1], 0, 200) == filled(3)[:200]
-            assert scanned(await asked.scan(ref, 400, 600), 400, 600) == filled(3)[400:]
+            assert scanned(await caller.scan(ref, 400, 600), 400, 600) == filled(3)[400:]
 
 
-async def test_a_count_is_told_without_records(autojump_clock: MockClock) -> None:
+async def test_a_count_scan_returns_no_records(autojump_clock: MockClock) -> None:
     async with cluster(World(indexing=True), "a:1", "b:1", cache_size=0) as two:
         ref, owner, other = await two_instances(two)
         await owner.fill(ref, 5)
-        for asked in (owner, other):
+        for caller in (owner, other):
             for start, end in ((0, 1000), (0, 1), (999, 1000), (1, 999), (199, 201), (75, 76), (50, 50)):
-                pieces = await asked.scan(ref, start, end, mode=COUNT)
+                pieces = await caller.scan(ref, start, end, mode=COUNT)
                 assert sum(piece.count for piece in pieces) == end - start
                 assert not any(piece.records for piece in pieces)
                 assert pieces[-1].next_offset >= end
 
 
-async def test_a_range_that_retention_overtakes_is_out_of_range_where_it_stands(autojump_clock: MockClock) -> None:
+async def test_a_scan_overtaken_by_retention_ends_out_of_range(autojump_clock: MockClock) -> None:
     async with cluster(World(indexing=True), "a:1", "b:1", cache_size=0) as two:
         ref, owner, other = await two_instances(two)
         await owner.fill(ref, 30)
-        for asked in (owner, other):
+        for caller in (owner, other):
             pieces = []
-            request = ScanRequest(partition=ref, start=0 if asked is owner else 3000, end=6000)
-            async with asked.storage.scan(request) as stream:
+            request = ScanRequest(partition=ref, start=0 if caller is owner else 3000, end=6000)
+            async with caller.storage.scan(request) as stream:
                 pieces.append(await stream.receive())
-                # The service has read on as far as it may without the reader.
+                # The service has read ahead as far as it may.
                 await trio.sleep(1)
-                log_start = 3000 if asked is owner else 5000
+                log_start = 3000 if caller is owner else 5000
                 await owner.delete_records(ref, log_start)
                 await trio.sleep(5)
                 while pieces[-1].status == Status.OK:
@@ -159,7 +159,7 @@ async def test_a_range_that_retention_overtakes_is_out_of_range_where_it_stands(
             assert scanned(pieces[:-1], request.start, end) == filled(30)[request.start : end]
 
 
-async def test_a_scan_goes_on_over_a_take_over(autojump_clock: MockClock) -> None:
+async def test_a_scan_continues_across_a_take_over(autojump_clock: MockClock) -> None:
     async with cluster(World(indexing=True), "a:1", "b:1", cache_size=0) as two:
         ref, owner, other = await two_instances(two)
         await owner.fill(ref, 30)
@@ -174,8 +174,8 @@ async def test_a_scan_goes_on_over_a_take_over(autojump_clock: MockClock) -> Non
         assert scanned(pieces, 0, 6000) == filled(30)
         again = await two.start(killed.address)
         await trio.sleep(30)
-        for asked in (again.caller, other):
-            assert scanned(await asked.scan(ref, 5999, 6001), 5999, 6001)[1:] == [(6000, b"of the next epoch")]
+        for caller in (again.caller, other):
+            assert scanned(await caller.scan(ref, 5999, 6001), 5999, 6001)[1:] == [(6000, b"of the next epoch")]
 
 
 async def test_a_stopping_instance_ends_its_scans_retriably(autojump_clock: MockClock) -> None:
@@ -185,7 +185,7 @@ async def test_a_stopping_instance_ends_its_scans_retriably(autojump_clock: Mock
         async with owner.storage.scan(ScanRequest(partition=ref, start=0, end=6000)) as stream:
             pieces = [await stream.receive()]
             await trio.sleep(1)
-            await two.given(ref).stop()
+            await two.assigned(ref).stop()
             while pieces[-1].status == Status.OK:
                 pieces.append(await stream.receive())
         assert pieces[-1].status == Status.UNAVAILABLE
@@ -197,22 +197,22 @@ async def test_a_store_that_does_not_answer_ends_a_scan_retriably(autojump_clock
         ref, owner, other = await two_instances(two)
         await owner.fill(ref, 3)
         key = paths.segment_key(NAMESPACE, ref.topic, 0, 200)
-        for asked in (owner, other):
-            await asked.plan(ref)
+        for caller in (owner, other):
+            await caller.plan(ref)
             two.world.objects.plan = lambda call: Fault(error=Unavailable("503")) if call.keys == (key,) else None
-            pieces = await asked.scan(ref, 0, 600)
+            pieces = await caller.scan(ref, 0, 600)
             two.world.objects.plan = None
             assert (pieces[-1].status, pieces[-1].first_offset) == (Status.UNAVAILABLE, 200)
-            assert scanned(pieces[:-1], 0, 200) + scanned(await asked.scan(ref, 200, 600), 200, 600) == filled(3)
+            assert scanned(pieces[:-1], 0, 200) + scanned(await caller.scan(ref, 200, 600), 200, 600) == filled(3)
 
 
-async def test_one_scan_too_many_waits_for_its_turn_and_is_then_refused(autojump_clock: MockClock) -> None:
+async def test_a_scan_beyond_the_limit_waits_and_is_then_refused(autojump_clock: MockClock) -> None:
     async with cluster(World(indexing=True), "a:1", "b:1", scan_streams=1, scan_wait_ms=5_000) as two:
         ref, owner, _ = await two_instances(two)
         await owner.fill(ref, 30)
         async with owner.storage.scan(ScanRequest(partition=ref, start=0, end=6000)) as stream:
             await stream.receive()
-            with pytest.raises(Unavailable, match="1 scans are under way"):
+            with pytest.raises(Unavailable, match="1 scans are already running"):
                 await owner.scan(ref, 0, 600)
             async with trio.open_nursery() as nursery:
                 found: list[ScanPiece] = []
@@ -227,7 +227,7 @@ async def test_one_scan_too_many_waits_for_its_turn_and_is_then_refused(autojump
         assert scanned(found, 0, 600) == filled(3)
 
 
-async def test_scans_leave_the_cache_as_it_is(autojump_clock: MockClock) -> None:
+async def test_scans_do_not_change_the_cache(autojump_clock: MockClock) -> None:
     world = World(indexing=True)
     async with world.service(cache_size=40_000) as (caller, catalog):
         ref = await world.topic(catalog, partitions=1)
@@ -251,17 +251,17 @@ async def test_missing_offsets_do_not_stop_a_scan(autojump_clock: MockClock) -> 
     async with cluster(world, "a:1", "b:1", cache_size=0) as two:
         ref, owner, other = await two_instances(two)
         await imported(world, ref, [[0, 10, 20], [50, 60], [70]])
-        for asked in (owner, other):
+        for caller in (owner, other):
             for start, end in ((0, 73), (5, 15), (13, 19), (25, 55), (55, 72), (3, 71)):
-                values = scanned(await asked.scan(ref, start, end), start, end)
+                values = scanned(await caller.scan(ref, start, end), start, end)
                 expected = [base + i for base in (0, 10, 20, 50, 60, 70) for i in range(3)]
                 expected = [offset for offset in expected if start <= offset < end]
                 assert [offset for offset, _ in values] == expected
-                pieces = await asked.scan(ref, start, end, mode=COUNT)
+                pieces = await caller.scan(ref, start, end, mode=COUNT)
                 assert sum(piece.count for piece in pieces) == len(expected)
 
 
-async def test_a_large_segment_in_which_offsets_are_missing_is_read_once_by_a_scan(autojump_clock: MockClock) -> None:
+async def test_a_scan_reads_a_large_segment_with_missing_offsets_once(autojump_clock: MockClock) -> None:
     world = World(indexing=True)
     async with cluster(world, "a:1", "b:1", cache_size=0, scan_read_bytes=100) as two:
         ref, _, other = await two_instances(two)
@@ -269,7 +269,7 @@ async def test_a_large_segment_in_which_offsets_are_missing_is_read_once_by_a_sc
         await imported(world, ref, [list(bases)])
         await world.indexer.rebuild(SegmentRef(topic=ref.topic, partition=0, base_offset=0), timeout=TIMEOUT)
         await other.plan(ref)
-        # The first one finds out by index and a part.
+        # The first scan finds the gaps with the index and a ranged read.
         for reads, parts in ((2, 1), (1, 0), (1, 0)):
             world.objects.calls.clear()
             found = scanned(await other.scan(ref, 0, 19_993, piece_bytes=65_536), 0, 19_993)
@@ -280,7 +280,7 @@ async def test_a_large_segment_in_which_offsets_are_missing_is_read_once_by_a_sc
 
 @pytest.mark.parametrize("settings", [{}, {"cache_size": 0}], ids=["cached", "not cached"])
 @pytest.mark.parametrize("scan", [False, True], ids=["by the owner", "by any instance"])
-async def test_missing_offsets_give_the_next_batch_to_a_fetch(
+async def test_a_fetch_at_a_missing_offset_returns_the_next_batch(
     scan: bool, settings: dict[str, Any], autojump_clock: MockClock
 ) -> None:
     world = World(indexing=True)
@@ -289,55 +289,55 @@ async def test_missing_offsets_give_the_next_batch_to_a_fetch(
         bases = [0, 10, 20, 50, 60, 70]
         await imported(world, ref, [[0, 10, 20], [50, 60], [70]])
         await two.append_durably(ref, batch(b"3"))
-        asked = other if scan else owner
+        caller = other if scan else owner
         for _ in range(2):
             for offset in range(73):
                 expected = next(base for base in bases if base + 3 > offset)
                 for max_bytes in (1, 1 << 20):
-                    fetched = await asked.fetch(ref, offset, max_bytes=max_bytes, scan=scan)
+                    fetched = await caller.fetch(ref, offset, max_bytes=max_bytes, scan=scan)
                     assert fetched.status == Status.OK, fetched.detail
                     assert next(walk(fetched.records))[1].base_offset == expected
-            assert len(await asked.read_all(ref, scan=scan)) == 3 * len(bases) + 1
+            assert len(await caller.read_all(ref, scan=scan)) == 3 * len(bases) + 1
 
 
-async def test_old_segments_are_left_out_and_newer_ones_only_where_that_is_sure(autojump_clock: MockClock) -> None:
+async def test_a_scan_by_time_omits_only_segments_that_are_surely_outside(autojump_clock: MockClock) -> None:
     async with cluster(World(indexing=True), "a:1", "b:1", cache_size=0) as two:
         ref, owner, other = await two_instances(two)
         for number in range(6):
             await two.append_durably(ref, batch(b"%d" % number, timestamp=1_000 * number))
             await owner.flush(ref)
-        for asked in (owner, other):
-            pieces = await asked.scan(ref, 0, 6, since_ms=3_000)
+        for caller in (owner, other):
+            pieces = await caller.scan(ref, 0, 6, since_ms=3_000)
             assert [offset for offset, _ in scanned(pieces, 0, 6)] == [3, 4, 5]
-            pieces = await asked.scan(ref, 0, 6, until_ms=2_000)
+            pieces = await caller.scan(ref, 0, 6, until_ms=2_000)
             assert {0, 1} <= {offset for offset, _ in scanned(pieces, 0, 6)}
             for since, until in ((0, 9_000), (1_000, 3_001), (5_001, 9_000)):
-                pieces = await asked.scan(ref, 0, 6, since_ms=since, until_ms=until, mode=COUNT)
+                pieces = await caller.scan(ref, 0, 6, since_ms=since, until_ms=until, mode=COUNT)
                 assert sum(piece.count for piece in pieces) == sum(since <= 1_000 * n < until for n in range(6))
                 assert pieces[-1].next_offset == 6
 
 
-async def test_a_topic_that_is_gone_is_told_so(autojump_clock: MockClock) -> None:
+async def test_scans_and_plans_of_unknown_topics_are_refused(autojump_clock: MockClock) -> None:
     async with cluster(World(indexing=True), "a:1", "b:1") as two:
         ref, _, other = await two_instances(two)
         beyond = PartitionRef(topic=ref.topic, topic_id=ref.topic_id, partition=7)
         unknown = PartitionRef(topic="nothing", topic_id=ref.topic_id, partition=0)
         another = PartitionRef(topic=ref.topic, topic_id=bytes(16), partition=0)
-        wanted = (Status.UNKNOWN_TOPIC, Status.UNKNOWN_TOPIC, Status.TOPIC_ID_MISMATCH)
-        for asked, status in zip((beyond, unknown, another), wanted, strict=True):
-            (piece,) = await other.scan(asked, 0, 1)
+        expected = (Status.UNKNOWN_TOPIC, Status.UNKNOWN_TOPIC, Status.TOPIC_ID_MISMATCH)
+        for target, status in zip((beyond, unknown, another), expected, strict=True):
+            (piece,) = await other.scan(target, 0, 1)
             assert piece.status == status
-            (plan,) = await other.plan(asked)
+            (plan,) = await other.plan(target)
             assert plan.status == status
 
 
-async def test_an_older_record_behind_a_newer_one_is_not_left_out(autojump_clock: MockClock) -> None:
+async def test_an_older_record_behind_a_newer_one_is_not_omitted(autojump_clock: MockClock) -> None:
     async with cluster(World(indexing=True), "a:1", "b:1", cache_size=0) as two:
         ref, owner, other = await two_instances(two)
         times = [5_000, 1_000, 6_000]
         records = [Record(i, timestamp, None, b"%d" % i) for i, timestamp in enumerate(times)]
         await two.append_durably(ref, build_batch(records, base_offset=0))
-        for asked in (owner, other):
-            assert len(scanned(await asked.scan(ref, 0, 3, until_ms=2_000), 0, 3)) == 3
-            pieces = await asked.scan(ref, 0, 3, until_ms=2_000, mode=COUNT)
+        for caller in (owner, other):
+            assert len(scanned(await caller.scan(ref, 0, 3, until_ms=2_000), 0, 3)) == 3
+            pieces = await caller.scan(ref, 0, 3, until_ms=2_000, mode=COUNT)
             assert sum(piece.count for piece in pieces) == 1

@@ -1,4 +1,4 @@
-"""Scans: committed ranges of a partition, served by an instance that does not own it."""
+"""Scans: committed ranges of a partition, served by an instance that is not the owner."""
 
 import pytest
 import trio
@@ -11,16 +11,16 @@ from kafscale.objects.memory import MemoryObjectStore
 from kafscale.records.batch import walk
 from kafscale.v1.common_pb2 import PartitionRef, Status
 from kafscale.v1.storage_pb2 import Bound
-from tests.unit.storage.cluster import Cluster, Instance, cluster
-from tests.unit.storage.harness import NAMESPACE, World, batch, state_key
-from tests.unit.storage.test_idempotence import numbered, numbers
+from tests.support.storage.cluster import Cluster, Instance, cluster
+from tests.support.storage.harness import NAMESPACE, World, batch, state_key
+from tests.support.storage.sequences import numbered, numbers
 
 
 async def _owned_and_other(two: Cluster) -> tuple[PartitionRef, Instance, Instance]:
-    """A partition without records, its owner-to-be and another instance, which both know of the topic."""
+    """Return an empty partition, its assigned owner and another instance. Both know the topic."""
     ref = await two.world.topic(two.instances[0].catalog, partitions=1)
     await trio.sleep(1)
-    owner = two.given(ref)
+    owner = two.assigned(ref)
     (other,) = [instance for instance in two.instances if instance is not owner]
     return ref, owner, other
 
@@ -30,17 +30,17 @@ async def test_a_scan_follows_commits_of_another_instance(autojump_clock: MockCl
         ref, owner, other = await _owned_and_other(two)
         assert (await other.caller.fetch(ref, 0)).status == Status.NOT_OWNER
         never_used = await other.caller.fetch(ref, 0, scan=True)
-        assert (never_used.status, never_used.committed_end, never_used.records) == (Status.OK, 0, b"")
+        assert (never_used.status, never_used.high_watermark, never_used.records) == (Status.OK, 0, b"")
         for number in range(30):
             appended = await two.append_durably(ref, numbered(number))
             assert await other.caller.read_all(ref, scan=True) == numbers(number + 1)
         fetched = await other.caller.fetch(ref, 3, scan=True)
-        assert (fetched.epoch, fetched.log_start, fetched.committed_end) == (appended.epoch, 0, 30)
+        assert (fetched.epoch, fetched.log_start, fetched.high_watermark) == (appended.epoch, 0, 30)
         assert await owner.caller.read_all(ref, scan=True) == numbers(30)
-        assert await two.owner(ref) == owner.caller.run_id, "a scan takes nothing over"
+        assert await two.owner(ref) == owner.caller.run_id, "a scan takes over nothing"
 
 
-async def test_a_scan_below_the_known_end_asks_the_metadata_nothing(autojump_clock: MockClock) -> None:
+async def test_a_scan_below_the_known_end_reads_no_metadata(autojump_clock: MockClock) -> None:
     async with cluster(World(), "a:1", "b:1") as two:
         ref, _, other = await _owned_and_other(two)
         await two.append_durably(ref, batch(b"0", b"1"))
@@ -50,7 +50,7 @@ async def test_a_scan_below_the_known_end_asks_the_metadata_nothing(autojump_clo
         assert (await other.caller.fetch(ref, 2, scan=True)).status == Status.UNAVAILABLE
 
 
-async def test_a_scan_says_out_of_range_only_by_the_state_as_it_is_now(autojump_clock: MockClock) -> None:
+async def test_a_scan_reports_out_of_range_only_by_the_current_state(autojump_clock: MockClock) -> None:
     async with cluster(World(), "a:1", "b:1") as two:
         ref, _, other = await _owned_and_other(two)
         await two.append_durably(ref, numbered(0))
@@ -58,15 +58,15 @@ async def test_a_scan_says_out_of_range_only_by_the_state_as_it_is_now(autojump_
         for number in range(1, 5):
             await two.append_durably(ref, numbered(number))
         ahead = await other.caller.fetch(ref, 4, scan=True)
-        assert (ahead.status, ahead.committed_end) == (Status.OK, 5)
+        assert (ahead.status, ahead.high_watermark) == (Status.OK, 5)
         assert (await other.caller.fetch(ref, 6, scan=True)).status == Status.OFFSET_OUT_OF_RANGE
 
 
-async def test_a_scan_that_waits_for_an_earlier_read_does_not_believe_it(autojump_clock: MockClock) -> None:
+async def test_a_scan_does_not_rely_on_an_earlier_state_read(autojump_clock: MockClock) -> None:
     async with cluster(World(), "a:1", "b:1", fetch_read_timeout_ms=10_000) as two:
         ref, _, other = await _owned_and_other(two)
         await two.append_durably(ref, numbered(0))
-        assert (await other.caller.fetch(ref, 1, scan=True)).committed_end == 1
+        assert (await other.caller.fetch(ref, 1, scan=True)).high_watermark == 1
         answers: dict[str, Status] = {}
 
         async def ask(name: str, offset: int) -> None:
@@ -83,9 +83,7 @@ async def test_a_scan_that_waits_for_an_earlier_read_does_not_believe_it(autojum
 
 
 @pytest.mark.parametrize("cached", [True, False])
-async def test_a_scan_of_what_retention_deletes_is_told_where_the_log_starts(
-    autojump_clock: MockClock, cached: bool
-) -> None:
+async def test_a_scan_below_the_log_start_gets_the_log_start(autojump_clock: MockClock, cached: bool) -> None:
     async with cluster(World(), "a:1", "b:1", cache_size=1 << 20 if cached else 0) as two:
         ref, owner, other = await _owned_and_other(two)
         for number in range(10):
@@ -93,15 +91,15 @@ async def test_a_scan_of_what_retention_deletes_is_told_where_the_log_starts(
         assert await other.caller.read_all(ref, scan=True) == numbers(10)
         assert (await owner.caller.delete_records(ref, 6)).log_start == 6
         await trio.sleep(1)
-        told = await other.caller.fetch(ref, 2, scan=True)
+        answer = await other.caller.fetch(ref, 2, scan=True)
         if cached:
-            assert told.status in (Status.OK, Status.OFFSET_OUT_OF_RANGE)
+            assert answer.status in (Status.OK, Status.OFFSET_OUT_OF_RANGE)
         else:
-            assert (told.status, told.log_start) == (Status.OFFSET_OUT_OF_RANGE, 6)
+            assert (answer.status, answer.log_start) == (Status.OFFSET_OUT_OF_RANGE, 6)
         assert await other.caller.read_all(ref, 6, scan=True) == numbers(10)[6:]
 
 
-async def test_a_hole_is_reported_to_a_scan(autojump_clock: MockClock) -> None:
+async def test_a_scan_reports_a_missing_segment(autojump_clock: MockClock) -> None:
     async with cluster(World(), "a:1", "b:1", cache_size=0) as two:
         ref, _, other = await _owned_and_other(two)
         for number in range(3):
@@ -111,7 +109,7 @@ async def test_a_hole_is_reported_to_a_scan(autojump_clock: MockClock) -> None:
         assert (await other.caller.fetch(ref, 2, scan=True)).status == Status.OK
 
 
-async def test_a_scan_of_a_deleted_topic_is_told_so(autojump_clock: MockClock) -> None:
+async def test_a_scan_of_a_deleted_topic_is_refused(autojump_clock: MockClock) -> None:
     async with cluster(World(), "a:1", "b:1") as two:
         ref, _, other = await _owned_and_other(two)
         await two.append_durably(ref, numbered(0))
@@ -131,7 +129,7 @@ async def test_scans_remember_a_bounded_number_of_partitions(autojump_clock: Moc
         first = await two.world.topic(two.instances[0].catalog, partitions=12)
         await trio.sleep(1)
         refs = [PartitionRef(topic=first.topic, topic_id=first.topic_id, partition=index) for index in range(12)]
-        refs = [ref for ref in refs if two.given(ref) is two.instances[0]][:3]
+        refs = [ref for ref in refs if two.assigned(ref) is two.instances[0]][:3]
         for ref in refs:
             await two.append_durably(ref, numbered(0))
         other = two.instances[1].caller
@@ -144,7 +142,7 @@ async def test_scans_remember_a_bounded_number_of_partitions(autojump_clock: Moc
 
 
 class _HeldListings:
-    """While ``held``, answers of listings of segments wait: what they show is of when they were asked for."""
+    """An object store that delays answers of segment listings while ``held``. They show the time of the request."""
 
     def __init__(self, inner: MemoryObjectStore) -> None:
         self._inner = inner
@@ -162,9 +160,7 @@ class _HeldListings:
         return listed
 
 
-async def test_a_listing_says_nothing_about_segments_committed_while_it_was_under_way(
-    autojump_clock: MockClock,
-) -> None:
+async def test_a_listing_does_not_hide_segments_committed_meanwhile(autojump_clock: MockClock) -> None:
     world = World(indexing=True)
     async with cluster(world) as two:
         stores = {address: _HeldListings(world.objects) for address in ("a:1", "b:1")}
@@ -182,7 +178,7 @@ async def test_a_listing_says_nothing_about_segments_committed_while_it_was_unde
             for number in range(5):
                 await two.append_durably(ref, batch(b"new-%d" % number, timestamp=2_000))
             (plan,) = await other.caller.plan(ref, start=Bound(latest=True), end=Bound(latest=True))
-            assert plan.committed_end == 10
+            assert plan.high_watermark == 10
             store.held = False
             store.release.set()
         pieces = await other.caller.scan(ref, 0, 10, since_ms=1_500)
@@ -202,7 +198,7 @@ async def test_a_plan_by_time_recovers_from_an_orphan_that_was_listed_and_then_d
             await two.append_durably(ref, batch(*records, timestamp=1_000 * number))
         orphan = paths.segment_key(NAMESPACE, ref.topic, ref.partition, 5)
         await two.world.objects.put_if_absent(orphan, b"a dead owner's")
-        # Whoever reads what precedes the orphan lists it too.
+        # A read of the segments before the orphan lists it too.
         pieces = await other.caller.scan(ref, 0, 4)
         assert pieces[-1].next_offset == 4
         await two.world.objects.delete_many([orphan])

@@ -5,17 +5,17 @@ from typing import cast
 import trio
 from trio.testing import MockClock
 
-from services.storage.partition import Partition
-from services.storage.seal_timers import SealTimers
+from services.storage.log.partition import Partition
+from services.storage.writing.seal_timers import SealTimers
 
 
 class _Timed:
-    """As much of a partition as a timer needs."""
+    """The part of a partition that a timer needs."""
 
     timer = 0
 
 
-async def test_timers_that_are_put_off_and_cleared_leave_little_behind(autojump_clock: MockClock) -> None:
+async def test_replaced_and_cleared_timers_do_not_accumulate(autojump_clock: MockClock) -> None:
     sealed: list[Partition] = []
     timers = SealTimers(sealed.append)
     first, other = (cast(Partition, _Timed()) for _ in range(2))

@@ -1,4 +1,4 @@
-"""What operators are told of a log's segments."""
+"""The list of a log's segments for operators."""
 
 import gc
 from typing import Any
@@ -15,21 +15,21 @@ from kafscale.segment.reader import ParsedSegment
 from kafscale.v1.common_pb2 import PartitionRef, Status
 from kafscale.v1.indexer_pb2 import SegmentRef, VerifyReply
 from kafscale.v1.storage_pb2 import SegmentsReply, SegmentsRequest
-from services.storage import segment_list
-from tests.unit.storage.cluster import cluster
-from tests.unit.storage.harness import NAMESPACE, Caller, World, batch
+from services.storage.methods import segments as segment_list
+from tests.support.storage.cluster import cluster
+from tests.support.storage.harness import NAMESPACE, Caller, World, batch
 from tests.unit.storage.test_fencing import segment_of
 
 RECORDS = 3
 SEGMENTS = 5
 
 
-async def _segments(caller: Caller, ref: PartitionRef, **asked: Any) -> SegmentsReply:
-    return await caller.storage.segments(SegmentsRequest(partition=ref, **asked), timeout=60)
+async def _segments(caller: Caller, ref: PartitionRef, **options: Any) -> SegmentsReply:
+    return await caller.storage.segments(SegmentsRequest(partition=ref, **options), timeout=60)
 
 
 async def _write(caller: Caller, ref: PartitionRef, segments: int = SEGMENTS) -> None:
-    """Segments of three records each."""
+    """Write segments of three records each."""
     for number in range(segments):
         appended = await caller.append(ref, batch(*(b"%d" % number,) * RECORDS))
         await caller.flush(ref)
@@ -44,16 +44,16 @@ def _bases(reply: SegmentsReply) -> list[int]:
     return [segment.base_offset for segment in reply.segments]
 
 
-async def test_segments_are_listed_from_anywhere_and_some_at_a_time(autojump_clock: MockClock) -> None:
+async def test_segments_are_listed_from_any_offset_in_pages(autojump_clock: MockClock) -> None:
     async with (world := World()).service() as (caller, catalog):
         ref = await world.topic(catalog)
         empty = await _segments(caller, ref)
-        assert (empty.status, _bases(empty), empty.next, empty.committed_end) == (Status.OK, [], 0, 0)
+        assert (empty.status, _bases(empty), empty.next, empty.high_watermark) == (Status.OK, [], 0, 0)
         await _write(caller, ref)
         reply = await _segments(caller, ref)
-        assert (reply.next, reply.committed_end) == (15, 15)
-        shown = [(each.base_offset, each.end_offset, each.epoch, each.object) for each in reply.segments]
-        assert shown == [(base, base + RECORDS, 1, _key(ref, base)) for base in (0, 3, 6, 9, 12)]
+        assert (reply.next, reply.high_watermark) == (15, 15)
+        listed = [(each.base_offset, each.end_offset, each.epoch, each.object) for each in reply.segments]
+        assert listed == [(base, base + RECORDS, 1, _key(ref, base)) for base in (0, 3, 6, 9, 12)]
         sizes = {info.key: info.size for info in await world.objects.list_from("")}
         assert [each.bytes for each in reply.segments] == [sizes[each.object] for each in reply.segments]
         some = await _segments(caller, ref, start=4, limit=2)
@@ -66,9 +66,11 @@ async def test_segments_are_listed_from_anywhere_and_some_at_a_time(autojump_clo
         assert _bases(await _segments(caller, ref)) == [3, 6, 9, 12]
 
 
-async def test_one_reply_has_no_more_than_it_can(autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(segment_list, "_MOST", 4)
-    monkeypatch.setattr(segment_list, "_MOST_VERIFIED", 2)
+async def test_a_reply_has_a_bounded_number_of_segments(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(segment_list, "_MAX_SEGMENTS", 4)
+    monkeypatch.setattr(segment_list, "_MAX_VERIFIED", 2)
     async with (world := World(indexing=True)).service() as (caller, catalog):
         ref = await world.topic(catalog)
         await _write(caller, ref)
@@ -76,23 +78,23 @@ async def test_one_reply_has_no_more_than_it_can(autojump_clock: MockClock, monk
         assert _bases(await _segments(caller, ref, verify=True)) == [0, 3]
 
 
-async def test_one_reply_has_no_more_bytes_than_can_be_verified(
+async def test_a_verifying_reply_is_bounded_in_bytes(
     autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with (world := World(indexing=True)).service() as (caller, catalog):
         ref = await world.topic(catalog)
         await _write(caller, ref)
         sizes = [each.bytes for each in (await _segments(caller, ref)).segments]
-        monkeypatch.setattr(segment_list, "_MOST_VERIFIED_BYTES", sum(sizes[:3]))
+        monkeypatch.setattr(segment_list, "_MAX_VERIFIED_BYTES", sum(sizes[:3]))
         reply = await _segments(caller, ref, verify=True)
         assert (_bases(reply), reply.next) == ([0, 3, 6], 9)
-        monkeypatch.setattr(segment_list, "_MOST_VERIFIED_BYTES", 1)
+        monkeypatch.setattr(segment_list, "_MAX_VERIFIED_BYTES", 1)
         reply = await _segments(caller, ref, start=3, verify=True)
         assert (_bases(reply), reply.next) == ([3], 6)
         assert _bases(await _segments(caller, ref)) == [0, 3, 6, 9, 12]
 
 
-async def test_few_segments_are_verified_at_a_time_and_none_is_kept_for_the_indexer(
+async def test_few_segments_are_verified_at_a_time_and_none_stays_in_memory(
     autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     world = World(indexing=True)
@@ -122,11 +124,11 @@ async def test_few_segments_are_verified_at_a_time_and_none_is_kept_for_the_inde
     assert most == 2
 
 
-async def test_who_is_not_the_owner_names_it_for_segments_too(autojump_clock: MockClock) -> None:
+async def test_segment_requests_to_another_instance_name_the_owner(autojump_clock: MockClock) -> None:
     async with cluster(World(), "a:1", "b:1") as two:
         ref = await two.world.topic(two.instances[0].catalog, partitions=1)
         await two.append_durably(ref, batch(b"x"))
-        owner = two.given(ref)
+        owner = two.assigned(ref)
         (other,) = (instance for instance in two.instances if instance is not owner)
         reply = await _segments(other.caller, ref)
         assert (reply.status, reply.owner) == (Status.NOT_OWNER, owner.caller.run_id)
@@ -138,7 +140,7 @@ async def _faults(caller: Caller, ref: PartitionRef) -> dict[int, str]:
     return {each.base_offset: "; ".join(each.faults) for each in reply.segments if each.faults}
 
 
-async def test_what_is_not_whole_is_found(autojump_clock: MockClock) -> None:
+async def test_damaged_and_missing_objects_are_found(autojump_clock: MockClock) -> None:
     world = World(indexing=True)
     async with world.service() as (caller, catalog):
         ref = await world.topic(catalog)
@@ -150,19 +152,19 @@ async def test_what_is_not_whole_is_found(autojump_clock: MockClock) -> None:
         await _replace(world, paths.index_key(NAMESPACE, ref.topic, 0, 12), b"no index")
         await world.objects.delete_many([_key(ref, 9)])
         found = await _faults(caller, ref)
-    # Where 6 ends is looked at before 9 is missed, or after.
+    # The end of segment 6 is checked before or after segment 9 is found missing.
     assert {3, 9, 12} <= set(found) <= {3, 6, 9, 12}
     assert _key(ref, 3) in found[3]
     assert found[9] == "orders-0: the segment at offset 9 is missing from the object store"
     assert "index" in found[12].lower()
     async with world.service() as (caller, _):
-        # One that nobody remembers is missed where the one before it ends.
+        # A missing segment that is not in the segment map is reported at the end of the previous one.
         found = await _faults(caller, ref)
     assert set(found) == {3, 6, 12}
     assert found[6] == "orders-0: the segment at offset 9 is missing from the object store"
 
 
-async def test_indexes_that_are_not_right_are_written_anew(autojump_clock: MockClock) -> None:
+async def test_missing_and_wrong_indexes_are_rebuilt(autojump_clock: MockClock) -> None:
     world = World(indexing=True)
     async with world.service() as (caller, catalog):
         ref = await world.topic(catalog)
@@ -171,15 +173,15 @@ async def test_indexes_that_are_not_right_are_written_anew(autojump_clock: MockC
         right = [(await world.objects.get(key)).body for key in keys]
         await _replace(world, keys[0], b"no index")
         await world.objects.delete_many([keys[1]])
-        # What no segment says nobody writes.
+        # No index is built from a damaged segment.
         await _replace(world, _key(ref, 9), b"no segment, but as long as its first bytes are" * 4)
         await world.objects.delete_many([keys[2]])
         reply = await _segments(caller, ref, verify=True, reindex=True)
-        shown = [(each.base_offset, each.reindexed, bool(each.faults)) for each in reply.segments]
-        assert [each for each in shown if each[0] != 6] == [
+        listed = [(each.base_offset, each.reindexed, bool(each.faults)) for each in reply.segments]
+        assert [each for each in listed if each[0] != 6] == [
             *((0, False, False), (3, True, False), (9, False, True), (12, False, False))
         ]
-        assert shown[2][:2] == (6, True)
+        assert listed[2][:2] == (6, True)
         assert [(await world.objects.get(key)).body for key in keys[:2]] == right[:2]
         again = await _segments(caller, ref, verify=True, reindex=True)
         assert not any(each.reindexed for each in again.segments)
@@ -187,7 +189,7 @@ async def test_indexes_that_are_not_right_are_written_anew(autojump_clock: MockC
         assert (await _segments(caller, ref, verify=True, reindex=True)).status == Status.UNAVAILABLE
 
 
-async def test_a_hole_at_the_beginning_hides_nothing_behind_it(autojump_clock: MockClock) -> None:
+async def test_missing_first_segments_do_not_hide_later_ones(autojump_clock: MockClock) -> None:
     world = World(indexing=True)
     async with world.service() as (caller, catalog):
         ref = await world.topic(catalog)
@@ -202,7 +204,7 @@ async def test_a_hole_at_the_beginning_hides_nothing_behind_it(autojump_clock: M
             ["orders-0: no segment holds the offsets from 0 to 5"],
             6,
         )
-        # The owner sees to it, as if a reader had met it.
+        # The owner handles it as if a reader had found it.
         await trio.sleep(1)
         assert _bases(await _segments(caller, ref)) == [6, 9, 12]
         assert (await caller.fetch(ref, 0)).log_start == 6
@@ -221,7 +223,7 @@ async def test_a_hole_at_the_beginning_hides_nothing_behind_it(autojump_clock: M
         assert reply.next == 15
 
 
-async def test_who_may_not_be_the_owner_any_more_tells_of_no_hole(
+async def test_an_owner_without_a_proven_lease_reports_no_missing_segments(
     autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     world = World()
@@ -238,7 +240,7 @@ async def test_who_may_not_be_the_owner_any_more_tells_of_no_hole(
 
 
 @pytest.mark.parametrize("base", [0, 6])
-async def test_a_page_may_begin_with_what_is_no_segment_any_more(autojump_clock: MockClock, base: int) -> None:
+async def test_a_reply_may_begin_with_a_damaged_segment(autojump_clock: MockClock, base: int) -> None:
     world = World(indexing=True)
     async with world.service() as (caller, catalog):
         ref = await world.topic(catalog)
@@ -250,21 +252,21 @@ async def test_a_page_may_begin_with_what_is_no_segment_any_more(autojump_clock:
         assert reply.next == base + RECORDS
 
 
-async def test_what_a_dead_owner_left_is_no_part_of_the_log(autojump_clock: MockClock) -> None:
+async def test_a_dead_owners_segment_is_not_listed(autojump_clock: MockClock) -> None:
     world = World(indexing=True)
     async with world.service() as (caller, catalog):
         ref = await world.topic(catalog)
         await _write(caller, ref, 1)
     async with world.service() as (caller, _):
         await _write(caller, ref, 2)
-    # Of epoch 1, among offsets that epoch 2 has.
+    # A segment of epoch 1 among offsets of epoch 2.
     await world.objects.put_if_absent(_key(ref, 4), segment_of(1, 4, batch(b"left")))
     async with world.service() as (caller, _):
         reply = await _segments(caller, ref, verify=True)
         assert [(each.base_offset, list(each.faults)) for each in reply.segments] == [(0, []), (3, []), (6, [])]
 
 
-async def test_a_store_that_does_not_answer_is_no_damage(autojump_clock: MockClock) -> None:
+async def test_an_unavailable_store_is_not_reported_as_damage(autojump_clock: MockClock) -> None:
     world = World(indexing=True)
     async with world.service() as (caller, catalog):
         ref = await world.topic(catalog)
@@ -276,7 +278,7 @@ async def test_a_store_that_does_not_answer_is_no_damage(autojump_clock: MockClo
         assert await _faults(caller, ref) == {}
 
 
-async def test_without_an_indexer_nothing_is_called_whole(autojump_clock: MockClock) -> None:
+async def test_segments_cannot_be_verified_without_an_indexer(autojump_clock: MockClock) -> None:
     async with (world := World()).service() as (caller, catalog):
         ref = await world.topic(catalog)
         await _write(caller, ref)

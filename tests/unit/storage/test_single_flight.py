@@ -1,4 +1,4 @@
-"""One load at a time for all who ask, and a plain error for those whose run ends meanwhile."""
+"""Concurrent calls share one load, and fail cleanly if their run ends."""
 
 import pytest
 import trio
@@ -6,10 +6,10 @@ import trio.lowlevel
 import trio.testing
 
 from kafscale.errors import Unavailable
-from services.storage.single_flight import SingleFlight
+from services.storage.reading.single_flight import SingleFlight
 
 
-async def test_all_who_ask_meanwhile_get_one_load() -> None:
+async def test_concurrent_calls_share_one_load() -> None:
     loads = 0
 
     async def load() -> str:

@@ -1,4 +1,4 @@
-"""What a driver took back is never committed, whatever is under way at the same time."""
+"""Stages that a driver discarded are never committed, whatever happens at the same time."""
 
 import trio
 from trio.testing import MockClock
@@ -6,16 +6,16 @@ from trio.testing import MockClock
 from kafscale.objects.memory import Fault
 from kafscale.v1.common_pb2 import PartitionRef, Status
 from kafscale.v1.storage_pb2 import CommitSinkReply, Stage
-from tests.unit.storage.harness import Caller, World, batch
-from tests.unit.storage.sinking import commit, discard, no_segments, sink_record, stage_keys, staged
+from tests.support.storage.harness import Caller, World, batch
+from tests.support.storage.sinking import commit, discard, no_segments, sink_record, stage_keys, staged
 
 
-async def _goes_on(caller: Caller, ref: PartitionRef, *, epoch: int) -> None:
-    """The sink can still commit the epoch, with other stages."""
+async def _commit_others(caller: Caller, ref: PartitionRef, *, epoch: int) -> None:
+    """Check that the sink can still commit the epoch with other stages."""
     assert (await commit(caller, await staged(caller, ref, batch(b"again"), epoch=epoch), epoch=epoch)).applied
 
 
-async def test_a_commit_that_comes_after_the_discard_is_refused(autojump_clock: MockClock) -> None:
+async def test_a_commit_after_the_discard_is_refused(autojump_clock: MockClock) -> None:
     world = World()
     async with world.service() as (caller, catalog):
         ref = await world.topic(catalog)
@@ -23,13 +23,11 @@ async def test_a_commit_that_comes_after_the_discard_is_refused(autojump_clock: 
             made = await staged(caller, ref, batch(b"never"), epoch=epoch)
             await discard(caller, made)
             assert (await commit(caller, made, epoch=epoch)).status == Status.INVALID
-            await _goes_on(caller, ref, epoch=epoch)
+            await _commit_others(caller, ref, epoch=epoch)
         assert await caller.read_all(ref) == [b"again"] * 2
 
 
-async def test_a_commit_that_waits_for_the_epoch_before_is_refused_after_the_discard(
-    autojump_clock: MockClock,
-) -> None:
+async def test_a_commit_that_waits_for_the_previous_epoch_is_refused_after_a_discard(autojump_clock: MockClock) -> None:
     world = World()
     async with world.service() as (caller, catalog):
         ref = await world.topic(catalog)
@@ -43,13 +41,11 @@ async def test_a_commit_that_waits_for_the_epoch_before_is_refused_after_the_dis
             await discard(caller, made)
             world.objects.plan = None
         assert [reply.status for reply in replies] == [Status.INVALID]
-        await _goes_on(caller, ref, epoch=1)
+        await _commit_others(caller, ref, epoch=1)
         assert await caller.read_all(ref) == [b"0", b"again"]
 
 
-async def test_a_commit_that_begins_between_the_discard_s_write_and_its_deletes_is_refused(
-    autojump_clock: MockClock,
-) -> None:
+async def test_a_commit_between_a_discards_write_and_its_deletes_is_refused(autojump_clock: MockClock) -> None:
     world = World()
     async with world.service() as (caller, catalog):
         ref = await world.topic(catalog)
@@ -75,25 +71,23 @@ async def test_a_commit_that_begins_between_the_discard_s_write_and_its_deletes_
             manifest.set()
         assert [reply.status for reply in replies] == [Status.INVALID]
         assert (await sink_record(world)).epoch == -1
-        # What another driver staged for the same epoch is untouched.
+        # Stages of another driver for the same epoch are not affected.
         assert (await commit(caller, kept)).applied
         assert await caller.read_all(ref) == [b"kept"]
 
 
-async def test_what_was_taken_back_is_remembered_while_it_could_be_committed_and_no_longer(
-    autojump_clock: MockClock,
-) -> None:
+async def test_discarded_stages_are_remembered_only_while_they_could_be_committed(autojump_clock: MockClock) -> None:
     world = World()
     async with world.service(stage_check_ms=5_000, stage_expiry_ms=3_600_000) as (caller, catalog):
         ref = await world.topic(catalog)
         later = await staged(caller, ref, batch(b"later"), epoch=7)
         await discard(caller, later)
-        await _goes_on(caller, ref, epoch=3)
+        await _commit_others(caller, ref, epoch=3)
         assert [(one.epoch, len(one.stages)) for one in (await sink_record(world)).discarded] == [(7, 1)]
         assert (await commit(caller, later, epoch=7)).status == Status.INVALID
-        await _goes_on(caller, ref, epoch=7)
+        await _commit_others(caller, ref, epoch=7)
         assert not (await sink_record(world)).discarded
-        # A sink that only ever discards stays known for as long as its last stages may be named in a commit.
+        # A sink that only discards is remembered as long as a commit may name its last stages.
         for _ in range(4):
             never = await staged(caller, ref, batch(b"never"), sink="t")
             await discard(caller, never)

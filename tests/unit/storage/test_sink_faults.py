@@ -1,4 +1,4 @@
-"""Instances die, stop and are late at every step of what is done for a sink; the log has each epoch once, in order."""
+"""Instances die, pause and are late at every step of a sink's epoch. The log has each epoch once and in order."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -16,9 +16,9 @@ from kafscale.metadata.interface import Event, MetadataStore, Watch
 from kafscale.metadata.memory import no_answer
 from kafscale.objects.memory import Fault
 from services.storage.settings import StorageSettings
-from tests.unit.storage.cluster import Cluster, Instance, cluster, until
-from tests.unit.storage.harness import NAMESPACE, World, batch, siblings
-from tests.unit.storage.sinking import (
+from tests.support.storage.cluster import Cluster, Instance, cluster, until
+from tests.support.storage.harness import NAMESPACE, World, batch, siblings
+from tests.support.storage.sinking import (
     Driver,
     Flaky,
     Step,
@@ -51,23 +51,23 @@ async def _applied(world: World) -> None:
     await until(nothing_remains, seconds=120)
 
 
-async def _stopped_at(step: Step, *, done: bool, pause: float) -> None:
+async def _stop_at(step: Step, *, done: bool, pause: float) -> None:
     world, stop = World(), Stop(step, done=done, pause=pause)
     async with cluster(world, "b:1", stage_check_ms=CHECK_MS) as two:
         a = await _start_stopping(two, stop, step)
         refs = siblings(await world.topic(a.catalog, partitions=PARTITIONS), PARTITIONS)
         for ref in refs:
             await two.append_durably(ref, batch(b"0"))
-        assert {two.given(ref).address for ref in refs} == {"a:1", "b:1"}
-        # Whoever takes the last partition out deletes the stages: it has all of them.
-        written = [ref for ref in refs if two.given(ref) is a] if step.name == "deletion" else refs
+        assert {two.assigned(ref).address for ref in refs} == {"a:1", "b:1"}
+        # The instance that applies the last partition deletes the stages. Here it owns all partitions.
+        written = [ref for ref in refs if two.assigned(ref) is a] if step.name == "deletion" else refs
         driver = Driver(two, written)
         assert await driver.write(0)
         stop.instance = a
         for epoch in (1, 2):
             await driver.write(epoch)
             if step.name == "forgetting":
-                # A state forgets with its next write.
+                # A state forgets an epoch with its next write.
                 await _applied(world)
                 for ref in refs:
                     await two.append_durably(ref, batch(b"x"))
@@ -77,13 +77,13 @@ async def _stopped_at(step: Step, *, done: bool, pause: float) -> None:
         await trio.sleep(pause)
         found = [[value for value in log if value != b"x"] for log in await logs(two, written)]
         assert found == [[b"0", *driver.expected(ref)] for ref in written]
-        # Nothing is repeated, and nothing is remembered for ever.
+        # Nothing is applied twice, and nothing is remembered forever.
         if pause:
             await a.kill()
         for ref in written:
             await two.append_durably(ref, batch(b"last"))
             assert not (await two.state(ref)).sinks
-        # What was not committed expires.
+        # Uncommitted stages expire.
         world.now_ms += StorageSettings().stage_expiry_ms + 1
         await trio.sleep(2 * CHECK_MS / 1000)
         assert await stage_keys(world) == []
@@ -91,10 +91,10 @@ async def _stopped_at(step: Step, *, done: bool, pause: float) -> None:
 
 @pytest.mark.parametrize("done", [False, True], ids=["before", "after"])
 @pytest.mark.parametrize("step", STEPS, ids=lambda step: step.name)
-async def test_an_epoch_is_in_the_logs_once_whoever_dies_at_whatever_step(
+async def test_an_epoch_is_applied_once_if_an_instance_dies_at_any_step(
     autojump_clock: MockClock, step: Step, done: bool
 ) -> None:
-    await _stopped_at(step, done=done, pause=0)
+    await _stop_at(step, done=done, pause=0)
 
 
 @pytest.mark.parametrize("done", [False, True], ids=["before", "after"])
@@ -103,16 +103,14 @@ async def test_an_epoch_is_in_the_logs_once_whoever_dies_at_whatever_step(
     [step for step in STEPS if step.name not in ("stage", "manifest-read", "forgetting")],
     ids=lambda step: step.name,
 )
-async def test_an_epoch_is_in_the_logs_once_whoever_stands_still_at_whatever_step(
+async def test_an_epoch_is_applied_once_if_an_instance_pauses_at_any_step(
     autojump_clock: MockClock, step: Step, done: bool
 ) -> None:
-    await _stopped_at(step, done=done, pause=40)
+    await _stop_at(step, done=done, pause=40)
 
 
 @pytest.mark.parametrize("seed", range(8))
-async def test_epochs_are_in_the_logs_once_when_answers_are_lost_and_instances_come_and_go(
-    autojump_clock: MockClock, seed: int
-) -> None:
+async def test_epochs_are_applied_once_despite_lost_answers_and_restarts(autojump_clock: MockClock, seed: int) -> None:
     random, world = Random(seed), World()
     async with cluster(world, "first:1") as many:
         refs = siblings(await world.topic(many.instances[0].catalog, partitions=PARTITIONS), PARTITIONS)
@@ -150,7 +148,7 @@ async def test_epochs_are_in_the_logs_once_when_answers_are_lost_and_instances_c
 
 
 class _LateWatch:
-    """A metadata store whose news of sinks are held up until ``go``."""
+    """A metadata store whose events for sinks are delayed until ``go``."""
 
     def __init__(self, store: MetadataStore) -> None:
         self._store = store
@@ -163,11 +161,11 @@ class _LateWatch:
     @asynccontextmanager
     async def watch(self, prefix: str, from_revision: int) -> AsyncIterator[Any]:
         async with self._store.watch(prefix, from_revision) as watch:
-            yield _HeldUp(watch, self) if "/sinks/" in prefix else watch
+            yield _DelayedWatch(watch, self) if "/sinks/" in prefix else watch
 
 
 @dataclass(frozen=True)
-class _HeldUp:
+class _DelayedWatch:
     watch: Watch
     store: _LateWatch
 
@@ -177,7 +175,7 @@ class _HeldUp:
         return events
 
 
-async def test_an_owner_that_knows_an_old_record_asks_before_it_appends(autojump_clock: MockClock) -> None:
+async def test_an_owner_with_an_outdated_sink_record_reads_it_before_appending(autojump_clock: MockClock) -> None:
     world = World()
     late = _LateWatch(world.metadata)
     async with cluster(world, "a:1") as two:
@@ -186,7 +184,7 @@ async def test_an_owner_that_knows_an_old_record_asks_before_it_appends(autojump
         two.metadata = cast(MetadataStore, late)
         b = await two.start("b:1")
         await trio.sleep(1)
-        ref = next(ref for ref in refs if two.given(ref) is a)
+        ref = next(ref for ref in refs if two.assigned(ref) is a)
         held = trio.Event()
         world.objects.plan = lambda call: Fault(hold=held) if call.key.endswith(".kfs") else None
         made = await staged(a.caller, ref, batch(b"0"), batch(b"1"))
@@ -210,9 +208,7 @@ async def test_an_owner_that_knows_an_old_record_asks_before_it_appends(autojump
         assert await two.read_all(ref) == [b"0", b"1", b"2", b"3"]
 
 
-async def test_what_waits_in_a_buffer_is_not_appended_again_when_the_next_stage_cannot_be_read(
-    autojump_clock: MockClock,
-) -> None:
+async def test_a_buffered_stage_is_not_appended_again_if_the_next_one_is_unreadable(autojump_clock: MockClock) -> None:
     world = World()
     async with world.service(flush_interval_ms=5_000) as (caller, catalog):
         ref = await world.topic(catalog)
@@ -226,7 +222,7 @@ async def test_what_waits_in_a_buffer_is_not_appended_again_when_the_next_stage_
         assert await caller.read_all(ref) == [b"0", b"1", b"2", b"3"]
 
 
-async def test_a_state_forgets_an_epoch_only_when_its_record_is_known_to_be_done(autojump_clock: MockClock) -> None:
+async def test_a_state_forgets_an_epoch_only_after_its_record_is_complete(autojump_clock: MockClock) -> None:
     world = World()
     async with cluster(world, "a:1") as one:
         (a,) = one.instances
@@ -248,7 +244,7 @@ async def test_a_state_forgets_an_epoch_only_when_its_record_is_known_to_be_done
         assert await one.read_all(ref) == [b"0", b"1", b"2"]
 
 
-async def test_a_partition_is_handed_over_while_a_large_epoch_is_appended_to_it(autojump_clock: MockClock) -> None:
+async def test_a_partition_is_handed_over_while_a_large_epoch_is_appended(autojump_clock: MockClock) -> None:
     world = World()
     sizes: dict[str, Any] = {"partition_buffer_bytes": 64_000, "buffer_bytes": 64_000, "flush_interval_ms": 500}
     async with cluster(world, "a:1", **sizes, handover_timeout_ms=60_000) as two:
@@ -260,13 +256,13 @@ async def test_a_partition_is_handed_over_while_a_large_epoch_is_appended_to_it(
         stages = [await staged(a.caller, ref, *(batch(value) for value in values[ref.partition])) for ref in refs]
         assert not (await commit(a.caller, *stages, wait_ms=1_000)).applied
         b = await two.start("b:1", **sizes)
-        moved = [ref for ref in refs if two.given(ref) is b]
+        moved = [ref for ref in refs if two.assigned(ref) is b]
         assert moved
 
         async def handed_over() -> bool:
             return all([await two.owner(ref) == b.caller.run_id for ref in moved])
 
-        # Long before all of it is in: what the state says is gone on from.
+        # Long before the whole epoch is appended. The next owner continues from the state's progress.
         assert await until(handed_over) < 10
         assert list((await sink_record(world)).remaining)
         assert (await commit(b.caller, *stages, wait_ms=60_000)).applied

@@ -1,4 +1,4 @@
-"""What sinks may use of a cluster: records in the metadata store, memory, time on the event loop."""
+"""Limits for sinks: records in the metadata store, memory, and time on the event loop."""
 
 import pytest
 import trio
@@ -7,13 +7,13 @@ from trio.testing import MockClock
 from kafscale.objects.memory import Call, Fault
 from kafscale.v1.common_pb2 import Status
 from services.storage.settings import StorageSettings
-from tests.unit.storage.harness import World, batch
-from tests.unit.storage.sinking import commit, discard, no_segments, sink_record, stage, staged
+from tests.support.storage.harness import World, batch
+from tests.support.storage.sinking import commit, discard, no_segments, sink_record, stage, staged
 
 EXPIRY_MS = StorageSettings().stage_expiry_ms
 
 
-async def test_a_sink_too_many_is_refused_when_it_stages(autojump_clock: MockClock) -> None:
+async def test_a_sink_beyond_the_limit_is_refused_when_it_stages(autojump_clock: MockClock) -> None:
     world = World()
     async with world.service(max_sinks=1) as (caller, catalog):
         ref = await world.topic(catalog)
@@ -24,7 +24,7 @@ async def test_a_sink_too_many_is_refused_when_it_stages(autojump_clock: MockClo
         assert (await commit(caller, await staged(caller, ref, batch(b"1"), epoch=1), epoch=1)).applied
 
 
-async def test_sinks_of_one_write_are_forgotten_when_their_stages_have_expired(autojump_clock: MockClock) -> None:
+async def test_one_time_sinks_are_forgotten_when_their_stages_expire(autojump_clock: MockClock) -> None:
     world = World()
     async with world.service(max_sinks=3, stage_check_ms=5_000) as (caller, catalog):
         ref = await world.topic(catalog)
@@ -35,7 +35,7 @@ async def test_sinks_of_one_write_are_forgotten_when_their_stages_have_expired(a
         world.now_ms += EXPIRY_MS - 60_000
         await trio.sleep(11)
         assert (await stage(caller, ref, batch(b"1"), sink="next")).status == Status.INVALID
-        # A repeat is known for one as long as its stages are young enough, and refused after that.
+        # A repeated commit is recognized while its stages are young enough, and refused after that.
         assert (await commit(caller, once, sink="once", once=True)).already
         world.now_ms += 120_000
         await trio.sleep(11)
@@ -46,7 +46,7 @@ async def test_sinks_of_one_write_are_forgotten_when_their_stages_have_expired(a
         assert await caller.read_all(ref) == [b"stream", b"once", b"1", b"1"]
 
 
-async def test_a_sink_of_one_write_is_not_forgotten_while_a_partition_lacks_it(autojump_clock: MockClock) -> None:
+async def test_a_one_time_sink_is_not_forgotten_before_it_is_applied(autojump_clock: MockClock) -> None:
     world = World()
     async with world.service(stage_check_ms=5_000) as (caller, catalog):
         ref = await world.topic(catalog)
@@ -61,7 +61,7 @@ async def test_a_sink_of_one_write_is_not_forgotten_while_a_partition_lacks_it(a
         assert (await sink_record(world)).epoch == -1
 
 
-async def test_stages_that_are_being_stored_are_bounded_in_bytes(autojump_clock: MockClock) -> None:
+async def test_concurrent_stages_are_bounded_in_bytes(autojump_clock: MockClock) -> None:
     world = World()
     async with world.service(staging_bytes=1_000_000) as (caller, catalog):
         ref = await world.topic(catalog)
@@ -84,7 +84,7 @@ async def test_stages_that_are_being_stored_are_bounded_in_bytes(autojump_clock:
             for _ in range(9):
                 nursery.start_soon(one)
             await trio.sleep(1)
-            # As much again waits; the others are sent away at once.
+            # The same amount waits. All others are refused at once.
             assert len(storing) == 3
             assert statuses == [Status.UNAVAILABLE] * 3
             await trio.sleep(30)
@@ -96,7 +96,7 @@ async def test_stages_that_are_being_stored_are_bounded_in_bytes(autojump_clock:
         assert statuses[6:] == [Status.OK] * 4
 
 
-async def test_an_epoch_of_many_stages_is_appended_in_its_order(autojump_clock: MockClock) -> None:
+async def test_the_stages_of_an_epoch_are_appended_in_order(autojump_clock: MockClock) -> None:
     world = World()
     async with world.service() as (caller, catalog):
         ref = await world.topic(catalog)
@@ -114,7 +114,7 @@ async def test_an_epoch_of_many_stages_is_appended_in_its_order(autojump_clock: 
     ],
     ids=["before", "after", "append-time"],
 )
-async def test_timestamps_are_taken_as_from_producers(
+async def test_timestamps_follow_the_same_rules_as_for_producers(
     autojump_clock: MockClock, configs: dict[str, str], accepted: tuple[bool, ...]
 ) -> None:
     world = World()

@@ -1,4 +1,4 @@
-"""Several drivers believe that a sink is theirs: every epoch in the logs is one driver's, as a whole and once."""
+"""Several drivers use the same sink. Every epoch in the logs is complete, applied once, and from one driver."""
 
 from contextlib import suppress
 from functools import partial
@@ -12,16 +12,16 @@ from trio.testing import MockClock
 from kafscale.errors import Unavailable
 from kafscale.v1.common_pb2 import PartitionRef, Status
 from kafscale.v1.storage_pb2 import CommitSinkReply, Stage
-from tests.unit.storage.cluster import Cluster, cluster, until
-from tests.unit.storage.harness import Caller, World, batch, siblings
-from tests.unit.storage.sinking import Driver, Flaky, commit, discard, logs, sink_record, stage, stage_keys
+from tests.support.storage.cluster import Cluster, cluster, until
+from tests.support.storage.harness import Caller, World, batch, siblings
+from tests.support.storage.sinking import Driver, Flaky, commit, discard, logs, sink_record, stage, stage_keys
 
 PARTITIONS, EPOCHS = 2, 5
 CHANGES: dict[str, Any] = {"stage_check_ms": 1_000, "stage_expiry_ms": 600_000}
 
 
 class _Rival:
-    """Stages each epoch until a commit of it is known, its own or the other's; takes back at any time."""
+    """Stages each epoch until it or the other driver has committed it, and discards stages at random."""
 
     def __init__(self, many: Cluster, refs: list[PartitionRef], random: Random, name: int) -> None:
         self._many = many
@@ -66,7 +66,7 @@ async def _commit(stages: list[Stage], epoch: int, wait_ms: int, caller: Caller)
 
 
 @pytest.mark.parametrize("seed", range(6))
-async def test_every_epoch_is_one_driver_s_as_a_whole_and_once(autojump_clock: MockClock, seed: int) -> None:
+async def test_every_epoch_comes_whole_and_once_from_one_driver(autojump_clock: MockClock, seed: int) -> None:
     random, world = Random(seed), World()
     async with cluster(world, "first:1", **CHANGES) as many:
         refs = siblings(await world.topic(many.instances[0].catalog, partitions=PARTITIONS), PARTITIONS)
@@ -100,7 +100,7 @@ async def test_every_epoch_is_one_driver_s_as_a_whole_and_once(autojump_clock: M
         found = []
         for values in await logs(many, refs):
             log = [tuple(map(int, (value or b"").split(b"."))) for value in values]
-            # Each epoch in order and once; of one driver.
+            # Each epoch in order, once, and from one driver.
             assert [entry[0] for entry in log] == sorted(entry[0] for entry in log)
             assert len(set(log)) == len(log)
             by_epoch = {entry[0]: [other for other in log if other[0] == entry[0]] for entry in log}

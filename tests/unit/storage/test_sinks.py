@@ -1,4 +1,4 @@
-"""Exactly-once sinks: what is staged is in no log before its commit, and once after it."""
+"""Exactly-once sinks: staged records are in the log once, and only after their commit."""
 
 from random import Random
 from typing import Any
@@ -18,15 +18,15 @@ from kafscale.records.record import Record, build_batch
 from kafscale.v1.common_pb2 import PartitionRef, Status
 from kafscale.v1.metadata_pb2 import PartitionState, SinkProgress
 from services.storage.settings import StorageSettings
-from tests.unit.storage.cluster import cluster, until
-from tests.unit.storage.harness import NAMESPACE, Caller, World, batch, siblings, state_key
-from tests.unit.storage.sinking import commit, discard, no_segments, sink_record, stage, stage_keys, staged
+from tests.support.storage.cluster import cluster, until
+from tests.support.storage.harness import NAMESPACE, Caller, World, batch, siblings, state_key
+from tests.support.storage.sinking import commit, discard, no_segments, sink_record, stage, stage_keys, staged
 
 SINK_KEY = paths.sink_key(NAMESPACE, "s")
 DAY_MS = 86_400_000
 
 
-async def test_a_stage_is_in_no_log_before_its_commit_and_once_after_it(autojump_clock: MockClock) -> None:
+async def test_a_stage_is_in_the_log_once_and_only_after_its_commit(autojump_clock: MockClock) -> None:
     world = World()
     async with world.service() as (caller, catalog):
         first, second, _ = siblings(await world.topic(catalog), 3)
@@ -59,10 +59,10 @@ async def test_records_without_a_key_are_not_staged_for_a_compacted_topic(autoju
             keyless = build_batch([*records, Record(2, 1_000, None, b"2")], base_offset=0, codec=codec)
             refused = await stage(caller, ref, keyed + keyless)
             assert refused.status == Status.INVALID
-            assert refused.detail == "records without a key, which a compacted topic does not take: 1 in one batch"
+            assert refused.detail == "a compacted topic requires keys: 1 records of a batch have none"
 
 
-async def test_what_may_not_be_appended_as_it_is_is_not_staged(autojump_clock: MockClock) -> None:
+async def test_invalid_stages_are_refused(autojump_clock: MockClock) -> None:
     world = World()
     async with world.service(stage_bytes=100_000) as (caller, catalog):
         ref = await world.topic(catalog, configs={"max.message.bytes": "1000"})
@@ -94,7 +94,7 @@ async def test_what_may_not_be_appended_as_it_is_is_not_staged(autojump_clock: M
             assert (await commit(caller, made, sink=sink)).applied
 
 
-async def test_what_is_no_stage_of_the_epoch_is_not_committed(autojump_clock: MockClock) -> None:
+async def test_commits_with_stages_of_another_epoch_or_sink_are_refused(autojump_clock: MockClock) -> None:
     world = World()
     async with world.service(max_stages_per_commit=2, max_sinks=1) as (caller, catalog):
         ref = await world.topic(catalog)
@@ -104,15 +104,15 @@ async def test_what_is_no_stage_of_the_epoch_is_not_committed(autojump_clock: Mo
         for stages in ([other], [late], [made, made], [made, other, late]):
             assert (await commit(caller, *stages)).status == Status.INVALID
         too_many = (await commit(caller, made, other, late)).detail
-        assert too_many == "3 stages are more than 2: repartition, or raise KAFSCALE_MAX_STAGES_PER_COMMIT"
+        assert too_many == "3 stages exceed the limit of 2: repartition, or raise KAFSCALE_MAX_STAGES_PER_COMMIT"
         assert (await sink_record(world)).epoch == -1
         assert (await commit(caller, made)).applied
-        # One sink is all that may be remembered.
+        # The limit is one sink.
         assert (await commit(caller, other, sink="t")).status == Status.INVALID
         assert await caller.read_all(ref) == [b"0"]
 
 
-async def test_epochs_go_up_and_may_have_gaps_and_no_records(autojump_clock: MockClock) -> None:
+async def test_epochs_increase_and_may_have_gaps_and_no_records(autojump_clock: MockClock) -> None:
     world = World()
     async with world.service() as (caller, catalog):
         ref = await world.topic(catalog)
@@ -128,7 +128,7 @@ async def test_epochs_go_up_and_may_have_gaps_and_no_records(autojump_clock: Moc
         assert await stage_keys(world) == []
 
 
-async def test_an_epoch_waits_until_all_logs_have_the_one_before(autojump_clock: MockClock) -> None:
+async def test_an_epoch_waits_until_the_previous_one_is_applied(autojump_clock: MockClock) -> None:
     world = World()
     async with world.service(flush_interval_ms=4_000) as (caller, catalog):
         ref = await world.topic(catalog)
@@ -138,7 +138,7 @@ async def test_an_epoch_waits_until_all_logs_have_the_one_before(autojump_clock:
             reply = await commit(caller, made, epoch=epoch, wait_ms=0)
             assert (reply.status, reply.applied) == (Status.OK, False)
             assert list((await sink_record(world)).remaining) == [ref]
-        # Nothing is committed that would have to wait for long.
+        # A commit that would have to wait for long is refused.
         world.objects.plan = no_segments
         made = await staged(caller, ref, batch(b"3"), epoch=3)
         reply = await commit(caller, made, epoch=3)
@@ -150,7 +150,7 @@ async def test_an_epoch_waits_until_all_logs_have_the_one_before(autojump_clock:
         assert await caller.read_all(ref) == [b"before", b"0", b"1", b"2", b"3"]
 
 
-async def test_of_two_drivers_that_commit_an_epoch_one_does(autojump_clock: MockClock) -> None:
+async def test_only_one_of_two_drivers_commits_an_epoch(autojump_clock: MockClock) -> None:
     world = World()
     async with cluster(world, "a:1", "b:1") as two:
         ref = await world.topic(two.instances[0].catalog)
@@ -171,9 +171,7 @@ async def test_of_two_drivers_that_commit_an_epoch_one_does(autojump_clock: Mock
         assert await two.read_all(ref) == [two.instances[winner].address.encode()]
 
 
-async def test_the_repeat_of_a_commit_that_is_being_applied_takes_nothing_away_from_it(
-    autojump_clock: MockClock,
-) -> None:
+async def test_repeating_a_commit_that_is_being_applied_does_not_change_it(autojump_clock: MockClock) -> None:
     world = World()
     async with world.service(flush_interval_ms=4_000) as (caller, catalog):
         ref = await world.topic(catalog)
@@ -191,7 +189,7 @@ async def test_the_repeat_of_a_commit_that_is_being_applied_takes_nothing_away_f
         assert await caller.read_all(ref) == [b"0"]
 
 
-async def test_a_commit_whose_answer_is_lost_is_known_all_the_same(autojump_clock: MockClock) -> None:
+async def test_a_commit_whose_answer_is_lost_is_recognized(autojump_clock: MockClock) -> None:
     world = World()
     async with world.service() as (caller, catalog):
         ref = await world.topic(catalog)
@@ -202,7 +200,7 @@ async def test_a_commit_whose_answer_is_lost_is_known_all_the_same(autojump_cloc
         assert await caller.read_all(ref) == [b"0"]
 
 
-async def test_a_commit_under_way_does_not_apply_after_its_stages_were_discarded(autojump_clock: MockClock) -> None:
+async def test_a_commit_in_flight_fails_if_its_stages_are_discarded(autojump_clock: MockClock) -> None:
     world = World()
     async with world.service() as (caller, catalog):
         ref = await world.topic(catalog)
@@ -226,7 +224,7 @@ async def test_a_commit_under_way_does_not_apply_after_its_stages_were_discarded
         assert await caller.read_all(ref) == [b"1"]
 
 
-async def test_what_was_staged_long_ago_is_not_committed_and_goes(autojump_clock: MockClock) -> None:
+async def test_expired_stages_are_not_committed_and_are_deleted(autojump_clock: MockClock) -> None:
     world = World()
     async with world.service(stage_check_ms=5_000) as (caller, catalog):
         ref = await world.topic(catalog)
@@ -236,7 +234,7 @@ async def test_what_was_staged_long_ago_is_not_committed_and_goes(autojump_clock
         assert (await commit(caller, old)).status == Status.INVALID
         await trio.sleep(11)
         assert old.key in await stage_keys(world)
-        # What is committed stays, however long it takes to be appended.
+        # Committed stages stay, however long it takes to append them.
         world.objects.plan = no_segments
         assert not (await commit(caller, young, wait_ms=0)).applied
         world.now_ms += 2 * DAY_MS
@@ -249,15 +247,13 @@ async def test_what_was_staged_long_ago_is_not_committed_and_goes(autojump_clock
         assert await stage_keys(world) == []
 
 
-async def test_a_sink_is_forgotten_when_it_commits_nothing_for_long_and_may_begin_anew(
-    autojump_clock: MockClock,
-) -> None:
+async def test_an_expired_sink_may_start_again(autojump_clock: MockClock) -> None:
     world = World()
     async with cluster(world, "a:1", stage_check_ms=5_000) as one:
         (a,) = one.instances
         ref = await world.topic(a.catalog)
         assert (await commit(a.caller, await staged(a.caller, ref, batch(b"0"), batch(b"1")))).applied
-        # Its state still says how far it was: nothing was written since.
+        # The state still contains the sink's progress because nothing was written since.
         assert [progress.batches for progress in (await one.state(ref)).sinks] == [2]
         world.now_ms += StorageSettings().sink_expiry_ms + 1
         await trio.sleep(11)
@@ -269,7 +265,7 @@ async def test_a_sink_is_forgotten_when_it_commits_nothing_for_long_and_may_begi
         assert await one.read_all(ref) == [b"0", b"1", b"2", b"3", b"4"]
 
 
-async def test_an_epoch_does_not_wait_for_a_topic_that_is_deleted(autojump_clock: MockClock) -> None:
+async def test_an_epoch_does_not_wait_for_a_deleted_topic(autojump_clock: MockClock) -> None:
     world = World()
     async with world.service() as (caller, catalog):
         gone, kept = await world.topic(catalog, "gone"), await world.topic(catalog, "kept")
@@ -283,7 +279,7 @@ async def test_an_epoch_does_not_wait_for_a_topic_that_is_deleted(autojump_clock
         assert await caller.read_all(kept) == [b"0"]
 
 
-async def test_nothing_is_committed_to_a_topic_that_is_deleted(autojump_clock: MockClock) -> None:
+async def test_a_commit_to_a_deleted_topic_is_refused(autojump_clock: MockClock) -> None:
     world = World()
     async with world.service() as (caller, catalog):
         gone, kept = await world.topic(catalog, "gone"), await world.topic(catalog, "kept")
@@ -296,26 +292,26 @@ async def test_nothing_is_committed_to_a_topic_that_is_deleted(autojump_clock: M
         assert await caller.read_all(kept) == [b"0"]
 
 
-async def test_a_damaged_stage_is_waited_for_and_told_and_never_passed_over(autojump_clock: MockClock) -> None:
+async def test_an_epoch_waits_for_a_damaged_stage_and_never_skips_it(autojump_clock: MockClock) -> None:
     world = World()
     async with world.service() as (caller, catalog):
         first, second = siblings(await world.topic(catalog), 2)
         stages = [await staged(caller, ref, batch(b"0"), batch(b"1")) for ref in (first, second)]
-        there = await world.objects.get(stages[0].key)
-        await world.objects.replace_if_match(stages[0].key, there.body[:-1] + b"x", there.etag)
+        original = await world.objects.get(stages[0].key)
+        await world.objects.replace_if_match(stages[0].key, original.body[:-1] + b"x", original.etag)
         assert not (await commit(caller, *stages)).applied
         assert [await caller.read_all(ref) for ref in (first, second)] == [[], [b"0", b"1"]]
         assert list((await sink_record(world)).remaining) == [first]
         damaged = await world.objects.get(stages[0].key)
-        await world.objects.replace_if_match(stages[0].key, there.body, damaged.etag)
+        await world.objects.replace_if_match(stages[0].key, original.body, damaged.etag)
         assert (await commit(caller, *stages)).applied
         assert await caller.read_all(first) == [b"0", b"1"]
 
 
-async def test_large_epochs_leave_room_for_producers_and_are_bounded(autojump_clock: MockClock) -> None:
+async def test_large_epochs_leave_buffer_space_for_producers(autojump_clock: MockClock) -> None:
     world, random = World(), Random(1)
 
-    async def written(caller: Caller, ref: PartitionRef) -> None:
+    async def keep_producing(caller: Caller, ref: PartitionRef) -> None:
         while True:
             appended = await caller.append(ref, batch(random.randbytes(8_000)))
             assert appended.status == Status.OK, appended.detail
@@ -330,7 +326,7 @@ async def test_large_epochs_leave_room_for_producers_and_are_bounded(autojump_cl
             for start in range(0, 100, 25)
         ]
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(written, caller, ref)
+            nursery.start_soon(keep_producing, caller, ref)
             assert (await commit(caller, *stages)).applied
             nursery.cancel_scope.cancel()
         ours = [value for value in await caller.read_all(ref) if value in values]
@@ -339,7 +335,7 @@ async def test_large_epochs_leave_room_for_producers_and_are_bounded(autojump_cl
     assert max(puts) < 200_000 // 4 + 20_000
 
 
-async def test_log_append_time_is_that_of_the_append(autojump_clock: MockClock) -> None:
+async def test_log_append_time_is_the_time_of_the_append(autojump_clock: MockClock) -> None:
     world = World()
     async with world.service() as (caller, catalog):
         ref = await world.topic(catalog, configs={"message.timestamp.type": "LogAppendTime"})
@@ -350,7 +346,7 @@ async def test_log_append_time_is_that_of_the_append(autojump_clock: MockClock) 
         assert (await caller.offset_at(ref, world.now_ms + 1)).offset == -1
 
 
-async def test_a_state_forgets_what_its_owner_before_had_finished(autojump_clock: MockClock) -> None:
+async def test_a_new_owner_removes_the_finished_epochs_of_the_former_one(autojump_clock: MockClock) -> None:
     world = World()
     async with cluster(world, "a:1") as one:
         (a,) = one.instances
@@ -372,7 +368,7 @@ async def test_a_state_forgets_what_its_owner_before_had_finished(autojump_clock
 
 
 @pytest.mark.parametrize("progress", [1, 2, 3])
-async def test_a_new_owner_goes_on_where_the_state_says_the_log_is(autojump_clock: MockClock, progress: int) -> None:
+async def test_a_new_owner_continues_an_epoch_where_the_state_says(autojump_clock: MockClock, progress: int) -> None:
     world = World()
     async with world.service(graceful=False) as (caller, catalog):
         ref = await world.topic(catalog)

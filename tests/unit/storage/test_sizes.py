@@ -1,4 +1,4 @@
-"""How much logs take: for DescribeLogDirs."""
+"""The sizes of logs, for DescribeLogDirs."""
 
 import math
 from typing import Any
@@ -11,8 +11,8 @@ from kafscale.errors import Unavailable
 from kafscale.objects.memory import Fault
 from kafscale.v1.common_pb2 import PartitionRef, Status
 from kafscale.v1.storage_pb2 import LogSize, LogSizesRequest, SizeQuery
-from tests.unit.storage.cluster import cluster
-from tests.unit.storage.harness import NAMESPACE, Caller, World, batch, siblings, state_key
+from tests.support.storage.cluster import cluster
+from tests.support.storage.harness import NAMESPACE, Caller, World, batch, siblings, state_key
 
 
 async def sizes(caller: Caller, *refs: PartitionRef) -> list[LogSize]:
@@ -21,52 +21,52 @@ async def sizes(caller: Caller, *refs: PartitionRef) -> list[LogSize]:
 
 
 async def stored(world: World, ref: PartitionRef) -> list[int]:
-    """The sizes of the partition's segment objects, in order."""
+    """Return the sizes of the partition's segment objects, in order."""
     prefix = paths.partition_prefix(NAMESPACE, ref.topic, ref.partition)
     return [info.size for info in await world.objects.list_from(prefix) if info.key.endswith(".kfs")]
 
 
-async def test_the_size_of_a_log_is_that_of_its_segments(autojump_clock: MockClock) -> None:
+async def test_the_size_of_a_log_is_the_size_of_its_segments(autojump_clock: MockClock) -> None:
     async with (world := World()).service() as (caller, catalog):
         ref = await world.topic(catalog)
         await caller.fill(ref, 3)
-        (told,) = await sizes(caller, ref)
-        assert (told.status, told.bytes) == (Status.OK, sum(await stored(world, ref)))
-        assert told.segments == len(await stored(world, ref)) > 2
+        (answer,) = await sizes(caller, ref)
+        assert (answer.status, answer.bytes) == (Status.OK, sum(await stored(world, ref)))
+        assert answer.segments == len(await stored(world, ref)) > 2
         deleted = await caller.delete_records(ref, 250)
         assert deleted.log_start == 250
-        (told,) = await sizes(caller, ref)
-        assert (told.bytes, told.segments) == (sum((await stored(world, ref))[-2:]), 2)
+        (answer,) = await sizes(caller, ref)
+        assert (answer.bytes, answer.segments) == (sum((await stored(world, ref))[-2:]), 2)
     async with world.service() as (caller, _):
-        # The next run has to list them.
+        # The next run must list the segments.
         (again,) = await sizes(caller, ref)
-        assert again.bytes == told.bytes
+        assert again.bytes == answer.bytes
 
 
-async def test_partitions_without_records_are_not_taken_over_for_it(autojump_clock: MockClock) -> None:
+async def test_partitions_without_records_are_not_taken_over_for_their_size(autojump_clock: MockClock) -> None:
     async with (world := World()).service() as (caller, catalog):
         refs = siblings(await world.topic(catalog), 3)
-        assert [(told.status, told.bytes) for told in await sizes(caller, *refs)] == [(Status.OK, 0)] * 3
+        assert [(answer.status, answer.bytes) for answer in await sizes(caller, *refs)] == [(Status.OK, 0)] * 3
         for ref in refs:
             assert await world.metadata.get(state_key(ref)) is None
 
 
-async def test_who_is_not_the_owner_names_it(autojump_clock: MockClock) -> None:
+async def test_a_size_request_to_another_instance_names_the_owner(autojump_clock: MockClock) -> None:
     async with cluster(World(), "a:1", "b:1") as two:
         ref = await two.world.topic(two.instances[0].catalog, partitions=1)
         await two.append_durably(ref, batch(b"x"))
-        owner = two.given(ref)
+        owner = two.assigned(ref)
         for instance in two.instances:
-            (told,) = await sizes(instance.caller, ref)
+            (answer,) = await sizes(instance.caller, ref)
             if instance is owner:
-                assert told.bytes > 0
+                assert answer.bytes > 0
             else:
-                assert (told.status, told.owner) == (Status.NOT_OWNER, owner.caller.run_id)
+                assert (answer.status, answer.owner) == (Status.NOT_OWNER, owner.caller.run_id)
                 (flushed,) = (await instance.caller.flush(ref)).results
                 assert (flushed.status, flushed.owner) == (Status.NOT_OWNER, owner.caller.run_id)
 
 
-async def test_a_store_that_does_not_answer_is_told(autojump_clock: MockClock) -> None:
+async def test_an_unavailable_store_is_reported(autojump_clock: MockClock) -> None:
     world = World()
     async with world.service() as (caller, catalog):
         ref = await world.topic(catalog)
@@ -74,11 +74,11 @@ async def test_a_store_that_does_not_answer_is_told(autojump_clock: MockClock) -
     async with world.service() as (caller, _):
         await caller.fetch(ref, 600)
         world.objects.plan = lambda call: Fault(error=Unavailable("503")) if call.kind == "list_from" else None
-        (told,) = await sizes(caller, ref)
-        assert (told.status, told.bytes) == (Status.UNAVAILABLE, 0)
+        (answer,) = await sizes(caller, ref)
+        assert (answer.status, answer.bytes) == (Status.UNAVAILABLE, 0)
 
 
-async def test_partitions_are_looked_at_together_and_what_is_not_known_in_time_spares_the_others(
+async def test_partitions_are_measured_concurrently_and_a_slow_one_does_not_delay_the_others(
     autojump_clock: MockClock,
 ) -> None:
     world = World()
@@ -89,21 +89,21 @@ async def test_partitions_are_looked_at_together_and_what_is_not_known_in_time_s
     async with world.service(reads_in_flight=3) as (caller, _):
         for ref in refs:
             await caller.fetch(ref, 600)
-        under_way = most = 0
+        running = most = 0
         list_from = world.objects.list_from
 
         async def slow(prefix: str, *args: Any, **options: Any) -> Any:
-            nonlocal under_way, most
-            under_way += 1
-            most = max(most, under_way)
-            # The first one never comes.
+            nonlocal running, most
+            running += 1
+            most = max(most, running)
+            # The listing of the first partition never ends.
             await trio.sleep(math.inf if paths.partition_prefix(NAMESPACE, "orders", 0) in prefix else 1)
-            under_way -= 1
+            running -= 1
             return await list_from(prefix, *args, **options)
 
         world.objects.list_from = slow  # type: ignore[method-assign]
         request = LogSizesRequest(queries=[SizeQuery(partition=ref) for ref in refs], wait_ms=10_000)
         results = (await caller.storage.log_sizes(request, timeout=60)).results
-        assert [told.status for told in results] == [Status.UNAVAILABLE, *[Status.OK] * 5]
-        assert all(told.bytes > 0 for told in results[1:])
+        assert [answer.status for answer in results] == [Status.UNAVAILABLE, *[Status.OK] * 5]
+        assert all(answer.bytes > 0 for answer in results[1:])
         assert most == 3

@@ -1,4 +1,4 @@
-"""What is slow or cold holds up nothing else: neither the appends nor the records of other partitions."""
+"""Slow or cold partitions do not delay appends to other partitions, or fetches of their records."""
 
 from collections.abc import Sequence
 
@@ -11,17 +11,17 @@ from kafscale.metadata.memory import no_answer
 from kafscale.objects.memory import Fault
 from kafscale.v1.common_pb2 import PartitionRef, Status
 from kafscale.v1.storage_pb2 import FetchRequest, PartitionAppend, PartitionFetch, PartitionFetched
-from tests.unit.storage.harness import Caller, World, batch, siblings, state_key, values
-from tests.unit.storage.test_illness import IllWorld, slow_down
+from tests.support.storage.harness import Caller, World, batch, siblings, state_key, values
+from tests.unit.storage.test_failing_stores import UnhealthyWorld, slow_down
 
 
-async def test_a_slow_take_over_holds_up_the_appends_of_other_partitions_once(autojump_clock: MockClock) -> None:
-    world = IllWorld()
-    world.wrapped()
+async def test_a_slow_take_over_delays_appends_to_other_partitions_only_once(autojump_clock: MockClock) -> None:
+    world = UnhealthyWorld()
+    world.wrap()
     async with world.service() as (caller, catalog):
         ref = await world.topic(catalog)
         here, slow = siblings(ref, 2)
-        # A take-over that takes its time within the wait refuses nobody.
+        # A slow take-over within the wait causes no refusal.
         world.bare.plan = lambda call: Fault(delay=0.3)
         assert (await caller.append(here, batch(b"first"))).status == Status.OK
         world.bare.plan = slow_down
@@ -39,7 +39,7 @@ async def test_a_slow_take_over_holds_up_the_appends_of_other_partitions_once(au
             await trio.sleep(0.1)
         assert longest[0] == pytest.approx(0.5)
         assert max(longest[1:]) == pytest.approx(0)
-        # It goes on by itself meanwhile, and is not asked for by an append again.
+        # The take-over continues in the background, without another append.
         world.bare.plan = None
         await trio.sleep(30)
         before = trio.current_time()
@@ -47,9 +47,9 @@ async def test_a_slow_take_over_holds_up_the_appends_of_other_partitions_once(au
         assert trio.current_time() == before
 
 
-async def test_after_a_take_over_that_failed_long_ago_the_next_one_is_waited_for(autojump_clock: MockClock) -> None:
-    world = IllWorld()
-    world.wrapped()
+async def test_appends_wait_for_a_take_over_if_the_last_failure_was_long_ago(autojump_clock: MockClock) -> None:
+    world = UnhealthyWorld()
+    world.wrap()
     async with world.service() as (caller, catalog):
         ref = await world.topic(catalog)
         await trio.sleep(1)
@@ -60,8 +60,8 @@ async def test_after_a_take_over_that_failed_long_ago_the_next_one_is_waited_for
         assert (await caller.append(ref, batch(b"taken"))).status == Status.OK
 
 
-async def _stored(world: World, partitions: int) -> list[PartitionRef]:
-    """Two segments in each of these partitions of a topic, by an instance that has stopped."""
+async def _write_topic(world: World, partitions: int) -> list[PartitionRef]:
+    """Write two segments to each partition of a new topic, with an instance that stops afterwards."""
     async with world.service() as (caller, catalog):
         refs = siblings(await world.topic(catalog, partitions=partitions), partitions)
         for ref in refs:
@@ -70,7 +70,7 @@ async def _stored(world: World, partitions: int) -> list[PartitionRef]:
 
 
 async def _fetch(caller: Caller, refs: list[PartitionRef], offset: int = 0) -> Sequence[PartitionFetched]:
-    """All of them in one message, within the time that gateways allow; ``offset``: in the last of them."""
+    """Fetch all partitions with one request, within a gateway's timeout. ``offset`` is for the last partition."""
     fetches = [PartitionFetch(partition=ref, max_bytes=1 << 16, leader_epoch=-1) for ref in refs]
     fetches[-1].offset = offset
     request = FetchRequest(stream_id=caller.stream_id, max_bytes=1 << 20, fetches=fetches)
@@ -78,10 +78,10 @@ async def _fetch(caller: Caller, refs: list[PartitionRef], offset: int = 0) -> S
         return (await caller.storage.fetch(request, timeout=30)).results
 
 
-async def test_cached_records_are_given_beside_a_partition_that_cannot_be_read(autojump_clock: MockClock) -> None:
-    world = IllWorld()
-    refs = await _stored(world, 3)
-    world.wrapped()
+async def test_cached_records_are_returned_next_to_an_unreadable_partition(autojump_clock: MockClock) -> None:
+    world = UnhealthyWorld()
+    refs = await _write_topic(world, 3)
+    world.wrap()
     async with world.service() as (caller, _):
         for ref in refs:
             assert (await caller.offset_at(ref, -1)).offset == 400
@@ -95,8 +95,8 @@ async def test_cached_records_are_given_beside_a_partition_that_cannot_be_read(a
             assert trio.current_time() - began == pytest.approx(1.5)
 
 
-async def test_cold_partitions_are_read_together_and_on_when_the_time_is_over(autojump_clock: MockClock) -> None:
-    refs = await _stored(world := World(), 4)
+async def test_cold_partitions_are_read_concurrently_and_beyond_the_timeout(autojump_clock: MockClock) -> None:
+    refs = await _write_topic(world := World(), 4)
     async with world.service(fetch_read_timeout_ms=1_500) as (caller, _):
         for ref in refs:
             assert (await caller.offset_at(ref, -1)).offset == 400
@@ -106,13 +106,13 @@ async def test_cold_partitions_are_read_together_and_on_when_the_time_is_over(au
             if all(found.status == Status.OK for found in await _fetch(caller, refs)):
                 break
             await trio.sleep(0.1)
-        # Each takes several requests, one after the other; and never as many again.
+        # Each partition takes several sequential requests, which are not repeated.
         assert 3 <= trio.current_time() - began <= 6
         assert world.objects.count("get_range") < 4 * 5
 
 
 async def test_fetches_that_wait_for_the_store_are_bounded(autojump_clock: MockClock) -> None:
-    (ref,) = await _stored(world := World(), 1)
+    (ref,) = await _write_topic(world := World(), 1)
     async with world.service(reads_in_flight=1, fetch_read_timeout_ms=100) as (caller, _):
         assert (await caller.offset_at(ref, -1)).offset == 400
         world.objects.plan = lambda call: Fault(delay=100)
@@ -124,11 +124,11 @@ async def test_fetches_that_wait_for_the_store_are_bounded(autojump_clock: MockC
         assert (await caller.fetch(ref, 0)).status == Status.OK
 
 
-async def test_cached_records_are_given_beside_a_partition_that_the_store_refuses_to_read(
+async def test_cached_records_are_returned_next_to_a_partition_that_the_store_refuses(
     autojump_clock: MockClock,
 ) -> None:
     world = World()
-    refs = await _stored(world, 2)
+    refs = await _write_topic(world, 2)
     async with world.service() as (caller, _):
         for ref in refs:
             assert (await caller.offset_at(ref, -1)).offset == 400

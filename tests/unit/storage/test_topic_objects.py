@@ -1,4 +1,4 @@
-"""Topic objects: what the bucket alone tells of a topic, after every change, by one member, never going back."""
+"""Topic objects: copies of topics in the bucket, written by one instance after every change, and never reverted."""
 
 from dataclasses import replace
 
@@ -17,9 +17,9 @@ from kafscale.objects.memory import Call, Fault, MemoryObjectStore
 from kafscale.segment.format import FOOTER_SIZE, SegmentFooter
 from kafscale.v1.common_pb2 import PartitionRef, Status
 from kafscale.v1.metadata_pb2 import PartitionState
-from services.storage.topic_objects import SECONDS_BETWEEN
-from tests.unit.storage.cluster import Cluster, Instance, cluster
-from tests.unit.storage.harness import NAMESPACE, World, siblings, state_key
+from services.storage.upkeep.topic_objects import SECONDS_BETWEEN
+from tests.support.storage.cluster import Cluster, Instance, cluster
+from tests.support.storage.harness import NAMESPACE, World, siblings, state_key
 from tests.unit.storage.test_catalogs import START, produce
 from tests.unit.storage.test_retention import CHECK, truncate
 
@@ -35,7 +35,7 @@ async def stored(world: World, name: str = "orders") -> TopicObject | None:
 
 
 async def configure(world: World, name: str, configs: dict[str, str]) -> None:
-    """As a change of configs will do it."""
+    """Change the configs of a topic in the metadata store."""
     key = paths.topic_key(NAMESPACE, name)
     item = await world.metadata.get(key)
     assert item is not None
@@ -89,7 +89,7 @@ async def test_creating_a_topic_does_not_wait_for_its_object(autojump_clock: Moc
         assert await stored(world) is not None
 
 
-async def test_changes_of_a_topic_share_writes(autojump_clock: MockClock) -> None:
+async def test_changes_to_a_topic_share_writes(autojump_clock: MockClock) -> None:
     async with (world := World()).service() as (_, catalog):
         await world.topic(catalog)
         await trio.sleep(SOON)
@@ -104,7 +104,7 @@ async def test_changes_of_a_topic_share_writes(autojump_clock: MockClock) -> Non
         assert found.configs == {"retention.ms": "10000099"}
 
 
-async def test_what_has_not_changed_costs_the_object_store_nothing(autojump_clock: MockClock) -> None:
+async def test_unchanged_topics_cause_no_requests_to_the_object_store(autojump_clock: MockClock) -> None:
     world = World()
     async with world.service() as (_, catalog):
         await world.topic(catalog)
@@ -114,11 +114,11 @@ async def test_what_has_not_changed_costs_the_object_store_nothing(autojump_cloc
         assert not world.objects.calls
     async with world.service():
         await trio.sleep(SOON)
-        # It is read once after a start, and written by nobody.
+        # The object is read once after a start, and not written.
         assert [call.kind for call in world.objects.calls if call.key == KEY] == ["get"]
 
 
-async def test_what_was_not_written_before_a_kill_is_written_after_it(autojump_clock: MockClock) -> None:
+async def test_a_topic_object_missed_before_a_kill_is_written_after_it(autojump_clock: MockClock) -> None:
     world = World()
     async with world.service(graceful=False) as (_, catalog):
         await _while_topic_objects_fail(world, catalog)
@@ -128,7 +128,7 @@ async def test_what_was_not_written_before_a_kill_is_written_after_it(autojump_c
         assert await stored(world) is not None
 
 
-async def test_an_older_revision_never_replaces_a_newer_one_and_damage_is_replaced(autojump_clock: MockClock) -> None:
+async def test_a_newer_topic_object_is_kept_and_a_damaged_one_replaced(autojump_clock: MockClock) -> None:
     async with (world := World()).service() as (_, catalog):
         await world.topic(catalog)
         await trio.sleep(SOON)
@@ -147,15 +147,15 @@ async def test_an_older_revision_never_replaces_a_newer_one_and_damage_is_replac
         assert found.configs == {"retention.ms": "7300000"}
 
 
-async def test_one_member_writes_and_another_goes_on_when_it_dies(autojump_clock: MockClock) -> None:
+async def test_one_instance_writes_topic_objects_and_another_continues_when_it_dies(autojump_clock: MockClock) -> None:
     world, second = World(), MemoryObjectStore()
-    # Both see the same objects, each by requests of its own.
+    # Both stores have the same objects and count their own requests.
     second._objects = world.objects._objects
     async with world.service(address="a:1") as (_, catalog):
-        await _by_one_of_two(world, second, catalog)
+        await _check_single_writer(world, second, catalog)
 
 
-async def _by_one_of_two(world: World, second: MemoryObjectStore, catalog: TopicCatalog) -> None:
+async def _check_single_writer(world: World, second: MemoryObjectStore, catalog: TopicCatalog) -> None:
     async with world.service(address="b:1", objects=second):
         names = [f"topic-{i}" for i in range(12)]
         for name in names:
@@ -179,11 +179,11 @@ async def _by_one_of_two(world: World, second: MemoryObjectStore, catalog: Topic
         assert found.configs == {"retention.ms": "7200000"}
 
 
-async def test_an_object_that_lands_after_its_topic_is_deleted_goes_later(autojump_clock: MockClock) -> None:
+async def test_a_topic_object_stored_after_the_deletion_is_deleted_later(autojump_clock: MockClock) -> None:
     world = World()
     async with cluster(world, "a:1") as some:
         (a,) = some.instances
-        late = await _deleted_by_another(world, some, a)
+        late = await _delete_by_another(world, some, a)
         late.set()
         await trio.sleep(1)
         assert await stored(world) is not None
@@ -191,11 +191,11 @@ async def test_an_object_that_lands_after_its_topic_is_deleted_goes_later(autoju
         assert await stored(world) is None
 
 
-async def test_a_new_topic_keeps_its_object_when_a_late_one_is_deleted(autojump_clock: MockClock) -> None:
+async def test_a_recreated_topic_keeps_its_object_when_a_late_one_is_deleted(autojump_clock: MockClock) -> None:
     world = World()
     async with cluster(world, "a:1") as some:
         (a,) = some.instances
-        late = await _deleted_by_another(world, some, a)
+        late = await _delete_by_another(world, some, a)
         late.set()
         deleting = trio.Event()
 
@@ -208,8 +208,10 @@ async def test_a_new_topic_keeps_its_object_when_a_late_one_is_deleted(autojump_
         world.objects.plan = plan
         with trio.fail_after(2 * CHECK):
             await deleting.wait()
-        # It is made, and its object stored by another than who deletes, while the delete is under way.
-        while (given := some.view.owner((world.now_ms + 1).to_bytes(16, "big"), 0)) is None or given.address != "a:1":
+        # The topic is created during the delete, and its object stored by an instance other than the deleting one.
+        while (
+            assigned := some.view.owner((world.now_ms + 1).to_bytes(16, "big"), 0)
+        ) is None or assigned.address != "a:1":
             world.now_ms += 1
         ref = await world.topic(a.catalog)
         await trio.sleep(SOON / 2)
@@ -220,12 +222,12 @@ async def test_a_new_topic_keeps_its_object_when_a_late_one_is_deleted(autojump_
         assert found.id == ref.topic_id
 
 
-async def test_an_object_whose_topic_is_not_known_is_kept(autojump_clock: MockClock) -> None:
+async def test_an_object_of_an_unknown_topic_is_kept(autojump_clock: MockClock) -> None:
     world = World()
     async with world.service() as (_, catalog):
         await world.topic(catalog)
         await trio.sleep(SOON)
-    # As metadata that was restored from a backup.
+    # As with metadata that was restored from a backup.
     item = await world.metadata.get(paths.topic_key(NAMESPACE, "orders"))
     assert item is not None
     async with world.service():
@@ -234,8 +236,8 @@ async def test_an_object_whose_topic_is_not_known_is_kept(autojump_clock: MockCl
         assert await stored(world) is not None
 
 
-async def _deleted_by_another(world: World, some: Cluster, a: Instance) -> trio.Event:
-    """A topic was deleted while ``a`` still puts its object, which waits for what is given."""
+async def _delete_by_another(world: World, some: Cluster, a: Instance) -> trio.Event:
+    """Delete a topic while ``a`` still puts its object. The put waits for the returned event."""
     late, puts = trio.Event(), 0
 
     def plan(call: Call) -> Fault | None:
@@ -251,7 +253,7 @@ async def _deleted_by_another(world: World, some: Cluster, a: Instance) -> trio.
     assert puts == 1
     for number in range(2, 20):
         started = await some.start(f"b:{number}")
-        if some.given(ref) is started:
+        if some.assigned(ref) is started:
             break
         await started.stop()
     await a.catalog.mark_deleting("orders")
@@ -261,7 +263,7 @@ async def _deleted_by_another(world: World, some: Cluster, a: Instance) -> trio.
     return late
 
 
-async def test_the_bucket_alone_tells_topics_partitions_configs_log_starts_and_ends(autojump_clock: MockClock) -> None:
+async def test_the_bucket_alone_describes_topics_and_their_logs(autojump_clock: MockClock) -> None:
     world = World()
     async with world.service() as (caller, catalog):
         orders = await world.topic(catalog, configs={"cleanup.policy": "delete"})
@@ -274,32 +276,32 @@ async def test_the_bucket_alone_tells_topics_partitions_configs_log_starts_and_e
         await catalog.wait_free("gone")
         await trio.sleep(SOON)
         topics = {topic.name: topic for topic in catalog.view.by_name.values()}
-    told = await _told_by(world.objects)
-    assert told.keys() == topics.keys() == {"orders", "empty"}
+    topics_found = await _read_topics(world.objects)
+    assert topics_found.keys() == topics.keys() == {"orders", "empty"}
     for name, topic in topics.items():
-        found, ends = told[name]
+        found, ends = topics_found[name]
         assert (found.id, found.partitions, found.configs) == (topic.id, topic.partitions, topic.configs)
         for index in range(topic.partitions):
             item = await world.metadata.get(state_key(PartitionRef(topic=name, partition=index)))
             state = PartitionState.FromString(item.value) if item else PartitionState()
-            assert (found.log_starts[index], ends[index]) == (state.log_start, state.committed_end)
-    assert told["orders"][0].log_starts == (3, 0, 0)
-    assert told["orders"][1] == [70, 0, 5]
+            assert (found.log_starts[index], ends[index]) == (state.log_start, state.high_watermark)
+    assert topics_found["orders"][0].log_starts == (3, 0, 0)
+    assert topics_found["orders"][1] == [70, 0, 5]
 
 
-async def _told_by(objects: MemoryObjectStore) -> dict[str, tuple[TopicObject, list[int]]]:
-    """What the objects alone say: each topic, and where its partitions end."""
-    told = {}
+async def _read_topics(objects: MemoryObjectStore) -> dict[str, tuple[TopicObject, list[int]]]:
+    """Return each topic and the ends of its partitions, from the objects alone."""
+    topics_found = {}
     for info in await objects.list_from(paths.topic_objects_prefix(NAMESPACE)):
         found = parse_topic_object((await objects.get(info.key)).body)
         assert info.key == paths.topic_object_key(NAMESPACE, found.name)
         ends = [await _end(objects, found.name, index, log_start) for index, log_start in enumerate(found.log_starts)]
-        told[found.name] = (found, ends)
-    return told
+        topics_found[found.name] = (found, ends)
+    return topics_found
 
 
 async def _end(objects: MemoryObjectStore, topic: str, partition: int, log_start: int) -> int:
-    """By the last page, and by the footers of the segments behind it."""
+    """Return the end of a log, from the last page and the footers of the segments after it."""
     end, after = log_start, ""
     pages = await objects.list_from(paths.catalog_prefix(NAMESPACE, topic, partition))
     if pages:

@@ -1,4 +1,4 @@
-"""Which batches a flush is traced for."""
+"""Spans of appends and flushes."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -8,14 +8,14 @@ from trio.testing import MockClock
 from kafscale.tracing import Span
 from kafscale.v1.common_pb2 import Status
 from kafscale.v1.storage_pb2 import PartitionAppend
-from tests.unit.storage.harness import World
-from tests.unit.storage.test_idempotence import numbered
+from tests.support.storage.harness import World
+from tests.support.storage.sequences import numbered
 
 PLACE = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 
 
 @dataclass
-class _Step:
+class _FakeSpan:
     place: str
 
     def end(self, error: str = "") -> None:
@@ -23,7 +23,7 @@ class _Step:
 
 
 @dataclass
-class _Steps:
+class _FakeTracer:
     """A tracer that numbers its spans."""
 
     begun: list[tuple[str, str, tuple[str, ...]]] = field(default_factory=list)
@@ -33,19 +33,19 @@ class _Steps:
 
     def go_on(self, name: str, place: str, *, links: Sequence[str] = (), **attributes: str | int) -> Span | None:
         self.begun.append((name, place, tuple(links)))
-        return _Step(f"{name} {len(self.begun)}")
+        return _FakeSpan(f"{name} {len(self.begun)}")
 
 
-async def test_a_traced_batch_that_is_there_already_is_acked_and_no_flush_is_for_it(autojump_clock: MockClock) -> None:
+async def test_a_traced_duplicate_is_acked_without_a_flush_span(autojump_clock: MockClock) -> None:
     world = World()
-    steps = world.tracer = _Steps()
+    tracer = world.tracer = _FakeTracer()
     async with world.service() as (caller, catalog):
         ref = await world.topic(catalog)
         append = PartitionAppend(partition=ref, records=numbered(0), trace=PLACE)
         assert await caller.durable((await caller.send(append)).results[0])
-        assert steps.begun == [("append", PLACE, ()), ("flush", "append 1", ())]
+        assert tracer.begun == [("append", PLACE, ()), ("flush", "append 1", ())]
     async with world.service() as (caller, _):
-        # Nothing was ever buffered here.
+        # This run never buffered anything.
         (again,) = (await caller.send(append)).results
         assert (again.status, again.base_offset) == (Status.OK, 0)
-        assert steps.begun[2:] == [("append", PLACE, ())]
+        assert tracer.begun[2:] == [("append", PLACE, ())]

@@ -1,4 +1,4 @@
-"""What is known of idempotent producers when retention or DeleteRecords takes away their batches, or they expire."""
+"""Knowledge of idempotent producers whose batches are deleted by retention or DeleteRecords, or that expire."""
 
 import pytest
 import trio
@@ -10,12 +10,12 @@ from kafscale.objects.memory import Call, Fault
 from kafscale.records.record import Record, build_batch
 from kafscale.v1.common_pb2 import PartitionRef, Status
 from kafscale.v1.metadata_pb2 import PartitionState
-from tests.unit.storage.harness import NAMESPACE, World, batch, state_key
-from tests.unit.storage.test_idempotence import flushed, numbered, send
+from tests.support.storage.harness import NAMESPACE, World, batch, state_key
+from tests.support.storage.sequences import flushed, numbered, send
 
 
 @pytest.mark.parametrize("segments", [3, 16, 20])
-async def test_deleted_records_leave_their_producers_known(segments: int, autojump_clock: MockClock) -> None:
+async def test_producers_are_known_after_their_records_are_deleted(segments: int, autojump_clock: MockClock) -> None:
     world = World()
     async with world.service(graceful=False) as (caller, catalog):
         ref = await world.topic(catalog)
@@ -32,7 +32,7 @@ async def test_deleted_records_leave_their_producers_known(segments: int, autoju
         assert (following.status, following.base_offset) == (Status.OK, segments)
 
 
-async def test_retention_leaves_the_producers_known(autojump_clock: MockClock) -> None:
+async def test_producers_are_known_after_retention(autojump_clock: MockClock) -> None:
     world = World()
     world.objects.clock_skew_seconds = 0.0
     async with world.service(graceful=False, retention_check_ms=10_000) as (caller, catalog):
@@ -43,13 +43,13 @@ async def test_retention_leaves_the_producers_known(autojump_clock: MockClock) -
             world.now_ms += 300_000
             await trio.sleep(20)
         state = await _state(world, ref)
-        assert state.log_start == state.committed_end == 24
+        assert state.log_start == state.high_watermark == 24
     await trio.sleep(60)
     async with world.service() as (caller, _):
         assert (await caller.append(ref, _dated(world, 24))).status == Status.OK
 
 
-async def test_the_log_start_waits_for_the_snapshot_and_refers_to_it(autojump_clock: MockClock) -> None:
+async def test_the_log_start_waits_for_the_producer_snapshot(autojump_clock: MockClock) -> None:
     world, hold = World(), trio.Event()
 
     def plan(call: Call) -> Fault | None:
@@ -62,14 +62,14 @@ async def test_the_log_start_waits_for_the_snapshot_and_refers_to_it(autojump_cl
         world.objects.plan = plan
         nursery.start_soon(caller.delete_records, ref, 3)
         await trio.sleep(1)
-        # Commits go on meanwhile, and move neither.
+        # Commits continue meanwhile, and move neither.
         await flushed(caller, ref, range(3, 6))
         state = await _state(world, ref)
-        assert (state.log_start, state.producers_from, state.committed_end) == (0, 0, 6)
+        assert (state.log_start, state.producers_from, state.high_watermark) == (0, 0, 6)
         hold.set()
         await trio.sleep(1)
         state = await _state(world, ref)
-        assert (state.log_start, state.producers_from, state.committed_end) == (3, 3, 6)
+        assert (state.log_start, state.producers_from, state.high_watermark) == (3, 3, 6)
         assert state.producer_snapshot.startswith(_snapshots(ref))
     await trio.sleep(60)
     async with world.service() as (caller, _):
@@ -77,7 +77,7 @@ async def test_the_log_start_waits_for_the_snapshot_and_refers_to_it(autojump_cl
         assert (await send(caller, ref, 6)).base_offset == 6
 
 
-async def test_a_snapshot_that_cannot_be_stored_holds_up_the_log_start(autojump_clock: MockClock) -> None:
+async def test_the_log_start_does_not_move_if_the_snapshot_cannot_be_stored(autojump_clock: MockClock) -> None:
     world = World()
 
     def plan(call: Call) -> Fault | None:
@@ -101,7 +101,7 @@ async def test_a_snapshot_that_cannot_be_stored_holds_up_the_log_start(autojump_
         assert await caller.read_all(ref, 2) == [b"2"]
 
 
-async def test_the_log_start_moves_without_a_snapshot_where_the_last_one_is_enough(autojump_clock: MockClock) -> None:
+async def test_the_log_start_moves_without_a_new_snapshot_if_the_last_one_suffices(autojump_clock: MockClock) -> None:
     world = World()
     async with world.service(graceful=False) as (caller, catalog):
         ref = await world.topic(catalog)
@@ -112,12 +112,12 @@ async def test_the_log_start_moves_without_a_snapshot_where_the_last_one_is_enou
         assert not [call for call in world.objects.calls if call.kind == "put_if_absent"]
 
 
-async def test_no_state_refers_to_a_snapshot_of_producers_that_have_expired_since(autojump_clock: MockClock) -> None:
+async def test_a_state_does_not_refer_to_a_snapshot_of_expired_producers(autojump_clock: MockClock) -> None:
     world = World()
     world.objects.clock_skew_seconds = 0.0
     async with world.service(max_producers_per_partition=1) as (caller, catalog):
         ref = await world.topic(catalog)
-        # The 16th commit makes a snapshot; the next one finds its only producer pushed out.
+        # The 16th commit makes a snapshot. At the next one its only producer has been evicted.
         await flushed(caller, ref, range(16))
         await trio.sleep(1)
         world.now_ms += 3_600_000
@@ -130,7 +130,7 @@ async def test_no_state_refers_to_a_snapshot_of_producers_that_have_expired_sinc
         assert (await caller.append(ref, numbered(1, producer_id=8))).status == Status.OK
 
 
-async def test_without_idempotent_producers_no_snapshot_is_stored(autojump_clock: MockClock) -> None:
+async def test_no_snapshot_is_stored_without_idempotent_producers(autojump_clock: MockClock) -> None:
     world = World()
     async with world.service() as (caller, catalog):
         ref = await world.topic(catalog)

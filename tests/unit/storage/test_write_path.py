@@ -1,4 +1,4 @@
-"""From append to commit: what is acked is stored, in order, in one place."""
+"""From append to commit: acked records are stored once and in order."""
 
 from collections import deque
 
@@ -17,14 +17,14 @@ from kafscale.segment.verify import verify_index
 from kafscale.v1.common_pb2 import Status
 from kafscale.v1.metadata_pb2 import PartitionState
 from kafscale.v1.storage_pb2 import AppendRequest, PartitionAppend, PartitionAppended
-from tests.unit.storage.harness import NAMESPACE, World, batch, siblings, state_key, values
+from tests.support.storage.harness import NAMESPACE, World, batch, siblings, state_key, values
 
 
 def _segments(world: World) -> int:
     return sum(call.kind == "put_if_absent" and call.key.endswith(".kfs") for call in world.objects.calls)
 
 
-async def test_every_batch_of_an_append_is_read_back_after_commit(autojump_clock: MockClock) -> None:
+async def test_every_batch_of_an_append_is_readable_after_the_commit(autojump_clock: MockClock) -> None:
     async with (world := World()).service() as (caller, catalog):
         ref = await world.topic(catalog)
         appended = await caller.append(ref, batch(b"a", b"b") + batch(b"c"))
@@ -33,7 +33,7 @@ async def test_every_batch_of_an_append_is_read_back_after_commit(autojump_clock
         assert values((await caller.fetch(ref, 0)).records) == [b"a", b"b", b"c"]
 
 
-async def test_failed_flush_is_not_success_for_anyone(autojump_clock: MockClock) -> None:
+async def test_a_failed_flush_acks_no_append(autojump_clock: MockClock) -> None:
     async with (world := World()).service() as (caller, catalog):
         ref = await world.topic(catalog)
         assert await caller.durable(await caller.append(ref, batch(b"zero")))
@@ -52,7 +52,7 @@ async def test_failed_flush_is_not_success_for_anyone(autojump_clock: MockClock)
 
         async def flush() -> None:
             await caller.flush(ref)
-            flushed.append((await caller.fetch(ref, 0)).committed_end)
+            flushed.append((await caller.fetch(ref, 0)).high_watermark)
 
         async with trio.open_nursery() as nursery:
             nursery.start_soon(flush)
@@ -60,7 +60,7 @@ async def test_failed_flush_is_not_success_for_anyone(autojump_clock: MockClock)
             await trio.sleep(0.05)
             assert refused["n"] == 1
             assert flushed == []
-            assert not any(news.committed_end > 1 for news in caller.news)
+            assert not any(news.high_watermark > 1 for news in caller.news)
         assert flushed == [3, 3]
         assert await caller.durable(first)
         assert await caller.durable(second)
@@ -68,7 +68,7 @@ async def test_failed_flush_is_not_success_for_anyone(autojump_clock: MockClock)
         assert refused["n"] == 3
 
 
-async def test_idle_buffer_is_flushed_by_time_and_by_shutdown(autojump_clock: MockClock) -> None:
+async def test_a_buffer_is_flushed_after_the_interval_and_at_shutdown(autojump_clock: MockClock) -> None:
     world = World()
     async with world.service(flush_interval_ms=60_000) as (caller, catalog):
         ref = await world.topic(catalog)
@@ -98,7 +98,7 @@ async def test_partitions_of_one_request_are_flushed_together(autojump_clock: Mo
         ref = await world.topic(catalog)
         refs = siblings(ref, 3)
         world.objects.plan = lambda call: Fault(delay=10) if call.kind == "put_if_absent" else None
-        # The first records are stored at once, the second ones when they are flushed.
+        # The first records are stored at once, the second ones by the flush.
         for _ in range(2):
             began = trio.current_time()
             reply = await caller.send(*(PartitionAppend(partition=one, records=batch(b"x")) for one in refs))
@@ -107,22 +107,22 @@ async def test_partitions_of_one_request_are_flushed_together(autojump_clock: Mo
             assert trio.current_time() - began < 20
 
 
-async def test_end_moves_only_after_object_and_metadata(autojump_clock: MockClock) -> None:
+async def test_the_high_watermark_moves_only_after_object_and_metadata_are_stored(autojump_clock: MockClock) -> None:
     async with (world := World()).service() as (caller, catalog):
         ref = await world.topic(catalog)
         held = trio.Event()
         world.objects.plan = lambda call: Fault(hold=held) if call.key.endswith(".kfs") else None
         appended = await caller.append(ref, batch(b"x"))
         await trio.sleep(5)
-        assert (await caller.fetch(ref, 0)).committed_end == 0
+        assert (await caller.fetch(ref, 0)).high_watermark == 0
         held.set()
         assert await caller.durable(appended)
         state = await world.metadata.get(state_key(ref))
         assert state is not None
-        assert PartitionState.FromString(state.value).committed_end == 1
+        assert PartitionState.FromString(state.value).high_watermark == 1
 
 
-async def test_end_does_not_move_while_the_commit_is_not_answered(autojump_clock: MockClock) -> None:
+async def test_the_high_watermark_does_not_move_before_the_commit_is_answered(autojump_clock: MockClock) -> None:
     async with (world := World()).service() as (caller, catalog):
         ref = await world.topic(catalog)
         await caller.durable(await caller.append(ref, batch(b"first")))
@@ -130,13 +130,13 @@ async def test_end_does_not_move_while_the_commit_is_not_answered(autojump_clock
         appended = await caller.append(ref, batch(b"x"))
         await trio.sleep(5)
         assert _segments(world) == 2
-        assert not any(news.committed_end > 1 for news in caller.news)
-        assert (await caller.fetch(ref, 0)).committed_end == 1
+        assert not any(news.high_watermark > 1 for news in caller.news)
+        assert (await caller.fetch(ref, 0)).high_watermark == 1
         world.metadata.faults.clear()
         assert await caller.durable(appended)
 
 
-async def test_offsets_are_not_given_twice_after_a_failed_upload(autojump_clock: MockClock) -> None:
+async def test_offsets_are_not_assigned_twice_after_a_failed_upload(autojump_clock: MockClock) -> None:
     async with (world := World()).service() as (caller, catalog):
         ref = await world.topic(catalog)
         failing = {"on": True}
@@ -154,8 +154,8 @@ async def test_offsets_are_not_given_twice_after_a_failed_upload(autojump_clock:
         assert await caller.read_all(ref) == [b"0", b"1", b"2", b"3"]
 
 
-async def test_an_idle_partition_costs_no_put(autojump_clock: MockClock) -> None:
-    # Of the whole instance, once in a while, old stages are looked for.
+async def test_an_idle_partition_causes_no_requests(autojump_clock: MockClock) -> None:
+    # The instance's regular search for old stages must not run.
     async with (world := World()).service(stage_check_ms=86_400_000) as (caller, catalog):
         ref = await world.topic(catalog)
         await caller.durable(await caller.append(ref, batch(b"x")))
@@ -164,7 +164,7 @@ async def test_an_idle_partition_costs_no_put(autojump_clock: MockClock) -> None
         assert world.objects.calls[before:] == []
 
 
-async def test_own_put_of_lost_answer_is_not_taken_for_fencing(autojump_clock: MockClock) -> None:
+async def test_an_own_put_with_a_lost_answer_is_not_mistaken_for_fencing(autojump_clock: MockClock) -> None:
     async with (world := World()).service() as (caller, catalog):
         ref = await world.topic(catalog)
         lost = {"n": 0}
@@ -182,7 +182,7 @@ async def test_own_put_of_lost_answer_is_not_taken_for_fencing(autojump_clock: M
         assert (await caller.fetch(ref, 0)).epoch == appended.epoch
 
 
-async def test_commit_of_unknown_outcome_is_repeated_as_it_was(autojump_clock: MockClock) -> None:
+async def test_a_commit_of_unknown_outcome_is_repeated_unchanged(autojump_clock: MockClock) -> None:
     async with (world := World()).service() as (caller, catalog):
         ref = await world.topic(catalog)
         await caller.durable(await caller.append(ref, batch(b"first")))
@@ -195,7 +195,7 @@ async def test_commit_of_unknown_outcome_is_repeated_as_it_was(autojump_clock: M
         assert await caller.read_all(ref) == [b"first", b"x", b"y"]
 
 
-async def test_a_dead_owners_object_at_our_name_is_replaced(autojump_clock: MockClock) -> None:
+async def test_a_dead_owners_segment_with_the_same_key_is_replaced(autojump_clock: MockClock) -> None:
     world = World()
     async with world.service() as (caller, catalog):
         ref = await world.topic(catalog)
@@ -211,7 +211,7 @@ async def test_a_dead_owners_object_at_our_name_is_replaced(autojump_clock: Mock
         assert await caller.read_all(ref) == [b"old", b"new"]
 
 
-async def test_messages_that_arrive_out_of_order_are_applied_in_theirs(autojump_clock: MockClock) -> None:
+async def test_requests_that_arrive_out_of_order_are_applied_in_order(autojump_clock: MockClock) -> None:
     async with (world := World()).service() as (caller, catalog):
         ref = await world.topic(catalog)
         replies: dict[int, PartitionAppended] = {}
@@ -232,7 +232,7 @@ async def test_messages_that_arrive_out_of_order_are_applied_in_theirs(autojump_
         assert await caller.read_all(ref) == [b"1", b"2", b"3", b"4"]
 
 
-async def test_a_dead_owners_index_at_our_name_is_replaced(autojump_clock: MockClock) -> None:
+async def test_a_dead_owners_index_with_the_same_key_is_replaced(autojump_clock: MockClock) -> None:
     async with (world := World()).service() as (caller, catalog):
         ref = await world.topic(catalog)
         key = paths.index_key(NAMESPACE, ref.topic, 0, 0)
@@ -242,7 +242,7 @@ async def test_a_dead_owners_index_at_our_name_is_replaced(autojump_clock: MockC
         assert verify_index(parse_index((await world.objects.get(key)).body), parse_segment(segment)) == []
 
 
-async def test_full_buffer_refuses_and_what_is_behind_is_refused_too(autojump_clock: MockClock) -> None:
+async def test_a_full_buffer_refuses_the_append_and_those_behind_it(autojump_clock: MockClock) -> None:
     async with (world := World()).service(partition_buffer_bytes=65536) as (caller, catalog):
         ref = await world.topic(catalog)
         held = trio.Event()
@@ -259,7 +259,7 @@ async def test_full_buffer_refuses_and_what_is_behind_is_refused_too(autojump_cl
         assert (await caller.read_all(ref))[1:] == [b"after"]
 
 
-async def test_all_partitions_together_hold_no_more_than_the_bound_over_all(autojump_clock: MockClock) -> None:
+async def test_all_partitions_share_a_total_limit(autojump_clock: MockClock) -> None:
     async with (world := World()).service(buffer_bytes=65536) as (caller, catalog):
         first, second, _ = siblings(await world.topic(catalog), 3)
         held = trio.Event()
@@ -273,7 +273,7 @@ async def test_all_partitions_together_hold_no_more_than_the_bound_over_all(auto
         assert (await caller.append(second, big)).status == Status.OK
 
 
-async def test_a_lost_partition_gives_its_room_in_the_buffers_back(autojump_clock: MockClock) -> None:
+async def test_a_lost_partition_frees_its_buffer_space(autojump_clock: MockClock) -> None:
     async with (world := World()).service(buffer_bytes=65536) as (caller, catalog):
         first, second, _ = siblings(await world.topic(catalog), 3)
         await caller.append(first, batch(b"x"))
@@ -296,7 +296,9 @@ async def test_congestion_holds_back_unacknowledged_producers(autojump_clock: Mo
         await caller.flush(ref)
 
 
-async def test_a_producer_with_much_in_flight_is_slowed_and_never_refused(autojump_clock: MockClock) -> None:
+async def test_a_producer_with_many_requests_in_flight_is_slowed_down_and_not_refused(
+    autojump_clock: MockClock,
+) -> None:
     async with (world := World()).service(partition_buffer_bytes=65536, segment_bytes=4096, flushes_in_flight=1) as (
         caller,
         catalog,
@@ -308,7 +310,7 @@ async def test_a_producer_with_much_in_flight_is_slowed_and_never_refused(autoju
             appended = await caller.append(ref, batch(b"x" * 1_000), unacknowledged=True)
             assert appended.status == Status.OK
             in_flight.append(appended)
-            # A third of the buffer; what is not held is answered at once.
+            # A third of the buffer. Appends that are not held are answered at once.
             while len(in_flight) >= 20 or (in_flight and not in_flight[0].hold_until):
                 oldest = in_flight.popleft()
                 if oldest.hold_until:
@@ -334,7 +336,7 @@ async def test_segments_are_sealed_by_size_and_compressed_by_the_topics_codec(au
         assert SegmentHeader.parse(body).flags & 7 == 0
 
 
-async def test_an_index_that_storage_builds_itself_has_the_interval_that_is_set(autojump_clock: MockClock) -> None:
+async def test_an_index_built_by_storage_has_the_configured_interval(autojump_clock: MockClock) -> None:
     async with (world := World()).service(index_interval=7) as (caller, catalog):
         ref = await world.topic(catalog)
         await caller.append(ref, b"".join(batch(b"x") for _ in range(30)))
@@ -343,7 +345,7 @@ async def test_an_index_that_storage_builds_itself_has_the_interval_that_is_set(
         assert (index.interval, list(index.offsets)) == (7, [0, 7, 14, 21, 28])
 
 
-async def test_a_timer_that_is_set_later_and_due_earlier_is_kept(autojump_clock: MockClock) -> None:
+async def test_a_timer_that_is_set_later_and_due_earlier_fires_first(autojump_clock: MockClock) -> None:
     async with (world := World()).service(flush_interval_ms=10_000) as (caller, catalog):
         ref = await world.topic(catalog)
         early, late = siblings(ref, 2)
@@ -366,20 +368,20 @@ async def test_a_segment_larger_than_the_buffer_does_not_stop_a_producer(autojum
             await trio.sleep(1)
 
 
-async def test_a_buffer_whose_producers_wait_is_stored_before_its_interval_is_over(autojump_clock: MockClock) -> None:
+async def test_a_buffer_whose_producers_wait_is_flushed_early(autojump_clock: MockClock) -> None:
     async with (world := World()).service(early_flush_bytes=5_000, early_flush_quiet_ms=5) as (caller, catalog):
         ref = await world.topic(catalog)
         await caller.durable(await caller.append(ref, batch(b"at once")))
         began = trio.current_time()
         for _ in range(20):
-            # Five at a time, as an idempotent producer's are.
+            # Five at a time, like an idempotent producer's.
             last = [await caller.append(ref, batch(bytes(1_000))) for _ in range(5)][-1]
             assert await caller.durable(last)
         assert trio.current_time() - began == pytest.approx(20 * 0.005)
         assert _segments(world) == 21
 
 
-async def test_a_buffer_that_goes_on_filling_or_holds_little_is_not_stored_early(autojump_clock: MockClock) -> None:
+async def test_a_buffer_that_keeps_filling_or_is_small_is_not_flushed_early(autojump_clock: MockClock) -> None:
     async with (world := World()).service(early_flush_bytes=5_000, early_flush_quiet_ms=5) as (caller, catalog):
         ref = await world.topic(catalog)
         await caller.durable(await caller.append(ref, batch(b"at once")))

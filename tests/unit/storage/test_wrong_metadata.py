@@ -1,6 +1,6 @@
-"""Metadata that does not fit the objects: older than they are, another cluster's, none at all, or out of reach.
+"""Metadata that does not match the objects: older, of another cluster, missing, or unavailable.
 
-Nothing that was acked is overwritten or deleted for what such metadata says.
+Such metadata never causes acked records to be overwritten or deleted.
 """
 
 import pytest
@@ -15,11 +15,11 @@ from kafscale.objects.memory import Fault, MemoryObjectStore
 from kafscale.v1.common_pb2 import PartitionRef, Status
 from kafscale.v1.metadata_pb2 import PartitionState
 from services.storage.settings import MOST_FLUSHES_IN_FLIGHT
-from tests.unit.storage.harness import NAMESPACE, Caller, World, batch, state_key
+from tests.support.storage.harness import NAMESPACE, Caller, World, batch, state_key
 
 
 async def _committed(caller: Caller, ref: PartitionRef, *values: bytes) -> None:
-    """A segment for each value."""
+    """Commit one segment for each value."""
     for value in values:
         assert await caller.durable(await caller.append(ref, batch(value)))
 
@@ -34,7 +34,7 @@ async def _state(world: World, ref: PartitionRef) -> PartitionState:
     return PartitionState.FromString(item.value)
 
 
-async def _set_back(world: World, ref: PartitionRef, old: PartitionState) -> None:
+async def _revert_state(world: World, ref: PartitionRef, old: PartitionState) -> None:
     item = await world.metadata.get(state_key(ref))
     assert item is not None
     done = await world.metadata.txn(
@@ -44,7 +44,7 @@ async def _set_back(world: World, ref: PartitionRef, old: PartitionState) -> Non
 
 
 async def _is_offline(world: World, ref: PartitionRef, because: str) -> bool:
-    """Whether the partition takes no records and gives none, for a reason that a person can read."""
+    """Return whether the partition refuses appends and fetches with a message that contains ``because``."""
     before = await _objects(world)
     async with world.service() as (caller, _):
         refused = await caller.append(ref, batch(b"another"))
@@ -62,14 +62,12 @@ async def test_metadata_of_an_older_epoch_puts_the_partition_offline(autojump_cl
         ref = await world.topic(catalog)
         await _committed(caller, ref, b"x")
         old = await _state(world, ref)
-    old.owner, old.epoch, old.committed_end = "", 0, 0
-    await _set_back(world, ref, old)
+    old.owner, old.epoch, old.high_watermark = "", 0, 0
+    await _revert_state(world, ref, old)
     assert await _is_offline(world, ref, "epoch")
 
 
-async def test_older_metadata_stays_offline_however_often_it_is_taken_over(
-    autojump_clock: MockClock,
-) -> None:
+async def test_a_partition_with_older_metadata_stays_offline_after_every_take_over(autojump_clock: MockClock) -> None:
     world = World()
     async with world.service() as (caller, catalog):
         ref = await world.topic(catalog)
@@ -93,8 +91,8 @@ async def test_metadata_of_the_same_epoch_with_an_older_end_puts_the_partition_o
         await _committed(caller, ref, *(b"%d" % number for number in range(MOST_FLUSHES_IN_FLIGHT + 1)))
         assert (await _state(world, ref)).epoch == old.epoch
     old.owner = ""
-    await _set_back(world, ref, old)
-    # Its next owner's epoch is above those of all objects: that they are more than a dead owner leaves tells.
+    await _revert_state(world, ref, old)
+    # The next owner's epoch is above that of all objects. They are recognized by exceeding what a dead owner leaves.
     assert await _is_offline(world, ref, f"more than {MOST_FLUSHES_IN_FLIGHT} whole segments")
 
 
@@ -105,7 +103,7 @@ async def test_another_clusters_metadata_deletes_nothing(autojump_clock: MockClo
         ref = await world.topic(catalog)
         await _committed(caller, ref, b"ours")
     if deleting:
-        # Over there a topic of the same name is about to be deleted.
+        # A topic of the same name is about to be deleted in the other cluster.
         async with other.service(graceful=False) as (_, catalog):
             await other.topic(catalog)
             other.objects.plan = lambda call: Fault(error=Unavailable("down"))
@@ -120,7 +118,7 @@ async def test_another_clusters_metadata_deletes_nothing(autojump_clock: MockClo
         assert await caller.read_all(ref) == [b"ours"]
 
 
-async def test_what_lies_above_the_end_stays_while_no_commit_is_answered(autojump_clock: MockClock) -> None:
+async def test_objects_above_the_end_stay_while_no_commit_is_answered(autojump_clock: MockClock) -> None:
     world = World()
     async with world.service() as (caller, catalog):
         ref = await world.topic(catalog, configs={"retention.bytes": "1000000"})
@@ -134,9 +132,9 @@ async def test_what_lies_above_the_end_stays_while_no_commit_is_answered(autojum
     world.metadata.faults.clear()
     await trio.sleep(60)
     async with world.service(retention_check_ms=1_000) as (caller, _):
-        assert (await caller.fetch(ref, 0)).committed_end == 1
+        assert (await caller.fetch(ref, 0)).high_watermark == 1
         world.metadata.faults.append(no_answer("txn", key=state_key(ref), times=1_000))
-        # It takes the dead owner's name.
+        # Its segment replaces the dead owner's with the same key.
         ours = await caller.append(ref, batch(b"ours"))
         await trio.sleep(30)
         keys = {info.key for info in await world.objects.list_from(f"{NAMESPACE}/orders/")}
@@ -147,14 +145,14 @@ async def test_what_lies_above_the_end_stays_while_no_commit_is_answered(autojum
         assert await caller.read_all(ref) == [b"first", b"ours"]
 
 
-async def test_a_state_that_a_newer_release_wrote_is_left_alone(autojump_clock: MockClock) -> None:
+async def test_a_state_of_a_newer_release_is_not_changed(autojump_clock: MockClock) -> None:
     world = World()
     async with world.service() as (caller, catalog):
         ref = await world.topic(catalog)
         await _committed(caller, ref, b"kept")
     newer = await _state(world, ref)
     newer.format = 2
-    await _set_back(world, ref, newer)
+    await _revert_state(world, ref, newer)
     async with world.service() as (caller, _):
         refused = await caller.append(ref, batch(b"another"))
         assert refused.status == Status.UNAVAILABLE
@@ -162,7 +160,7 @@ async def test_a_state_that_a_newer_release_wrote_is_left_alone(autojump_clock: 
         assert await _state(world, ref) == newer
 
 
-async def test_a_start_on_another_bucket_is_refused_and_costs_no_records(autojump_clock: MockClock) -> None:
+async def test_a_start_on_another_bucket_is_refused_and_loses_no_records(autojump_clock: MockClock) -> None:
     world, other = World(), MemoryObjectStore()
     async with world.service() as (caller, catalog):
         ref = await world.topic(catalog)

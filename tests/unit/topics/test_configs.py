@@ -2,13 +2,13 @@ from dataclasses import dataclass
 
 import pytest
 
+from kafscale.config.variables import VARIABLES
 from kafscale.records.codecs import Codec
-from kafscale.service.variables import VARIABLES
 from kafscale.topics.configs import InvalidConfig, TopicConfig, default_values, validate
 from kafscale.topics.definitions import DEFINITIONS, LONGEST_FLUSH_MS
 
 
-def test_what_is_valid_is_stored_as_kafka_shows_it() -> None:
+def test_valid_values_are_stored_as_kafka_displays_them() -> None:
     assert validate(
         {
             "retention.ms": " 1000 ",
@@ -56,7 +56,7 @@ def test_what_is_valid_is_stored_as_kafka_shows_it() -> None:
         ("segment.ms", None),
     ],
 )
-def test_what_is_wrong_is_refused_by_name(name: str, value: str | None) -> None:
+def test_an_invalid_config_is_refused_by_name(name: str, value: str | None) -> None:
     with pytest.raises(InvalidConfig) as caught:
         validate({"retention.bytes": "1", name: value})
     assert caught.value.name == name
@@ -74,7 +74,7 @@ def test_what_is_wrong_is_refused_by_name(name: str, value: str | None) -> None:
         ("", "", False, (-1, -1)),
     ],
 )
-def test_a_cleanup_policy_is_kept_as_it_was_set_and_says_what_retention_may_remove(
+def test_a_cleanup_policy_is_kept_as_set_and_decides_what_retention_may_delete(
     policy: str, stored: str, compacted: bool, retention: tuple[int, int]
 ) -> None:
     configs = validate({"cleanup.policy": policy, "retention.ms": "5", "retention.bytes": "7"})
@@ -84,7 +84,7 @@ def test_a_cleanup_policy_is_kept_as_it_was_set_and_says_what_retention_may_remo
 
 
 @pytest.mark.parametrize("name", sorted(DEFINITIONS))
-def test_every_default_is_valid_and_written_as_it_would_be_stored(name: str) -> None:
+def test_every_default_is_valid_and_in_its_stored_form(name: str) -> None:
     assert validate({name: DEFINITIONS[name].default}) == {name: DEFINITIONS[name].default}
 
 
@@ -121,7 +121,7 @@ class _Cluster:
     segment_bytes: int = 1 << 20
 
 
-def test_what_the_cluster_is_set_to_counts_where_a_topic_sets_nothing() -> None:
+def test_the_clusters_defaults_apply_if_a_topic_sets_nothing() -> None:
     defaults = default_values(_Cluster())
     set_by_variables = {name for name, definition in DEFINITIONS.items() if definition.variable}
     assert {name: defaults[name] for name in set_by_variables} == {
@@ -147,11 +147,11 @@ def test_what_the_cluster_is_set_to_counts_where_a_topic_sets_nothing() -> None:
         (str(2**63 - 1), 250),
     ],
 )
-def test_no_topics_records_wait_for_ever(flush_ms: str, counts: int) -> None:
+def test_no_topics_records_wait_forever(flush_ms: str, counts: int) -> None:
     assert TopicConfig.of({"flush.ms": flush_ms}, default_values(_Cluster())).flush_ms == counts
 
 
-def test_variables_exist_and_a_broker_config_stands_behind_one_topic_config_only() -> None:
+def test_variables_exist_and_a_broker_config_belongs_to_only_one_topic_config() -> None:
     assert {definition.variable for definition in DEFINITIONS.values()} - {""} <= set(VARIABLES)
     assert all(definition.broker for definition in DEFINITIONS.values() if definition.variable)
     behind = [definition.broker for definition in DEFINITIONS.values() if definition.broker]

@@ -17,7 +17,7 @@ import org.apache.kafka.common.serialization.ByteArrayDeserializer;
  * Reads all partitions of a topic from their beginning, without a group, and tells what it got.
  *
  * <p>Arguments: "read" (until standard input ends) or "reread" (up to the ends that it is told at first), bootstrap
- * address, topic, number of partitions. The lines are those of tests/chaos/history.py.
+ * address, topic, number of partitions. The lines are those of tests/support/chaos/history.py.
  */
 public final class AssignedReader {
     private AssignedReader() {}

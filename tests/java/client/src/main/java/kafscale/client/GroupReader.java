@@ -19,7 +19,7 @@ import org.apache.kafka.common.serialization.ByteArrayDeserializer;
  * have read. An error that reaches them ends the program.
  *
  * <p>Arguments: bootstrap address, topic, group, and settings as NAME=VALUE. Where enable.auto.commit is one of them the
- * client alone commits, and repeats what fails. The lines are those of tests/chaos/history.py.
+ * client alone commits, and repeats what fails. The lines are those of tests/support/chaos/history.py.
  */
 public final class GroupReader {
     private static final int MEMBERS = 2;

@@ -15,7 +15,7 @@ import org.apache.kafka.common.serialization.StringSerializer;
  * Sends numbered records to each partition in turn until standard input ends, and tells what happens to each.
  *
  * <p>Arguments: bootstrap address, topic, number of partitions, name, records a second, then settings as NAME=VALUE.
- * The lines are those of tests/chaos/history.py.
+ * The lines are those of tests/support/chaos/history.py.
  */
 public final class NumberedProducer {
     private static final int MOST_IN_FLIGHT = 1000;

@@ -1,0 +1,138 @@
+"""A small HTTP/1.1 server on Trio and h11 for health checks and metrics.
+
+It accepts GET and HEAD without a body. The number of connections and the time for each request and reply are bounded.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from http import HTTPStatus
+
+import h11
+import structlog
+import trio
+
+from kafscale.errors import ConfigError
+
+_MAX_HEADER_BYTES = 16 << 10
+_READ_BYTES = 4096
+_IDLE_SECONDS = 30.0
+"""A connection on which no complete request arrives for this long is closed."""
+_SEND_SECONDS = 10.0
+_JSON = "application/json"
+_log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Response:
+    body: bytes
+    content_type: str = _JSON
+    status: HTTPStatus = HTTPStatus.OK
+
+
+Route = Callable[[], Response]
+
+
+class HttpServer:
+    """Serves ``routes`` by path. Connections beyond ``max_connections`` are closed immediately."""
+
+    def __init__(self, routes: Mapping[str, Route], *, max_connections: int) -> None:
+        self._routes = dict(routes)
+        self._max_connections = max_connections
+        self._connections = 0
+
+    async def run(self, host: str, port: int, task_status: trio.TaskStatus[int] = trio.TASK_STATUS_IGNORED) -> None:
+        """Serve until cancelled. An empty ``host`` means all interfaces. ``started`` reports the port.
+
+        Raises ConfigError if it cannot listen on the address.
+        """
+        try:
+            listeners = await trio.open_tcp_listeners(port, host=host or None)
+        except OSError as error:
+            raise ConfigError(f"KAFSCALE_HTTP_ADDR: cannot listen on {host}:{port}: {error}") from error
+        async with trio.open_nursery() as nursery:
+            await nursery.start(trio.serve_listeners, self._serve, listeners)
+            task_status.started(int(listeners[0].socket.getsockname()[1]))
+
+    async def _serve(self, stream: trio.SocketStream) -> None:
+        if self._connections >= self._max_connections:
+            await trio.aclose_forcefully(stream)
+            return
+        self._connections += 1
+        try:
+            async with stream:
+                await self._converse(stream)
+        except (trio.BrokenResourceError, trio.ClosedResourceError):
+            return
+        finally:
+            self._connections -= 1
+
+    async def _converse(self, stream: trio.SocketStream) -> None:
+        connection = h11.Connection(h11.SERVER, max_incomplete_event_size=_MAX_HEADER_BYTES)
+        while True:
+            try:
+                with trio.move_on_after(_IDLE_SECONDS) as patience:
+                    request = await _next_request(connection, stream)
+                if patience.cancelled_caught or request is None:
+                    return
+                response = self._answer(request)
+            except h11.RemoteProtocolError as error:
+                # h11 permits one response even to a client that has not sent valid HTTP.
+                request, response = None, _text(HTTPStatus(error.error_status_hint), "malformed request")
+            with trio.move_on_after(_SEND_SECONDS) as patience:
+                await stream.send_all(_encoded(connection, request, response))
+            if patience.cancelled_caught:
+                return
+            try:
+                connection.start_next_cycle()
+            except h11.LocalProtocolError:
+                return  # the client or the server closes the connection
+
+    def _answer(self, request: h11.Request) -> Response:
+        path = request.target.partition(b"?")[0].decode("ascii", "replace")
+        route = self._routes.get(path)
+        if route is None:
+            return _text(HTTPStatus.NOT_FOUND, "not found; available paths: " + ", ".join(sorted(self._routes)))
+        if request.method not in (b"GET", b"HEAD"):
+            return _text(HTTPStatus.METHOD_NOT_ALLOWED, "only GET and HEAD are allowed")
+        try:
+            return route()
+        except Exception:  # noqa: BLE001  a failed request must not end the server
+            _log.exception("request failed", path=path)
+            return _text(HTTPStatus.INTERNAL_SERVER_ERROR, "internal error; see the log")
+
+
+async def _next_request(connection: h11.Connection, stream: trio.SocketStream) -> h11.Request | None:
+    """Read one request to its end. Return None if the client has disconnected. Requests with a body are refused."""
+    request: h11.Request | None = None
+    while True:
+        event = connection.next_event()
+        if event is h11.NEED_DATA:
+            connection.receive_data(await stream.receive_some(_READ_BYTES))
+        elif isinstance(event, h11.Request):
+            request = event
+        elif isinstance(event, h11.Data):
+            raise h11.RemoteProtocolError("has a body", error_status_hint=HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
+        elif isinstance(event, h11.EndOfMessage):
+            return request
+        else:
+            return None
+
+
+def _encoded(connection: h11.Connection, request: h11.Request | None, response: Response) -> bytes:
+    headers = [
+        ("content-type", response.content_type),
+        ("content-length", str(len(response.body))),
+        ("cache-control", "no-store"),
+    ]
+    if request is None:
+        headers.append(("connection", "close"))
+    reason = response.status.phrase.encode()
+    head = connection.send(h11.Response(status_code=response.status, headers=headers, reason=reason)) or b""
+    if request is not None and request.method == b"HEAD":
+        return head + (connection.send(h11.EndOfMessage()) or b"")
+    body = connection.send(h11.Data(data=response.body)) or b""
+    return head + body + (connection.send(h11.EndOfMessage()) or b"")
+
+
+def _text(status: HTTPStatus, text: str) -> Response:
+    return Response(f"{text}\n".encode(), "text/plain; charset=utf-8", status)

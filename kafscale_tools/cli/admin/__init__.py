@@ -1,0 +1,1 @@
+"""Commands that use the Admin service of a cluster."""

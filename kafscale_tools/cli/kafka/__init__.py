@@ -1,0 +1,1 @@
+"""A Kafka client for the commands that read and write records."""

@@ -1,0 +1,49 @@
+"""Runs commands that access the stores directly, and maps their errors to exit codes."""
+
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+import trio
+
+from kafscale.errors import ConfigError, KafscaleError, Unavailable
+from kafscale.metadata.topic_values import InvalidTopicName, TopicExists
+from kafscale.process.logging import configure_logging
+from kafscale_tools.cli.exits import Exit, Failed
+from kafscale_tools.recovery.apply import NotEmpty
+from kafscale_tools.recovery.backups import NoBackup, NotThisCluster
+from kafscale_tools.recovery.claim import LeftOver, NameTaken
+from kafscale_tools.recovery.point_in_time import NoSuchTopic, NothingLeft
+from kafscale_tools.recovery.restore import Undecided
+
+T = TypeVar("T")
+
+_EXITS: list[tuple[type[KafscaleError], Exit]] = [
+    (ConfigError, Exit.WRONG),
+    (InvalidTopicName, Exit.WRONG),
+    (NoBackup, Exit.NOT_FOUND),
+    (NoSuchTopic, Exit.NOT_FOUND),
+    (TopicExists, Exit.EXISTS),
+    (LeftOver, Exit.REFUSED),
+    (NameTaken, Exit.REFUSED),
+    (NotEmpty, Exit.REFUSED),
+    (NothingLeft, Exit.REFUSED),
+    (NotThisCluster, Exit.REFUSED),
+    (Undecided, Exit.REFUSED),
+    (Unavailable, Exit.UNAVAILABLE),
+]
+
+
+def run_on_stores(run: Callable[[], Awaitable[T]]) -> T:
+    """Run a command. Raises Failed with the error's exit code, or KeyboardInterrupt after SIGINT."""
+    configure_logging("error")
+    try:
+        return trio.run(run)
+    except* (KafscaleError, OSError) as group:
+        error: BaseException = group
+        while isinstance(error, BaseExceptionGroup):
+            error = error.exceptions[0]
+        code = next((code for kind, code in _EXITS if isinstance(error, kind)), Exit.FAILED)
+        raise Failed(str(error), code) from error
+    except* KeyboardInterrupt:
+        # click handles KeyboardInterrupt only outside of a group.
+        raise KeyboardInterrupt from None

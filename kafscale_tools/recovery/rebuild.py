@@ -1,0 +1,242 @@
+"""Rebuilds metadata from the objects in the bucket. The result is shown to the user before it is written.
+
+The bucket determines the topics and the ends of logs. A snapshot adds what no object contains: groups and their
+offsets, sinks, broker ids. Every partition begins a new epoch, far above all epochs seen. An epoch without records left
+no object, but clients may know it and would not accept a lower one.
+"""
+
+import hashlib
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field, replace
+from functools import partial
+
+from kafscale import paths
+from kafscale.catalog.topic_object import TopicObject
+from kafscale.errors import CorruptData
+from kafscale.metadata.topic_values import ClusterInfo, TopicInfo
+from kafscale.v1.metadata_pb2 import EpochHistory, PartitionState, ProducerIds, SinkProgress
+from kafscale_tools.recovery.bucket import Bucket, PartitionObjects, together
+from kafscale_tools.recovery.chain import Chain, chain_of
+from kafscale_tools.recovery.known import Known
+from services.storage.log.partition import settled
+from services.storage.owning.snapshots import SEGMENTS_BETWEEN
+from services.storage.settings import MOST_FLUSHES_IN_FLIGHT
+
+_FORMAT = 1
+EPOCH_STEP = 1000
+_MOST_EPOCH = 2**31 - 1 - EPOCH_STEP
+_WITHOUT_SNAPSHOT = SEGMENTS_BETWEEN + 2 * MOST_FLUSHES_IN_FLIGHT
+"""The maximum number of segments with batches that no producer snapshot covers. The last ones may be uncommitted."""
+_PRODUCER_ID_BITS = 20
+"""New producer ids begin at the current time in milliseconds, shifted by this: a million ids per millisecond."""
+
+
+@dataclass(slots=True)
+class Reading:
+    """The progress: ``done`` of ``partitions`` are complete, and ``segments`` have been read."""
+
+    partitions: int
+    done: int = 0
+    segments: int = 0
+
+
+Report = Callable[[Reading], None]
+
+
+@dataclass(frozen=True, slots=True)
+class LogFound:
+    """A partition: its log, the keys of unreadable segments, and its producer snapshot."""
+
+    partition: int
+    chain: Chain
+    unreadable: tuple[str, ...]
+    producer_snapshot: str
+    producers_from: int
+
+
+@dataclass(frozen=True, slots=True)
+class TopicFound:
+    """A topic. ``adopted``: it had segments, but no topic object."""
+
+    info: TopicInfo
+    logs: tuple[LogFound, ...]
+    adopted: bool = False
+
+
+@dataclass(slots=True)
+class Rebuilt:
+    """The rebuilt metadata. ``undecided`` has the names that have segments but no topic object."""
+
+    cluster_id: str
+    epoch: int = 0
+    topics: list[TopicFound] = field(default_factory=list)
+    undecided: list[str] = field(default_factory=list)
+    faults: list[str] = field(default_factory=list)
+    next_producer_id: int = 0
+
+    @property
+    def damaged(self) -> list[str]:
+        """What is missing or damaged, as text. A log with a hole can be read except for the hole."""
+        logs = [(topic.info.name, log) for topic in self.topics for log in topic.logs]
+        holes = [
+            f"{name}-{log.partition}: objects of offsets {hole.start} to {hole.end - 1} are missing"
+            for name, log in logs
+            for hole in log.chain.holes
+        ]
+        return [*self.faults, *holes, *(f"object {key} is unreadable" for _, log in logs for key in log.unreadable)]
+
+
+async def rebuild(
+    bucket: Bucket,
+    known: Known,
+    cluster_id: str,
+    *,
+    adopt: Collection[str],
+    ignore: Collection[str],
+    now_ms: int,
+    report: Report = lambda _: None,
+) -> Rebuilt:
+    """Rebuild the metadata without writing anything. Raises CorruptData, Unavailable, Refused."""
+    stored, faults = await bucket.topic_objects()
+    with_segments = await bucket.topics_with_segments()
+    rebuilt = Rebuilt(cluster_id, faults=faults)
+    rebuilt.undecided = sorted(with_segments.keys() - stored.keys() - set(adopt) - set(ignore))
+    highest = max(known.highest_epoch, known.epoch_floor)
+    names = sorted(stored.keys() | (with_segments.keys() & set(adopt)))
+    infos = [_info(name, stored, known, cluster_id, now_ms) for name in names]
+    topics = [replace(info, partitions=max(info.partitions, with_segments.get(info.name, -1) + 1)) for info in infos]
+    read_logs: dict[tuple[str, int], tuple[LogFound, int]] = {}
+    reading = Reading(sum(info.partitions for info in topics))
+
+    def advance(segments: int) -> None:
+        reading.segments += segments
+        report(reading)
+
+    async def read(info: TopicInfo, number: int) -> None:
+        objects = await bucket.partition(info.name, number, advance)
+        before = known.partition(info.id, info.name, number)
+        topic = stored.get(info.name)
+        least = max(before.log_start, topic.log_starts[number] if topic and number < topic.partitions else 0)
+        found = await _log(bucket, number, objects, info, least=least, proven_end=before.high_watermark)
+        read_logs[info.name, number] = found, max(objects.highest_epoch, info.epoch_floor)
+        reading.done += 1
+        report(reading)
+
+    await together(
+        bucket.partitions, (partial(read, info, number) for info in topics for number in range(info.partitions))
+    )
+    highest = max([highest, *(epoch for _, epoch in read_logs.values())])
+    for info in topics:
+        logs = tuple(read_logs[info.name, number][0] for number in range(info.partitions))
+        rebuilt.topics.append(TopicFound(info, logs, adopted=info.name not in stored))
+    for name in set(ignore) & with_segments.keys() - stored.keys():
+        for number in range(with_segments[name] + 1):
+            highest = max(highest, (await bucket.partition(name, number, advance)).highest_epoch)
+    if highest > _MOST_EPOCH:
+        raise CorruptData(f"epoch {highest} is too high for another restore")
+    rebuilt.epoch = highest + EPOCH_STEP
+    rebuilt.next_producer_id = max(known.next_producer_id, now_ms << _PRODUCER_ID_BITS)
+    return rebuilt
+
+
+def _info(name: str, stored: Mapping[str, TopicObject], known: Known, cluster_id: str, now_ms: int) -> TopicInfo:
+    """Return the topic from its object, from the snapshot if that is of a later topic of the name, or a new one."""
+    found, before = stored.get(name), known.topics.get(name)
+    if found is None:
+        if before is not None:
+            return before
+        # Deterministic, so that repeated restores use the same id.
+        topic_id = hashlib.blake2b(f"{cluster_id}/{name}".encode(), digest_size=16).digest()
+        return TopicInfo(name, topic_id, 1, {}, True, 0, now_ms)
+    if before is not None and before.id == found.id:
+        # The object is newer than the snapshot, but does not record that the topic is being deleted.
+        partitions = max(found.partitions, before.partitions)
+        return TopicInfo(name, found.id, partitions, found.configs, before.live, found.epoch_floor, found.created_ms)
+    if before is not None and before.created_ms > found.created_ms:
+        return before
+    return TopicInfo(name, found.id, found.partitions, found.configs, True, found.epoch_floor, found.created_ms)
+
+
+async def _log(
+    bucket: Bucket, number: int, objects: PartitionObjects, info: TopicInfo, *, least: int, proven_end: int
+) -> LogFound:
+    # Producer snapshots only cover committed segments.
+    snapshots = [(end, key) for end, epoch, key in objects.producers if epoch > info.epoch_floor]
+    chain = chain_of(
+        objects.segments,
+        unreadable=sorted(objects.unreadable),
+        log_start=least,
+        floor=info.epoch_floor,
+        proven_end=max([proven_end, *(end for end, _ in snapshots)]),
+        in_flight=MOST_FLUSHES_IN_FLIGHT,
+    )
+    unsaved = chain.segments[-_WITHOUT_SNAPSHOT:]
+    producers_from, snapshot = (unsaved[0].base if unsaved else chain.end), ""
+    for end, key in reversed(snapshots):
+        if end <= chain.end and await bucket.is_producer_snapshot(key):
+            producers_from, snapshot = max(producers_from, end), key
+            break
+    unreadable = tuple(objects.unreadable[base] for base in chain.unreadable)
+    return LogFound(number, chain, unreadable, snapshot, max(producers_from, chain.start))
+
+
+def topic_values(
+    rebuilt: Rebuilt, topic: TopicFound, namespace: str, progress: Mapping[tuple[bytes, int], list[SinkProgress]]
+) -> list[tuple[str, bytes]]:
+    """Return the stored keys and values of a topic and its partitions."""
+    info = topic.info
+    values = [(paths.topic_key(namespace, info.name), info.value())]
+    for log in topic.logs:
+        chain, last = log.chain, log.chain.last
+        state = PartitionState(
+            format=_FORMAT,
+            topic_id=info.id,
+            epoch=rebuilt.epoch,
+            log_start=chain.start,
+            high_watermark=chain.end,
+            producer_snapshot=log.producer_snapshot,
+            producers_from=log.producers_from,
+            # Requests of former owners may still take effect.
+            unclean=True,
+            sinks=progress.get((info.id, log.partition), []),
+        )
+        if last is not None:
+            state.last_segment.base_offset, state.last_segment.size, state.last_segment.crc = (
+                last.base,
+                last.size,
+                last.crc,
+            )
+        entries = settled(chain.history(), epoch=rebuilt.epoch, first_offset=chain.end, log_start=chain.start)
+        history = EpochHistory(
+            format=_FORMAT,
+            entries=[EpochHistory.Entry(epoch=epoch, first_offset=first) for epoch, first in entries],
+            topic_id=info.id,
+        )
+        values += [
+            (paths.partition_state_key(namespace, info.name, log.partition), state.SerializeToString()),
+            (paths.epoch_history_key(namespace, info.name, log.partition), history.SerializeToString()),
+        ]
+    return values
+
+
+def cluster_values(rebuilt: Rebuilt, namespace: str) -> list[tuple[str, bytes]]:
+    """Return the keys and values that exist once per cluster. The cluster's own key is the last one."""
+    ids = ProducerIds(format=_FORMAT, next=rebuilt.next_producer_id)
+    return [
+        (paths.producer_ids_key(namespace), ids.SerializeToString()),
+        (paths.cluster_key(namespace), ClusterInfo(rebuilt.cluster_id, rebuilt.epoch).value()),
+    ]
+
+
+def topic_object(topic: TopicFound, revision: int) -> TopicObject:
+    """Return the topic object. Its ``revision`` is that of the new metadata store, where revisions restart."""
+    info = topic.info
+    return TopicObject(
+        name=info.name,
+        id=info.id,
+        configs=info.configs,
+        epoch_floor=info.epoch_floor,
+        created_ms=info.created_ms,
+        log_starts=tuple(log.chain.start for log in topic.logs),
+        metadata_revision=revision,
+    )

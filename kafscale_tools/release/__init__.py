@@ -1,0 +1,1 @@
+"""Makes a release of KafScale: ``make release VERSION=X.Y.Z``."""

@@ -1,1 +1,0 @@
-"""The commands that ask a cluster, by its Admin service."""

@@ -1,1 +1,0 @@
-"""Records in and out of a cluster, by Kafka's protocol."""

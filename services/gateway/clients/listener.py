@@ -1,0 +1,142 @@
+"""Accepts client connections, limits their number and idle time, and drains them at shutdown.
+
+Shutdown stops accepting first. Idle connections are then closed immediately, busy ones after they have answered. The
+components that they need for this are stopped last, by the caller.
+"""
+
+import resource
+from dataclasses import replace
+from itertools import chain
+
+import structlog
+import trio
+import trio.lowlevel
+
+from kafscale.config.listeners import Listener
+from kafscale.errors import ConfigError
+from services.gateway.api import Environment
+from services.gateway.clients.connection import ClientConnection
+from services.gateway.settings import GatewaySettings
+
+_SWEEPS_PER_TIMEOUT = 4
+_BACKLOG = 1024
+_LEAVING_AT_ONCE = 64
+_OTHER_FILES = 256
+"""File descriptors reserved for other uses: stores, links, listeners, and files that threads read."""
+
+_log = structlog.get_logger(__name__)
+
+
+class Acceptor:
+    """The listeners of the gateway and the connections that they accepted."""
+
+    def __init__(self, listeners: tuple[Listener, ...], settings: GatewaySettings) -> None:
+        self._listeners = listeners
+        self._settings = settings
+        self._sockets: list[list[trio.SocketListener]] = []
+        self._connections: set[ClientConnection] = set()
+        self._full = False
+        self._limit = _connection_limit(settings.max_connections)
+
+    @property
+    def connections(self) -> int:
+        return len(self._connections)
+
+    async def bind(self) -> tuple[Listener, ...]:
+        """Bind the listeners and return them with their actual ports. Raises ConfigError if one cannot be bound."""
+        self._listeners = tuple([await self._bind(listener) for listener in self._listeners])
+        return self._listeners
+
+    def close(self) -> None:
+        """Release the ports, even if `run` was never called."""
+        for listener in chain.from_iterable(self._sockets):
+            listener.socket.close()
+
+    async def run(self, stop: trio.Event, environment: Environment) -> None:
+        """Serve clients until ``stop``, then drain the connections. `bind` must have been called."""
+        environment.counters.most_connections = self._limit
+        async with trio.open_nursery() as connections:
+            async with trio.open_nursery() as accepting:
+                for listener, sockets in zip(self._listeners, self._sockets, strict=True):
+                    accepting.start_soon(self._accept, listener, sockets, connections, environment)
+                accepting.start_soon(self._sweep)
+                await stop.wait()
+                accepting.cancel_scope.cancel()
+            environment.stopping = True
+            for number, connection in enumerate(list(self._connections)):
+                connection.leave()
+                if number % _LEAVING_AT_ONCE == 0:
+                    # Closing thousands in one turn of the event loop would delay the lease's keepalive.
+                    await trio.lowlevel.checkpoint()
+            for link in environment.router.links():
+                link.wake_all()
+            connections.cancel_scope.deadline = trio.current_time() + self._settings.shutdown_grace_ms / 1000
+
+    async def _bind(self, listener: Listener) -> Listener:
+        try:
+            sockets = await trio.open_tcp_listeners(listener.port, host=listener.host or None, backlog=_BACKLOG)
+        except OSError as error:
+            where = f"{listener.host}:{listener.port}"
+            raise ConfigError(f"listener {listener.name} cannot listen on {where}: {error}") from error
+        self._sockets.append(sockets)
+        port = int(sockets[0].socket.getsockname()[1])
+        _log.info("listening", listener=listener.name, host=listener.host, port=port)
+        return replace(listener, port=port, advertised_port=listener.advertised_port or port)
+
+    async def _accept(
+        self,
+        listener: Listener,
+        sockets: list[trio.SocketListener],
+        connections: trio.Nursery,
+        environment: Environment,
+    ) -> None:
+        async def serve(stream: trio.SocketStream) -> None:
+            await self._serve(stream, listener, environment)
+
+        await trio.serve_listeners(serve, sockets, handler_nursery=connections)
+
+    async def _serve(self, stream: trio.SocketStream, listener: Listener, environment: Environment) -> None:
+        if len(self._connections) >= self._limit:
+            if not self._full:
+                _log.warning("connection limit reached, closing new connections", connections=len(self._connections))
+            self._full = True
+            environment.counters.turned_away += 1
+            await trio.aclose_forcefully(stream)
+            return
+        self._full = False
+        connection = ClientConnection(stream, environment, listener)
+        self._connections.add(connection)
+        environment.counters.accepted += 1
+        environment.counters.connections += 1
+        if environment.stopping:
+            connection.leave()
+        try:
+            await connection.run()
+        except Exception:  # noqa: BLE001  one failed connection must not affect others
+            _log.exception("connection failed")
+        finally:
+            self._connections.discard(connection)
+            environment.counters.connections -= 1
+
+    async def _sweep(self) -> None:
+        """Close connections that are idle or stalled."""
+        settings = self._settings
+        idle, stall = settings.idle_timeout_ms / 1000, settings.request_stall_ms / 1000
+        while True:
+            await trio.sleep(min(idle, stall) / _SWEEPS_PER_TIMEOUT)
+            now = trio.current_time()
+            for connection in self._connections:
+                if connection.idle and connection.last_activity < now - idle:
+                    connection.close("idle")
+                elif connection.stalls(now, stall):
+                    connection.close("a large request stalled")
+
+
+def _connection_limit(configured: int) -> int:
+    """Return ``configured``, or less if the process's limit of open files requires it."""
+    files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if files == resource.RLIM_INFINITY or configured + _OTHER_FILES <= files:
+        return configured
+    limit = max(1, files - _OTHER_FILES)
+    _log.warning("KAFSCALE_MAX_CONNECTIONS exceeds the limit of open files", files=files, connections=limit)
+    return limit

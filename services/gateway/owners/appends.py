@@ -1,0 +1,220 @@
+"""Collects appends for one storage instance into numbered messages, and distributes the results in their replies.
+
+While a message is in flight, new appends are queued for the next one. A message whose outcome is unknown is never sent
+again. If an append is refused, all later appends for its partition that are still queued are refused too, so that none
+overtakes a retry.
+"""
+
+from collections import Counter, deque
+from collections.abc import Callable
+
+import trio
+from kio.schema.errors import ErrorCode
+
+from kafscale.v1 import common_pb2
+from kafscale.v1.storage_pb2 import AppendReply, AppendRequest
+from services.gateway.owners.commit_view import CommitView, Key
+from services.gateway.owners.errors import MAY_BE_KEPT, NEVER_KEPT, TIMED_OUT, append_code_of, behind
+from services.gateway.owners.pending import PendingAppend
+
+_ENTRY_BYTES = 32
+"""The size of an append in a message, excluding its records and the name of its partition."""
+
+
+class AppendQueue:
+    """Appends that wait to be sent. Their bytes count from `put` until the reply arrives or they are refused."""
+
+    def __init__(self, *, max_bytes: int, message_bytes: int) -> None:
+        self._max_bytes = max_bytes
+        self._message_bytes = message_bytes
+        self._waiting: deque[PendingAppend] = deque()
+        self._bytes = 0
+        self._carried: Counter[Key] = Counter()
+        self._arrived = trio.Event()
+        self._room = trio.Event()
+        # The queue is not being emptied, so nobody should wait for space.
+        self._stuck = False
+
+    @property
+    def full(self) -> bool:
+        return self._bytes >= self._max_bytes
+
+    @property
+    def stuck(self) -> bool:
+        return self._stuck
+
+    @stuck.setter
+    def stuck(self, stuck: bool) -> None:
+        self._stuck = stuck
+        if stuck:
+            self._wake()
+
+    @property
+    def empty(self) -> bool:
+        return not self._waiting
+
+    @property
+    def keys(self) -> list[Key]:
+        """The partitions of the appends that are queued or in flight."""
+        return list(self._carried)
+
+    def carries(self, key: Key) -> bool:
+        """Whether an append to the partition is queued or in flight."""
+        return key in self._carried
+
+    async def wait_for_room(self) -> None:
+        """Wait while the queue is full and not stuck."""
+        while self.full and not self._stuck:
+            await self._room.wait()
+
+    async def wait_for_work(self) -> None:
+        while not self._waiting:
+            await self._arrived.wait()
+
+    def put(self, append: PendingAppend) -> None:
+        self._waiting.append(append)
+        self._bytes += append.size
+        self._carried[append.key] += 1
+        if not self._arrived.is_set():
+            self._arrived.set()
+
+    def take(self) -> list[PendingAppend]:
+        """Remove and return the appends for one message: at least one, unless the queue is empty."""
+        taken: list[PendingAppend] = []
+        size = 0
+        waiting = self._waiting
+        while waiting:
+            # A message of many small appends consists mostly of their framing.
+            size += waiting[0].size + waiting[0].partition.ByteSize() + _ENTRY_BYTES
+            if taken and size > self._message_bytes:
+                break
+            taken.append(waiting.popleft())
+        if not waiting:
+            self._arrived = trio.Event()
+        return taken
+
+    def release(self, appends: list[PendingAppend]) -> None:
+        """Release the bytes of appends that are no longer in flight."""
+        for append in appends:
+            self._bytes -= append.size
+            self._carried[append.key] -= 1
+            if not self._carried[append.key]:
+                del self._carried[append.key]
+        if not self.full:
+            self._wake()
+
+    def refuse(self, key: Key, error: ErrorCode) -> None:
+        """Refuse all queued appends for one partition."""
+        self._drop([append for append in self._waiting if append.key == key], error)
+
+    def refuse_all(self, error: ErrorCode) -> None:
+        self._drop(list(self._waiting), error)
+
+    def expire(self, now: float) -> None:
+        """Refuse queued appends whose deadline has passed, and the other queued appends for their partitions."""
+        for key in {append.key for append in self._waiting if append.deadline <= now}:
+            self.refuse(key, NEVER_KEPT)
+
+    def _wake(self) -> None:
+        self._room.set()
+        self._room = trio.Event()
+
+    def _drop(self, dropped: list[PendingAppend], error: ErrorCode) -> None:
+        if not dropped:
+            return
+        gone = set(map(id, dropped))
+        self._waiting = deque(append for append in self._waiting if id(append) not in gone)
+        if not self._waiting:
+            self._arrived = trio.Event()
+        for append in dropped:
+            append.finish(error)
+        self.release(dropped)
+
+
+class AppendStream:
+    """The append messages of one commit stream: their numbers, those in flight, and the replies.
+
+    ``moved`` is called for each partition that the instance does not own, with the owner if the instance knows it.
+    """
+
+    def __init__(self, stream_id: str, queue: AppendQueue, view: CommitView, moved: Callable[[Key, str], None]) -> None:
+        self.stream_id = stream_id
+        self._moved = moved
+        self._queue = queue
+        self._view = view
+        self._sequence = 0
+        self._seen = 0
+        self._under_way: dict[int, list[PendingAppend]] = {}
+        self._quiet = trio.Event()
+
+    async def quiet(self) -> None:
+        """Wait until no message is in flight."""
+        while self._under_way:
+            await self._quiet.wait()
+
+    @property
+    def busy(self) -> bool:
+        return bool(self._under_way)
+
+    def next_message(self) -> AppendRequest:
+        """Return a message with queued appends. The queue must not be empty."""
+        appends = self._queue.take()
+        self._sequence += 1
+        self._under_way[self._sequence] = appends
+        message = AppendRequest(stream_id=self.stream_id, sequence=self._sequence, seen=self._seen)
+        for append in appends:
+            entry = message.appends.add()
+            entry.partition.CopyFrom(append.partition)
+            entry.records = bytes(append.records)
+            entry.unacknowledged = append.unacknowledged
+            if append.trace:
+                entry.trace = append.trace
+            append.records = b""
+        return message
+
+    def replied(self, sequence: int, reply: AppendReply) -> None:
+        """Finish or hold the appends of one message according to its reply."""
+        appends = self._under_way.pop(sequence, [])
+        if not self._under_way:
+            self._quiet.set()
+            self._quiet = trio.Event()
+        # The highest number without a gap, because a later reply may overtake an earlier one with a refusal.
+        self._seen = min(self._under_way, default=self._sequence + 1) - 1
+        self._queue.release(appends)
+        if len(reply.results) != len(appends):
+            for append in appends:
+                append.finish(MAY_BE_KEPT)
+            return
+        for append, result in zip(appends, reply.results, strict=True):
+            if result.status != common_pb2.OK:
+                error = append_code_of(result.status)
+                if result.status == common_pb2.NOT_OWNER:
+                    self._moved(append.key, result.owner)
+                if result.status == common_pb2.UNKNOWN_PRODUCER:
+                    append.log_start = result.log_start
+                append.finish(error, result.detail)
+                self._queue.refuse(append.key, behind(error))
+                continue
+            append.epoch = result.epoch
+            append.base_offset = result.base_offset
+            append.log_start = result.log_start
+            append.append_time_ms = result.append_time_ms
+            append.wait_for = result.hold_until if append.unacknowledged else result.end_offset
+            if append.wait_for:
+                self._view.hold(append)
+            else:
+                append.finish(ErrorCode.none)
+
+    def expire(self, now: float) -> None:
+        for appends in self._under_way.values():
+            for append in appends:
+                if append.deadline <= now:
+                    append.finish(TIMED_OUT)
+
+    def end(self) -> None:
+        """Called when the stream ends: the outcome of the appends in flight is unknown."""
+        under_way, self._under_way = self._under_way, {}
+        for appends in under_way.values():
+            for append in appends:
+                append.finish(MAY_BE_KEPT)
+            self._queue.release(appends)

@@ -1,0 +1,73 @@
+"""An append of records to one partition."""
+
+from collections.abc import Callable
+
+from kio.schema.errors import ErrorCode
+
+from kafscale.kafka.wire import Buffer
+from kafscale.v1.common_pb2 import PartitionRef
+
+
+class PendingAppend:
+    """An append, from the handler through queue, message and buffer to its outcome, which is reported exactly once.
+
+    ``trace`` identifies the span that the append belongs to, or is empty if it is not traced. ``wait_for`` is the high
+    watermark at which the response is sent. Times are Trio's, except ``append_time_ms``, which is Unix time.
+    """
+
+    __slots__ = (
+        "_on_finish",
+        "append_time_ms",
+        "base_offset",
+        "deadline",
+        "detail",
+        "epoch",
+        "error",
+        "finished",
+        "key",
+        "log_start",
+        "partition",
+        "records",
+        "size",
+        "trace",
+        "unacknowledged",
+        "wait_for",
+    )
+
+    def __init__(
+        self,
+        partition: PartitionRef,
+        key: tuple[bytes, int],
+        records: Buffer,
+        *,
+        unacknowledged: bool,
+        deadline: float,
+        on_finish: Callable[["PendingAppend"], None],
+        trace: str = "",
+    ) -> None:
+        self.partition = partition
+        self.key = key
+        self.records = records
+        self.size = len(records)
+        self.unacknowledged = unacknowledged
+        self.deadline = deadline
+        self._on_finish = on_finish
+        self.trace = trace
+        self.finished = False
+        self.error = ErrorCode.none
+        self.detail = ""
+        self.epoch = -1
+        self.base_offset = -1
+        self.wait_for = 0
+        self.log_start = -1
+        self.append_time_ms = -1
+
+    def finish(self, error: ErrorCode, detail: str = "") -> None:
+        """Report the outcome. Only the first call has an effect, because a reply can arrive after the timeout."""
+        if self.finished:
+            return
+        self.finished = True
+        self.error = error
+        self.detail = detail
+        self.records = b""
+        self._on_finish(self)

@@ -1,0 +1,160 @@
+"""The write buffer of one partition in one epoch: records accepted and not committed yet. Bookkeeping only, no I/O."""
+
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import Literal
+
+from kafscale.records.batch import placed_prefix, walk, with_log_append_time
+from kafscale.segment.writer import PREFIX_SIZE, BuiltSegment
+from services.storage.log.producers import Sequenced
+from services.storage.log.sink_progress import SinkEpoch
+
+_MAX_TRACES = 32
+
+Trigger = Literal["size", "interval", "quiet", "request", "hand_over"]
+"""Why a buffer is sealed: it is full, flush.ms elapsed, appends paused, a request, or a hand-over of the partition."""
+
+
+@dataclass(slots=True, eq=False)
+class Buffer:
+    """Batches with offsets, each as its 16-byte prefix and the rest. Immutable once sealed.
+
+    ``segment`` is set once it is stored.
+    """
+
+    base_offset: int
+    next_offset: int
+    size: int = 0
+    pieces: list[tuple[bytes, memoryview]] = field(default_factory=list)
+    sequenced: list[Sequenced] = field(default_factory=list)
+    # For each sink epoch in the buffer, how many of its batches the log then has.
+    sinks: dict[SinkEpoch, int] = field(default_factory=dict)
+    # How many of the bytes are from sinks.
+    staged: int = 0
+    # The trace contexts of traced batches.
+    traces: list[str] = field(default_factory=list)
+    trigger: Trigger = "size"
+    started: bool = False
+    segment: BuiltSegment | None = None
+
+
+class WriteBuffer:
+    """Assigns offsets and collects batches. Buffers go from open to sealed to committed in offset order.
+
+    An offset is assigned once per epoch: a refused append uses none, and a sealed buffer is kept until it is committed.
+    """
+
+    def __init__(self, *, epoch: int, next_offset: int, segment_bytes: int) -> None:
+        self._epoch = epoch
+        # Checked on each append, so a change takes effect immediately.
+        self.segment_bytes = segment_bytes
+        self._open = Buffer(next_offset, next_offset)
+        self._sealed: deque[Buffer] = deque()
+        self.uncommitted_bytes = 0
+        self.staged_bytes = 0  # the part of uncommitted_bytes that is from sinks
+
+    @property
+    def next_offset(self) -> int:
+        """The log end offset: the offset of the next record."""
+        return self._open.next_offset
+
+    @property
+    def open_bytes(self) -> int:
+        return self._open.size
+
+    def end_of_first(self, size: int) -> int:
+        """Return the high watermark at which the oldest ``size`` bytes, but at least one buffer, are committed."""
+        for buffer in self._sealed:
+            size -= buffer.size
+            if size <= 0:
+                return buffer.next_offset
+        return self._open.next_offset
+
+    def append(self, records: bytes | memoryview, *, log_append_time_ms: int | None = None) -> int:
+        """Append the batches of ``records`` to the log and return the base offset of the first.
+
+        Raises CorruptData, and keeps nothing, if ``records`` is not a sequence of whole batches.
+        """
+        placed: list[tuple[bytes, memoryview]] = []
+        base = following = self._open.next_offset
+        for position, header in walk(records):
+            rest = memoryview(records)[position + PREFIX_SIZE : position + header.size]
+            if log_append_time_ms is not None:
+                stamped = with_log_append_time(records[position : position + header.size], log_append_time_ms)
+                rest = memoryview(stamped)[PREFIX_SIZE:]
+            placed.append((placed_prefix(header, following, self._epoch), rest))
+            following += header.last_offset_delta + 1
+        self._open.pieces += placed
+        self._open.next_offset = following
+        self._open.size += len(records)
+        self.uncommitted_bytes += len(records)
+        if self._open.size >= self.segment_bytes:
+            self.seal("size")
+        return base
+
+    def note(self, batch: Sequenced) -> None:
+        """Record that the last appended batch is from an idempotent producer."""
+        self._last.sequenced.append(batch)
+
+    def note_trace(self, place: str) -> None:
+        """Record the trace context of the last appended batch, up to _MAX_TRACES per buffer."""
+        if len(self._last.traces) < _MAX_TRACES:
+            self._last.traces.append(place)
+
+    def note_staged(self, epoch: SinkEpoch, batches: int, size: int) -> None:
+        """Record that the last ``size`` bytes are from a sink, and that the log now has ``batches`` of its epoch."""
+        self._last.sinks[epoch] = batches
+        self._last.staged += size
+        self.staged_bytes += size
+
+    @property
+    def _last(self) -> Buffer:
+        """The buffer with the last appended batch."""
+        return self._open if self._open.pieces else self._sealed[-1]
+
+    def seal(self, trigger: Trigger) -> bool:
+        """Close the open buffer. Return False if it is empty."""
+        if not self._open.pieces:
+            return False
+        self._open.trigger = trigger
+        self._sealed.append(self._open)
+        self._open = Buffer(self._open.next_offset, self._open.next_offset)
+        return True
+
+    def to_start(self, limit: int) -> Iterator[Buffer]:
+        """Yield the sealed buffers whose upload may begin now, oldest first, and mark them started.
+
+        At most ``limit`` are started and not committed, so the next owner finds at most that many leftover segments.
+        """
+        for buffer in islice(self._sealed, limit):
+            if not buffer.started:
+                buffer.started = True
+                yield buffer
+
+    def stored(self) -> list[Buffer]:
+        """Return the sealed buffers that may be committed: from the oldest up to the first that is not stored."""
+        ready = []
+        for buffer in self._sealed:
+            if buffer.segment is None:
+                break
+            ready.append(buffer)
+        return ready
+
+    def discard(self) -> int:
+        """Drop everything, because this epoch commits nothing more. Return the number of bytes dropped."""
+        self._sealed.clear()
+        self._open = Buffer(self._open.next_offset, self._open.next_offset)
+        discarded, self.uncommitted_bytes, self.staged_bytes = self.uncommitted_bytes, 0, 0
+        return discarded
+
+    def committed(self, buffers: list[Buffer]) -> int:
+        """Drop the committed ``buffers``, the oldest sealed ones, unless already discarded. Return the bytes freed."""
+        freed = 0
+        for buffer in buffers:
+            if self._sealed and self._sealed[0] is buffer:
+                freed += self._sealed.popleft().size
+                self.staged_bytes -= buffer.staged
+        self.uncommitted_bytes -= freed
+        return freed

@@ -1,0 +1,203 @@
+"""One partition that this instance owns, in one epoch."""
+
+import math
+from bisect import bisect_right
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import trio
+
+from kafscale.paths import SegmentKey
+from kafscale.topics.configs import TopicConfig
+from kafscale.v1.common_pb2 import PartitionRef
+from kafscale.v1.metadata_pb2 import EpochHistory, PartitionState, Topic
+from kafscale.v1.storage_pb2 import Committed
+from services.storage.log.buffer import WriteBuffer
+from services.storage.log.pages import KnownPages, UnfinishedPage
+from services.storage.log.producers import ProducerTable
+from services.storage.log.segments import SegmentMap
+from services.storage.log.sink_progress import SinkPositions
+
+IMPORTED = 0
+"""The epoch of segments written by KafScale 1. Offsets may be missing between them."""
+
+
+@dataclass(slots=True, eq=False)
+class CommittedLog:
+    """The part of a partition's log that readers see: from ``log_start`` up to, not including, ``high_watermark``.
+
+    ``epochs`` is the epoch history as (epoch, first offset), ascending, read at the same revision as the watermark.
+    """
+
+    topic: str
+    topic_id: bytes
+    partition: int
+    epochs: list[tuple[int, int]]
+    log_start: int
+    high_watermark: int
+    segments: SegmentMap
+    pages: KnownPages = field(default_factory=KnownPages)
+
+    @property
+    def name(self) -> str:
+        return f"{self.topic}-{self.partition}"
+
+    def epoch_of(self, offset: int) -> int:
+        """Return the epoch of the segment object at base ``offset`` if it belongs to the log; -1 if none can."""
+        i = bisect_right(self.epochs, offset, key=lambda entry: entry[1]) - 1
+        return self.epochs[i][0] if i >= 0 else -1
+
+    def end_of_epoch(self, epoch: int) -> tuple[int, int]:
+        """Return the largest epoch up to ``epoch`` and its end offset, as Kafka's OffsetForLeaderEpoch defines it.
+
+        (-1, -1) for a future epoch. An epoch before all known ones ends where the first of these begins. Clients that
+        know no epoch send 0: unless records have it, it ends at the high watermark, so that no client concludes that
+        its position was truncated.
+        """
+        i = bisect_right(self.epochs, epoch, key=lambda entry: entry[0])
+        if epoch < 0 or (i == len(self.epochs) and self.epochs[-1][0] < epoch):
+            return -1, -1
+        unknown = i == 0 and epoch == IMPORTED
+        end = self.epochs[i][1] if i < len(self.epochs) and not unknown else self.high_watermark
+        return (self.epochs[i - 1][0] if i else epoch), end
+
+
+class Measured(NamedTuple):
+    """The bytes of a log's segments from the one that holds ``log_start`` up to base offset ``reached``, exclusive."""
+
+    log_start: int = 0
+    reached: int = 0
+    bytes: int = 0
+
+
+@dataclass(slots=True, eq=False)
+class Partition:
+    """An owned partition. ``state`` was last written at ``state_revision``, which the next write must compare."""
+
+    topic: Topic
+    ref: PartitionRef
+    config: TopicConfig
+    state: PartitionState
+    state_revision: int
+    log: CommittedLog
+    buffer: WriteBuffer
+    # When the last flush began (Trio time); flush.ms counts from here.
+    last_flush: float = -math.inf
+    # The number of the timer that will seal the open buffer; 0 if none is set.
+    timer: int = 0
+    # Why no writes are accepted (damaged or rolled-back metadata), as a message for operators.
+    offline: str | None = None
+    # Being handed over: readers are served, new appends and deletes are refused.
+    moving: bool = False
+    # This epoch has ended here (fenced, deleted or released). Uploads in progress finish on their own.
+    closed: bool = False
+    # Uploads and deletes in progress.
+    under_way: int = 0
+    # Trio time of the last request with an unknown outcome; it may still take effect for a while.
+    last_unknown_request: float = -math.inf
+    last_unknown_delete: float = -math.inf
+    # The former owner died or gave up with requests in progress, which may still take effect for a while.
+    unclean: bool = False
+    taken_at: float = 0.0  # Trio time
+    # Idempotent producers up to the log end offset, and up to the high watermark.
+    producers: ProducerTable = field(default_factory=lambda: ProducerTable(0))
+    committed_producers: ProducerTable = field(default_factory=lambda: ProducerTable(0))
+    sinks: SinkPositions = field(default_factory=SinkPositions)
+    # The log start of the next state to be written.
+    target_log_start: int = 0
+    # The log start below which all objects are known to be deleted.
+    deleted_below: int = 0
+    # Objects above the high watermark when this owner began.
+    leftovers: list[SegmentKey] = field(default_factory=list)
+    # When retention last checked this partition (Trio time).
+    looked_at: float = -math.inf
+    # The oldest objects were removed externally; the log start must move past them.
+    oldest_gone: bool = False
+    # The size of a compacted topic's log at that time.
+    measured: Measured = field(default_factory=Measured)
+    segments_since_snapshot: int = 0
+    snapshot_under_way: bool = False
+    # Whether leftover snapshots of former owners are deleted.
+    snapshots_tidied: bool = False
+    # Key and high watermark of the snapshot that the next state refers to.
+    next_snapshot: tuple[str, int] | None = None
+    # The content of the next catalog page.
+    unfinished: UnfinishedPage = field(default_factory=UnfinishedPage)
+    _ended: trio.Event = field(default_factory=trio.Event)
+
+    @property
+    def unreported(self) -> bool:
+        """Whether the state must be written even without new records."""
+        to_refer = self.moving and self.next_snapshot is not None
+        return self.target_log_start > self.state.log_start or to_refer
+
+    def refer(self, state: PartitionState) -> None:
+        """Make ``state``, which is about to be written, refer to the last stored snapshot."""
+        if self.next_snapshot is not None:
+            state.producer_snapshot, state.producers_from = self.next_snapshot
+
+    def request_ended(self) -> None:
+        """Called when a request counted in ``under_way`` has ended."""
+        self.under_way -= 1
+        self._ended.set()
+        self._ended = trio.Event()
+
+    async def one_ended(self) -> None:
+        """Wait until one of the uploads and deletes in progress has ended."""
+        await self._ended.wait()
+
+    async def quiet(self) -> None:
+        """Wait until no upload or delete of this owner is in progress."""
+        while self.under_way:
+            await self.one_ended()
+
+    def may_land(self, settle_seconds: float) -> bool:
+        """Return whether a request of this owner, or of an unclean former one, may still reach the object store."""
+        latest = max(self.last_unknown_request, self.taken_at if self.unclean else -math.inf)
+        return self.under_way > 0 or trio.current_time() < latest + settle_seconds
+
+    def committed_event(self, *, lost: bool = False) -> Committed:
+        """Return the event for commit streams. ``lost``: records above the high watermark are discarded."""
+        return Committed(
+            partition=self.ref,
+            epoch=self.epoch,
+            high_watermark=self.log.high_watermark,
+            log_start=self.log.log_start,
+            lost=lost,
+        )
+
+    @property
+    def has_leftovers(self) -> bool:
+        """Whether objects outside the log may exist, so that deletions of a former owner are continued."""
+        return self.log.log_start > self.deleted_below or bool(self.leftovers)
+
+    @property
+    def key(self) -> tuple[bytes, int]:
+        return self.topic.id, self.ref.partition
+
+    @property
+    def epoch(self) -> int:
+        return self.state.epoch
+
+    @property
+    def name(self) -> str:
+        return f"{self.topic.name}-{self.ref.partition}"
+
+
+def history_of(value: EpochHistory) -> list[tuple[int, int]]:
+    return [(entry.epoch, entry.first_offset) for entry in value.entries]
+
+
+def is_earlier_topics(epoch: int, floor: int) -> bool:
+    """Return whether an object of ``epoch`` belongs to an earlier topic, or abandoned copy, of the same name.
+
+    ``floor`` is the epoch floor of the topic. Imported segments and the floor of a first topic are both 0.
+    """
+    return epoch <= floor and not epoch == floor == IMPORTED
+
+
+def settled(history: list[tuple[int, int]], *, epoch: int, first_offset: int, log_start: int) -> list[tuple[int, int]]:
+    """Return the history with ``epoch`` from ``first_offset`` on, without empty epochs and those below the log."""
+    kept = [entry for entry in history if entry[1] < first_offset]
+    oldest_needed = max(bisect_right(kept, log_start, key=lambda entry: entry[1]) - 1, 0)
+    return [*kept[oldest_needed:], (epoch, first_offset)]

@@ -1,0 +1,181 @@
+"""The logs of all partitions for scans: owned ones, and copies of those of other owners, which need not be taken over.
+
+Committed records never change, so an older copy of a partition's state is valid below its high watermark. Requests
+beyond it are answered from the current state.
+"""
+
+from collections import OrderedDict
+from dataclasses import dataclass, field
+
+import structlog
+import trio
+
+from kafscale import paths
+from kafscale.metadata.interface import Get, MetadataStore
+from kafscale.metadata.membership import Membership
+from kafscale.metadata.outage import STORE_FAILURES
+from kafscale.v1.common_pb2 import PartitionRef, Status
+from kafscale.v1.metadata_pb2 import EpochHistory, PartitionState
+from kafscale.v1.storage_pb2 import PartitionFetch, PartitionFetched
+from services.storage.log.partition import CommittedLog, history_of
+from services.storage.log.segments import UNKNOWN_TIME, KnownSegment, SegmentMap
+from services.storage.owning.owned import Key, OwnedPartitions
+from services.storage.owning.takeover import NotAvailable, checked_topic
+from services.storage.reading.finder import Damaged
+from services.storage.reading.reader import Reader
+
+log = structlog.get_logger()
+
+_MAX_SEGMENTS = 10_000
+"""Segments remembered per partition, at 24 bytes each."""
+
+
+@dataclass(slots=True, eq=False)
+class _Copy:
+    """A partition's state and history at one revision. ``view`` is None until they are read for the first time.
+
+    ``reads``: how many reads were started. ``read``: the number of the read that the copy is from.
+    """
+
+    lock: trio.Lock = field(default_factory=trio.Lock)
+    reads: int = 0
+    read: int = 0
+    epoch: int = 0
+    view: CommittedLog | None = None
+
+
+class Logs:
+    """Keeps copies of the ``capacity`` most recently used partitions."""
+
+    def __init__(
+        self,
+        metadata: MetadataStore,
+        reader: Reader,
+        *,
+        owned: OwnedPartitions,
+        membership: Membership,
+        capacity: int,
+    ) -> None:
+        self._metadata = metadata
+        self._reader = reader
+        self._owned = owned
+        self._membership = membership
+        self._capacity = capacity
+        self._copies: OrderedDict[Key, _Copy] = OrderedDict()
+
+    async def log_now(self, ref: PartitionRef) -> CommittedLog:
+        """Return the log with its current start and end. Raises NotAvailable, Damaged, Unavailable."""
+        return self._own(ref) or await self.stored_log(ref)
+
+    async def log_with(self, ref: PartitionRef, start: int, end: int) -> CommittedLog:
+        """Return the log, or an older copy of it that has all offsets from ``start`` up to ``end``. Raises the same."""
+        view = self._own(ref) or self._copy((ref.topic_id, ref.partition)).view
+        if view is not None and view.log_start <= start and end <= view.high_watermark:
+            return view
+        return await self.stored_log(ref)
+
+    async def stored_log(self, ref: PartitionRef) -> CommittedLog:
+        """Return the log as it is now in the metadata store, regardless of its owner."""
+        copy = self._copy((ref.topic_id, ref.partition))
+        return await self._refreshed(copy, ref, copy.reads)
+
+    async def fetch(self, fetch: PartitionFetch, limit: int, result: PartitionFetched) -> bytes:
+        """Fill ``result`` except for its records, and return the records: ``limit`` bytes of them, or one batch."""
+        copy = self._copy((fetch.partition.topic_id, fetch.partition.partition))
+        try:
+            return await self._fetch(copy, fetch, limit, result)
+        except NotAvailable as error:
+            result.status, result.detail = error.status, str(error)
+        except Damaged as error:
+            log.error("committed data cannot be read by a scan", reason=str(error))
+            result.status, result.detail = Status.DAMAGED, str(error)
+        except STORE_FAILURES as error:
+            result.status, result.detail = Status.UNAVAILABLE, str(error)
+        return b""
+
+    async def _fetch(self, copy: _Copy, fetch: PartitionFetch, limit: int, result: PartitionFetched) -> bytes:
+        view, offset, requested_at = copy.view, fetch.offset, copy.reads
+        if view is not None and view.log_start <= offset < view.high_watermark:
+            try:
+                return await self._answer(copy, view, offset, limit, result)
+            except Damaged:
+                # The missing object may have been deleted since.
+                requested_at = copy.reads
+        view = await self._refreshed(copy, fetch.partition, requested_at)
+        return await self._answer(copy, view, offset, limit, result)
+
+    async def _answer(
+        self, copy: _Copy, view: CommittedLog, offset: int, limit: int, result: PartitionFetched
+    ) -> bytes:
+        result.epoch, result.high_watermark, result.log_start = copy.epoch, view.high_watermark, view.log_start
+        if not view.log_start <= offset <= view.high_watermark:
+            result.status = Status.OFFSET_OUT_OF_RANGE
+            result.detail = f"the log has offsets {view.log_start} to {view.high_watermark}"
+            return b""
+        if limit <= 0 or offset == view.high_watermark:
+            return b""
+        return await self._reader.read(view, offset, limit)
+
+    def _own(self, ref: PartitionRef) -> CommittedLog | None:
+        """Return the log of a partition if this run can prove that it is the owner, else None."""
+        partition = self._owned.get((ref.topic_id, ref.partition))
+        if partition is None or partition.closed or not partition.log.epochs or not self._membership.proven:
+            return None
+        return partition.log
+
+    def _copy(self, key: Key) -> _Copy:
+        copy = self._copies.setdefault(key, _Copy())
+        self._copies.move_to_end(key)
+        if len(self._copies) > self._capacity:
+            self._copies.popitem(last=False)
+        return copy
+
+    async def _refreshed(self, copy: _Copy, ref: PartitionRef, requested_at: int) -> CommittedLog:
+        """Return the log from a read that started after read number ``requested_at``, shared by concurrent callers."""
+        async with copy.lock:
+            if copy.view is None or copy.read <= requested_at:
+                copy.reads = number = copy.reads + 1
+                copy.view = await self._read(copy, ref)
+                copy.read = number
+            return copy.view
+
+    async def _read(self, copy: _Copy, ref: PartitionRef) -> CommittedLog:
+        namespace = self._reader.namespace
+        # Read in one transaction, because high watermark and history match only at the same revision.
+        topic_kv, state_kv, history_kv = (
+            await self._metadata.txn(
+                (),
+                [
+                    Get(paths.topic_key(namespace, ref.topic)),
+                    Get(paths.partition_state_key(namespace, ref.topic, ref.partition)),
+                    Get(paths.epoch_history_key(namespace, ref.topic, ref.partition)),
+                ],
+            )
+        ).reads
+        topic = checked_topic(topic_kv, ref)
+        state = PartitionState.FromString(state_kv.value) if state_kv else PartitionState(topic_id=topic.id)
+        if state.topic_id != topic.id:
+            raise NotAvailable(Status.UNAVAILABLE, "the state of a deleted topic still exists")
+        epochs = history_of(EpochHistory.FromString(history_kv.value)) if history_kv else []
+        if state.log_start < state.high_watermark and not epochs:
+            raise Damaged(f"{ref.topic}-{ref.partition}: the epoch history is missing")
+        last = None
+        if state.HasField("last_segment"):
+            last = KnownSegment(state.last_segment.base_offset, state.last_segment.size, UNKNOWN_TIME)
+        copy.epoch = state.epoch
+        if copy.view is None:
+            return CommittedLog(
+                topic=ref.topic,
+                topic_id=ref.topic_id,
+                partition=ref.partition,
+                epochs=epochs,
+                log_start=state.log_start,
+                high_watermark=state.high_watermark,
+                segments=SegmentMap(state.high_watermark, last, limit=_MAX_SEGMENTS),
+            )
+        view = copy.view
+        view.epochs, view.log_start = epochs, state.log_start
+        if last is not None and state.high_watermark > view.high_watermark:
+            view.segments.moved_on(last, state.high_watermark)
+        view.high_watermark = state.high_watermark
+        return view

@@ -1,0 +1,286 @@
+"""Take-over of one partition, and the wait for its release.
+
+Safety depends on the order: fence (one transaction that raises the epoch), check the objects above the high watermark,
+record the epoch in the history. Nothing is uploaded before the last step is known to be applied. Objects above the high
+watermark are never adopted, because they are not committed.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import trio
+
+from kafscale import paths
+from kafscale.errors import CorruptData, KafscaleError, Unavailable
+from kafscale.metadata.interface import Compacted, Event, Get, KeyValue, MetadataStore, Put, Unchanged
+from kafscale.metadata.members import Members
+from kafscale.metadata.outage import STORE_FAILURES, Outage
+from kafscale.objects.interface import ObjectNotFound, ObjectStore
+from kafscale.segment.format import FOOTER_SIZE, HEADER_SIZE, SegmentFooter, SegmentHeader
+from kafscale.v1.common_pb2 import PartitionRef, Status
+from kafscale.v1.metadata_pb2 import EpochHistory, PartitionState, Topic
+from services.storage.log.partition import history_of, is_earlier_topics, settled
+from services.storage.settings import MOST_FLUSHES_IN_FLIGHT
+
+_FORMAT = 1
+_ATTEMPTS = 8
+_WATCH_PAUSE = 0.05
+_RELEASE_PAUSE = 0.5
+_LONGEST_RELEASE_PAUSE = 2.0
+
+
+class NotAvailable(KafscaleError):
+    """The partition cannot be served here now. ``status``: the reason; ``owner``: the run that may serve it."""
+
+    def __init__(self, status: Status, detail: str, owner: str = "") -> None:
+        super().__init__(detail)
+        self.status = status
+        self.owner = owner
+
+
+class StillOwned(NotAvailable):
+    """Another live run owns the partition: its state has ``state_revision``, its member key revision ``seen_at``."""
+
+    def __init__(self, owner: str, state_revision: int, seen_at: int) -> None:
+        super().__init__(Status.NOT_OWNER, f"run {owner} owns the partition", owner)
+        self.state_revision = state_revision
+        self.seen_at = seen_at
+
+
+@dataclass(frozen=True, slots=True)
+class TakenOver:
+    """The state as written, its revision, and the settled history.
+
+    ``unclean``: the former owner did not release the partition, or had requests in progress. ``leftovers``: objects at
+    or above the high watermark.
+    """
+
+    topic: Topic
+    state: PartitionState
+    state_revision: int
+    history: list[tuple[int, int]]
+    offline: str | None
+    unclean: bool
+    leftovers: list[paths.SegmentKey]
+
+
+async def take_over(
+    metadata: MetadataStore,
+    objects: ObjectStore,
+    *,
+    namespace: str,
+    run_id: str,
+    ref: PartitionRef,
+    fencing: Callable[[], None],
+) -> TakenOver:
+    """Become the owner of a live topic's partition. Raises NotAvailable, Unavailable.
+
+    ``fencing`` is called before the state is written. From then on this run may be the owner, even if this raises.
+    """
+    topic, state, revision, unclean = await _fence(
+        metadata, namespace=namespace, run_id=run_id, ref=ref, fencing=fencing
+    )
+    found = await _above_high_watermark(objects, namespace=namespace, ref=ref, state=state)
+    leftovers = [key for key, _ in found]
+    settled_epoch = await _settled_epoch(metadata, namespace, ref, topic)
+    offline = await _rolled_back(objects, found, state, settled_epoch, topic.epoch_floor)
+    if offline is not None:
+        # Headers have no checksum, and one bad read must not take the partition offline.
+        offline = await _rolled_back(objects, found, state, settled_epoch, topic.epoch_floor)
+    if offline is not None:
+        now = await metadata.get(paths.partition_state_key(namespace, ref.topic, ref.partition))
+        if now is None or now.mod_revision != revision:
+            # The objects are from a later owner.
+            raise NotAvailable(Status.NOT_OWNER, "taken over by another run")
+        return TakenOver(topic, state, revision, [], offline, unclean, leftovers)
+    history = await _settle(metadata, namespace=namespace, ref=ref, state=state, state_revision=revision)
+    return TakenOver(topic, state, revision, history, None, unclean, leftovers)
+
+
+async def _fence(
+    metadata: MetadataStore, *, namespace: str, run_id: str, ref: PartitionRef, fencing: Callable[[], None]
+) -> tuple[Topic, PartitionState, int, bool]:
+    topic_key = paths.topic_key(namespace, ref.topic)
+    state_key = paths.partition_state_key(namespace, ref.topic, ref.partition)
+    for _ in range(_ATTEMPTS):
+        topic_kv, state_kv = (await metadata.txn((), [Get(topic_key), Get(state_key)])).reads
+        topic = checked_topic(topic_kv, ref)
+        before = PartitionState.FromString(state_kv.value) if state_kv else _first_state(topic)
+        if before.topic_id != topic.id:
+            raise NotAvailable(Status.UNAVAILABLE, "the state of a deleted topic still exists")
+        if before.format != _FORMAT:
+            raise NotAvailable(
+                Status.UNAVAILABLE, f"its state has format {before.format}, this release supports {_FORMAT}"
+            )
+        compares = [
+            Unchanged(topic_key, topic_kv.mod_revision if topic_kv else 0),
+            Unchanged(state_key, state_kv.mod_revision if state_kv else 0),
+        ]
+        if before.owner and before.owner != run_id:
+            member_key = paths.member_key(namespace, "storage", before.owner)
+            member = await metadata.get(member_key)
+            if state_kv is not None and member is not None:
+                raise StillOwned(before.owner, state_kv.mod_revision, member.mod_revision)
+            compares.append(Unchanged(member_key, 0))
+        after = PartitionState()
+        after.CopyFrom(before)
+        after.owner, after.epoch, after.unclean = run_id, before.epoch + 1, False
+        fencing()
+        try:
+            result = await metadata.txn(compares, [Put(state_key, after.SerializeToString())])
+        except Unavailable:
+            # It may have been applied. Then the next read sees this run as the owner and raises the epoch once more.
+            continue
+        if result.succeeded:
+            return topic, after, result.revision, before.unclean or bool(before.owner)
+    raise NotAvailable(Status.UNAVAILABLE, "the partition's state keeps changing or the metadata store does not answer")
+
+
+def checked_topic(topic_kv: KeyValue | None, ref: PartitionRef) -> Topic:
+    """Return the stored topic. Raises NotAvailable unless it is live and has the partition."""
+    if topic_kv is None:
+        raise NotAvailable(Status.UNKNOWN_TOPIC, f"no topic {ref.topic}")
+    topic = Topic.FromString(topic_kv.value)
+    if topic.id != ref.topic_id:
+        raise NotAvailable(Status.TOPIC_ID_MISMATCH, f"topic {ref.topic} has a different id")
+    if topic.state != Topic.LIVE or not 0 <= ref.partition < topic.partitions:
+        raise NotAvailable(Status.UNKNOWN_TOPIC, f"no partition {ref.topic}-{ref.partition}")
+    return topic
+
+
+def _first_state(topic: Topic) -> PartitionState:
+    return PartitionState(format=_FORMAT, topic_id=topic.id, epoch=topic.epoch_floor)
+
+
+async def _above_high_watermark(
+    objects: ObjectStore, *, namespace: str, ref: PartitionRef, state: PartitionState
+) -> list[tuple[paths.SegmentKey, int]]:
+    """Return the first page of keys from the high watermark on, in order, with their sizes."""
+    prefix = paths.partition_prefix(namespace, ref.topic, ref.partition)
+    end = state.high_watermark
+    start_after = paths.segment_key(namespace, ref.topic, ref.partition, end - 1) if end else ""
+    listed = [
+        (paths.parse_segment_key_in(prefix, info.key), info.size)
+        for info in await objects.list_from(prefix, start_after, 1000)
+    ]
+    return [(key, size) for key, size in listed if key is not None and key.base_offset >= end]
+
+
+async def _settled_epoch(metadata: MetadataStore, namespace: str, ref: PartitionRef, topic: Topic) -> int:
+    """Return the last epoch that may have stored objects, because an epoch stores none before it is settled."""
+    kv = await metadata.get(paths.epoch_history_key(namespace, ref.topic, ref.partition))
+    entries = history_of(EpochHistory.FromString(kv.value)) if kv else []
+    return entries[-1][0] if entries else topic.epoch_floor
+
+
+async def _rolled_back(
+    objects: ObjectStore,
+    found: list[tuple[paths.SegmentKey, int]],
+    state: PartitionState,
+    settled_epoch: int,
+    floor: int,
+) -> str | None:
+    """Return why the metadata must be older than the objects, or None if those above its end are a dead owner's.
+
+    Repeated take-overs do not change the result: they raise the epoch of the state, but settle none.
+    """
+    end = state.high_watermark
+    expected, chained, epoch = end, 0, -1
+    for key, size in found:
+        if key.kind != "kfs":
+            continue
+        try:
+            header = SegmentHeader.parse(await objects.get_range(str(key), 0, HEADER_SIZE))
+            if is_earlier_topics(header.epoch, floor):
+                continue
+            footer = SegmentFooter.parse(await objects.get_range(str(key), size - FOOTER_SIZE, FOOTER_SIZE))
+        except (CorruptData, ObjectNotFound):
+            continue
+        if header.epoch > settled_epoch or header.epoch >= state.epoch:
+            return f"object {key} has epoch {header.epoch}, the metadata only {min(settled_epoch, state.epoch - 1)}"
+        if key.base_offset == expected:
+            # Each dead owner may have left as many segments as it can have in flight.
+            expected, chained, epoch = footer.last_offset + 1, chained + 1 if header.epoch == epoch else 1, header.epoch
+        if chained > MOST_FLUSHES_IN_FLIGHT:
+            return f"more than {MOST_FLUSHES_IN_FLIGHT} whole segments of one epoch follow the high watermark {end}"
+    return None
+
+
+async def _settle(
+    metadata: MetadataStore, *, namespace: str, ref: PartitionRef, state: PartitionState, state_revision: int
+) -> list[tuple[int, int]]:
+    state_key = paths.partition_state_key(namespace, ref.topic, ref.partition)
+    history_key = paths.epoch_history_key(namespace, ref.topic, ref.partition)
+    for _ in range(_ATTEMPTS):
+        try:
+            kv = await metadata.get(history_key)
+            before = history_of(EpochHistory.FromString(kv.value)) if kv else []
+            after = settled(before, epoch=state.epoch, first_offset=state.high_watermark, log_start=state.log_start)
+            if after == before:
+                return after
+            value = EpochHistory(
+                format=1,
+                entries=[EpochHistory.Entry(epoch=epoch, first_offset=first) for epoch, first in after],
+                topic_id=state.topic_id,
+                owner=state.owner,
+            )
+            result = await metadata.txn(
+                [Unchanged(state_key, state_revision), Unchanged(history_key, kv.mod_revision if kv else 0)],
+                [Put(history_key, value.SerializeToString())],
+                [Get(state_key)],
+            )
+        except Unavailable:
+            continue
+        if result.succeeded:
+            return after
+        now = result.reads[0]
+        if now is None or now.mod_revision != state_revision:
+            raise NotAvailable(Status.NOT_OWNER, "taken over by another run")
+    raise NotAvailable(Status.UNAVAILABLE, "the metadata store does not answer")
+
+
+async def wait_for_release(metadata: MetadataStore, members: Members, held: StillOwned, *, state_key: str) -> None:
+    """Wait until a watch shows that the owner released the partition or left. May return early."""
+    try:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(_gone, members, held, nursery.cancel_scope)
+            async with metadata.watch(state_key, held.state_revision + 1) as watch:
+                while not any(_releases(event, state_key, held.owner) for event in await watch.next()):
+                    pass
+            nursery.cancel_scope.cancel()
+    except* (*STORE_FAILURES, Compacted):
+        # The caller reads the state again.
+        await trio.sleep(_WATCH_PAUSE)
+
+
+async def release_abandoned(metadata: MetadataStore, *, namespace: str, run_id: str, ref: PartitionRef) -> None:
+    """Release a partition of a deleted topic if this run's take-over got as far as fencing it."""
+    key = paths.partition_state_key(namespace, ref.topic, ref.partition)
+    outage = Outage("release not answered", first=_RELEASE_PAUSE, longest=_LONGEST_RELEASE_PAUSE)
+    while True:
+        try:
+            kv = await metadata.get(key)
+            state = PartitionState.FromString(kv.value) if kv else PartitionState()
+            if kv is None or state.topic_id != ref.topic_id or state.owner != run_id:
+                return
+            # Requests of the former owner may still be in progress.
+            state.owner, state.unclean = "", True
+            done = await metadata.txn([Unchanged(key, kv.mod_revision)], [Put(key, state.SerializeToString())])
+            if done.succeeded:
+                return
+        except STORE_FAILURES as error:
+            await outage.pause(error, partition=f"{ref.topic}-{ref.partition}")
+
+
+async def _gone(members: Members, held: StillOwned, scope: trio.CancelScope) -> None:
+    view = members.view
+    # A view older than the member key may not have it yet.
+    while view.revision < held.seen_at or held.owner in view.by_run_id:
+        view = await members.wait_change(view)
+    scope.cancel()
+
+
+def _releases(event: Event, state_key: str, owner: str) -> bool:
+    return event.key == state_key and (
+        event.value is None or PartitionState.FromString(event.value.value).owner != owner
+    )

@@ -1,0 +1,398 @@
+"""Read committed batches: from the segment cache, by index and one ranged GET, or, for a sequential reader, in whole
+segments."""
+
+from collections import OrderedDict
+from functools import partial
+from typing import NamedTuple
+
+import structlog
+import trio
+
+from kafscale import paths
+from kafscale.errors import CorruptData, KafscaleError, Unavailable
+from kafscale.objects.interface import ObjectNotFound, ObjectStore
+from kafscale.rpc.generated import IndexerClient
+from kafscale.segment.format import FOOTER_SIZE, HEADER_SIZE, CorruptSegment, SegmentHeader
+from kafscale.segment.index import Index, IndexEntry, build_index, parse_index
+from kafscale.segment.reader import ParsedSegment, parse_segment, scan_batches
+from kafscale.threads import RunSync
+from kafscale.v1.common_pb2 import Status
+from kafscale.v1.indexer_pb2 import SegmentRef
+from services.storage.counters import StorageCounters
+from services.storage.log.partition import CommittedLog
+from services.storage.log.segments import UNKNOWN_TIME, KnownSegment
+from services.storage.reading.cache import CachedSegment, LruCache, SegmentId
+from services.storage.reading.finder import Damaged, OfAnotherEpoch, OffsetsMissing, SegmentFinder
+from services.storage.reading.single_flight import Flight, SingleFlight
+
+log = structlog.get_logger()
+
+_INDEX_TIMEOUT = 10.0
+_MIN_RANGE = 64 * 1024
+_READERS_REMEMBERED = 4096
+_GAPPED_REMEMBERED = 4096
+_READS_WAITING = 32  # fetches for each of the reads in flight
+
+
+class StoredRange(NamedTuple):
+    """Whole batches of a segment, at ``position`` in its object, followed by ``next_offset``."""
+
+    records: bytes
+    position: int
+    next_offset: int
+
+
+class Reader:
+    """Reads any committed range. Every byte from the object store is verified before it is returned or cached."""
+
+    def __init__(
+        self,
+        *,
+        nursery: trio.Nursery,
+        objects: ObjectStore,
+        indexer: IndexerClient,
+        namespace: str,
+        cache_size: int,
+        index_cache_size: int,
+        readahead: int,
+        reads_in_flight: int,
+        index_interval: int,
+        run_sync: RunSync,
+        counters: StorageCounters,
+    ) -> None:
+        self._nursery = nursery
+        self._objects = objects
+        self._indexer = indexer
+        self.namespace = namespace
+        self._readahead = readahead
+        self._index_interval = index_interval
+        self.run_sync = run_sync
+        self._limiter = trio.CapacityLimiter(reads_in_flight)
+        self._reads: SingleFlight[tuple[CommittedLog, int, int], bytes] = SingleFlight(nursery)
+        self._most_reads = _READS_WAITING * reads_in_flight
+        self._loads: SingleFlight[SegmentId, CachedSegment] = SingleFlight(nursery)
+        self._index_loads: SingleFlight[SegmentId, Index] = SingleFlight(nursery)
+        self._ends: OrderedDict[tuple[bytes, int, int], None] = OrderedDict()
+        # Imported segments that must be read whole, because parts of them cannot be verified.
+        self._gapped: OrderedDict[SegmentId, None] = OrderedDict()
+        self.finder = SegmentFinder(objects, namespace)
+        self.segments: LruCache[CachedSegment] = LruCache(
+            cache_size, lambda segment: segment.cost, counters.segment_cache
+        )
+        self.indexes: LruCache[Index] = LruCache(
+            index_cache_size, lambda index: index.memory_size, counters.index_cache
+        )
+
+    async def read(self, view: CommittedLog, offset: int, max_bytes: int) -> bytes:
+        """Return whole batches from the one that holds ``offset``, about ``max_bytes`` but at least one batch.
+
+        ``offset`` must be in the log. Cached batches are returned without waiting. Raises Damaged, Unavailable.
+        """
+        if self.is_cached(view, offset):
+            return await self._read(view, offset, max_bytes)
+        return await self.begin(view, offset, max_bytes).wait()
+
+    def is_cached(self, view: CommittedLog, offset: int) -> bool:
+        segment = view.segments.holding(offset)
+        return segment is not None and self._id(view, segment) in self.segments
+
+    def begin(self, view: CommittedLog, offset: int, max_bytes: int) -> Flight[bytes]:
+        """Start a read from the store. It continues without waiters, so that a retry can join it or use its result.
+
+        Raises Unavailable if too many reads are waiting.
+        """
+        key = (view, offset, max_bytes)
+        if len(self._reads) >= self._most_reads and not self._reads.under_way(key):
+            raise Unavailable("too many reads are waiting for the object store")
+        return self._reads.begin(key, partial(self._read, view, offset, max_bytes))
+
+    async def _read(self, view: CommittedLog, offset: int, max_bytes: int) -> bytes:
+        while True:
+            # The batches that are read verify its epoch.
+            segment = await self.finder.holding(view, offset)
+            try:
+                return await self._read_from(view, segment, offset, max_bytes)
+            except OfAnotherEpoch:
+                log.info("object of another epoch skipped", partition=view.name, base=segment.base_offset)
+
+    async def _read_from(self, view: CommittedLog, segment: KnownSegment, offset: int, max_bytes: int) -> bytes:
+        pieces: list[bytes | memoryview] = []
+        size, position = 0, offset
+        while True:
+            cached = self.segments.get(self._id(view, segment))
+            if cached is None:
+                if pieces:
+                    break
+                found = None if self._in_order(view, offset) else await self._part(view, segment, offset, max_bytes)
+                if found is not None:
+                    position = found.next_offset
+                    pieces.append(found.records)
+                    break
+                cached = await self._load(view, segment)
+            if position >= cached.next_offset:
+                segment = await self.behind_hole(view, segment, position)
+                continue
+            part, following_offset = cached.cut(position, max_bytes - size)
+            if pieces and size + len(part) > max_bytes:
+                break
+            position = following_offset
+            pieces.append(part)
+            size += len(part)
+            following = view.segments.after(segment.base_offset)
+            if size >= max_bytes or position < cached.next_offset or following is None:
+                break
+            segment = following
+        self._remember(view, position)
+        self._read_ahead(view, segment)
+        return b"".join(pieces) if len(pieces) > 1 else bytes(pieces[0])
+
+    async def _part(self, view: CommittedLog, segment: KnownSegment, offset: int, max_bytes: int) -> StoredRange | None:
+        try:
+            return await self.range(view, segment, offset, max_bytes)
+        except OffsetsMissing:
+            return None
+
+    async def behind_hole(self, view: CommittedLog, segment: KnownSegment, offset: int) -> KnownSegment:
+        """Return the segment after ``segment``, which ends before ``offset``.
+
+        Raises Damaged unless both are imported, because only then offsets may be missing; Unavailable.
+        """
+        following = await self.finder.after(view, segment)
+        if following is None or view.epoch_of(segment.base_offset) or view.epoch_of(following.base_offset):
+            raise Damaged(f"{view.name}: no segment holds offset {offset}: {segment.base_offset} ends before it")
+        return following
+
+    async def whole(self, view: CommittedLog, segment: KnownSegment) -> CachedSegment:
+        """Return one whole segment of the log, from the cache if possible."""
+        return self.segments.get(self._id(view, segment)) or await self._load(view, segment)
+
+    async def parsed(self, view: CommittedLog, segment: KnownSegment) -> ParsedSegment:
+        """Read a whole segment with its headers, bypassing the cache. Raises Damaged, OfAnotherEpoch, Unavailable."""
+        return (await self._parsed(view, segment))[0]
+
+    async def newest_timestamp(self, view: CommittedLog, segment: KnownSegment) -> int:
+        """Return the largest timestamp in a segment, or its creation time if no record has a timestamp.
+
+        A segment that has to be read is not cached. Raises Damaged, Unavailable.
+        """
+        cached = self.segments.get(self._id(view, segment))
+        newest = UNKNOWN_TIME if cached is None else cached.max_timestamp
+        if newest < 0:
+            parsed, _ = await self._parsed(view, segment)
+            newest = parsed.max_timestamp_ms if parsed.max_timestamp_ms >= 0 else parsed.header.created_ms
+        view.segments.learn_time(segment.base_offset, newest)
+        return newest
+
+    async def holding(self, view: CommittedLog, offset: int) -> KnownSegment:
+        """Return the log's segment that holds ``offset``, skipping objects of another epoch in favor of earlier ones.
+
+        Raises Damaged, Unavailable.
+        """
+        while True:
+            segment = await self.finder.holding(view, offset)
+            key = self._id(view, segment)
+            if key in self.segments or key in self.indexes:
+                return segment
+            header = await self.header(view, segment)
+            if header.epoch == key.epoch:
+                return segment
+            # A misread header must not exclude a segment from the log; only the whole object proves its epoch.
+            try:
+                await self._parsed(view, segment)
+            except OfAnotherEpoch:
+                log.info("object of another epoch skipped", partition=view.name, base=segment.base_offset)
+            else:
+                return segment
+
+    async def header(self, view: CommittedLog, segment: KnownSegment) -> SegmentHeader:
+        """Read the object's header, which has no checksum. Raises Damaged, Unavailable."""
+        try:
+            return SegmentHeader.parse(await self._get_range(view, segment, 0, HEADER_SIZE))
+        except CorruptData as error:
+            raise Damaged(f"{view.name}: segment {segment.base_offset}: {error}") from error
+
+    def glance(self, view: CommittedLog, segment: KnownSegment) -> CachedSegment | None:
+        """Return the cached segment, if any, without refreshing its place in the cache. For scans."""
+        return self.segments.glance(self._id(view, segment))
+
+    def key(self, view: CommittedLog, segment: KnownSegment) -> str:
+        """Return the key of the segment's object."""
+        return paths.segment_key(self.namespace, view.topic, view.partition, segment.base_offset)
+
+    async def _load(self, view: CommittedLog, segment: KnownSegment) -> CachedSegment:
+        key = self._id(view, segment)
+
+        async def load() -> CachedSegment:
+            parsed, body = await self._parsed(view, segment)
+            view.segments.learn_time(segment.base_offset, parsed.max_timestamp_ms)
+            found = cached_segment(parsed, body)
+            self.segments.put(key, found, read_back=True)
+            return found
+
+        return await self._loads.do(key, load)
+
+    async def _parsed(self, view: CommittedLog, segment: KnownSegment) -> tuple[ParsedSegment, bytes]:
+        name = paths.segment_key(self.namespace, view.topic, view.partition, segment.base_offset)
+        async with self._limiter:
+            try:
+                body = (await self._objects.get(name)).body
+            except ObjectNotFound as error:
+                raise self._missing(view, segment) from error
+        try:
+            parsed = await self.run_sync(lambda: parse_segment(body))
+        except CorruptData as error:
+            raise Damaged(f"{name}: {error}") from error
+        if parsed.header.base_offset != segment.base_offset:
+            raise Damaged(f"{name}: it begins at offset {parsed.header.base_offset}")
+        if parsed.header.epoch != view.epoch_of(segment.base_offset):
+            view.segments.forget(segment.base_offset)
+            raise OfAnotherEpoch(f"{name}: epoch {parsed.header.epoch} is not the epoch of the log there")
+        return parsed, body
+
+    async def range(self, view: CommittedLog, segment: KnownSegment, offset: int, max_bytes: int) -> StoredRange:
+        """Read batches by index and ranged GET. A wrong index is rebuilt once; after that the segment is damaged.
+
+        Raises Damaged, OfAnotherEpoch, OffsetsMissing, Unavailable.
+        """
+        key = self._id(view, segment)
+        if key in self._gapped:
+            raise OffsetsMissing(f"{self.key(view, segment)}: offsets are missing")
+        for rebuild in (False, True):
+            index = await self._index(view, segment, rebuild=rebuild)
+            entry = index.entry_for(offset)
+            try:
+                found = await self._scan(view, segment, entry, offset, max_bytes)
+            except CorruptData as error:
+                if rebuild:
+                    raise Damaged(f"{self.key(view, segment)}: {error}") from error
+                # Raises OfAnotherEpoch, which only the whole object proves.
+                await self._parsed(view, segment)
+                log.warning("wrong index, rebuilding it", partition=view.name, base=segment.base_offset)
+                continue
+            if found is not None:
+                if rebuild or key not in self.indexes:
+                    self.indexes.put(key, index)
+                return found
+            break
+        lacking = Damaged if view.epoch_of(segment.base_offset) else OffsetsMissing
+        raise lacking(f"{self.key(view, segment)} does not hold offset {offset}")
+
+    async def _scan(
+        self, view: CommittedLog, segment: KnownSegment, entry: IndexEntry, offset: int, max_bytes: int
+    ) -> StoredRange | None:
+        epoch, index_is_right = view.epoch_of(segment.base_offset), False
+        length = max(max_bytes, _MIN_RANGE)
+        rest = segment.size - entry.position
+        if rest <= FOOTER_SIZE:
+            raise CorruptData(f"the index points to position {entry.position} of {segment.size}")
+        while True:
+            piece = await self._get_range(view, segment, entry.position, min(length, rest))
+            at_end = length >= rest
+            start, end, following = -1, 0, offset
+            try:
+                for position, header in scan_batches(piece, entry, at_end=at_end, epoch=epoch):
+                    index_is_right = True
+                    if header.next_offset <= offset:
+                        continue
+                    if start < 0:
+                        start = position
+                    elif position + header.size - start > max_bytes:
+                        break
+                    end, following = position + header.size, header.next_offset
+            except CorruptSegment as error:
+                if epoch or not index_is_right:
+                    raise
+                # Offsets are missing or a batch is damaged, which only reading the whole segment shows.
+                self._gapped[self._id(view, segment)] = None
+                if len(self._gapped) > _GAPPED_REMEMBERED:
+                    self._gapped.popitem(last=False)
+                raise OffsetsMissing(f"{self.key(view, segment)}: {error}") from error
+            if start >= 0:
+                return StoredRange(piece[start:end], entry.position + start, following)
+            if at_end:
+                return None
+            length *= 4
+
+    async def _index(self, view: CommittedLog, segment: KnownSegment, *, rebuild: bool) -> Index:
+        """Return the index. The caller caches it once the segment is known to belong to the log."""
+        key = self._id(view, segment)
+        cached = None if rebuild else self.indexes.get(key)
+        if cached is not None:
+            return cached
+
+        async def load() -> Index:
+            found = None if rebuild else await self._stored_index(view, segment)
+            if found is None:
+                found = await self._rebuilt_index(view, segment)
+            return found
+
+        return await self._index_loads.do(key, load)
+
+    async def _rebuilt_index(self, view: CommittedLog, segment: KnownSegment) -> Index:
+        ref = SegmentRef(topic=view.topic, partition=view.partition, base_offset=segment.base_offset)
+        try:
+            reply = await self._indexer.rebuild(ref, timeout=_INDEX_TIMEOUT)
+        except Unavailable as error:
+            log.warning("no indexer answered, reading the segment", partition=view.name, error=str(error))
+            parsed = await self.parsed(view, segment)
+            return parse_index(build_index(parsed.offsets, parsed.positions, self._index_interval))
+        if reply.status == Status.DAMAGED:
+            raise Damaged(reply.detail)
+        if reply.status != Status.OK:
+            raise Unavailable(reply.detail)
+        return parse_index(reply.index)
+
+    async def _stored_index(self, view: CommittedLog, segment: KnownSegment) -> Index | None:
+        name = paths.index_key(self.namespace, view.topic, view.partition, segment.base_offset)
+        try:
+            async with self._limiter:
+                return parse_index((await self._objects.get(name)).body)
+        except (ObjectNotFound, CorruptData) as error:
+            log.warning("index missing or damaged, rebuilding it", key=name, error=str(error))
+            return None
+
+    async def _get_range(self, view: CommittedLog, segment: KnownSegment, start: int, length: int) -> bytes:
+        name = paths.segment_key(self.namespace, view.topic, view.partition, segment.base_offset)
+        async with self._limiter:
+            try:
+                return await self._objects.get_range(name, start, length)
+            except ObjectNotFound as error:
+                raise self._missing(view, segment) from error
+
+    def _missing(self, view: CommittedLog, segment: KnownSegment) -> Damaged:
+        view.segments.forget_stretch(segment.base_offset)
+        return Damaged(f"{view.name}: the segment at offset {segment.base_offset} is missing from the object store")
+
+    def _in_order(self, view: CommittedLog, offset: int) -> bool:
+        return (view.topic_id, view.partition, offset) in self._ends
+
+    def _remember(self, view: CommittedLog, position: int) -> None:
+        self._ends[(view.topic_id, view.partition, position)] = None
+        if len(self._ends) > _READERS_REMEMBERED:
+            self._ends.popitem(last=False)
+
+    def _read_ahead(self, view: CommittedLog, segment: KnownSegment) -> None:
+        if self._nursery.cancel_scope.cancel_called:
+            return
+        for _ in range(self._readahead):
+            following = view.segments.after(segment.base_offset)
+            if following is None or self._limiter.available_tokens <= 1:
+                return
+            segment = following
+            key = self._id(view, segment)
+            if key not in self.segments and not self._loads.under_way(key):
+                self._nursery.start_soon(self._prefetch, view, segment)
+
+    async def _prefetch(self, view: CommittedLog, segment: KnownSegment) -> None:
+        try:
+            await self._load(view, segment)
+        except KafscaleError as error:
+            # The error is reported when a client reads this segment.
+            log.debug("read-ahead failed", partition=view.name, base=segment.base_offset, error=str(error))
+
+    def _id(self, view: CommittedLog, segment: KnownSegment) -> SegmentId:
+        return SegmentId(view.topic_id, view.partition, segment.base_offset, view.epoch_of(segment.base_offset))
+
+
+def cached_segment(parsed: ParsedSegment, data: bytes) -> CachedSegment:
+    return CachedSegment(data, parsed.offsets, parsed.positions, parsed.next_offset, parsed.max_timestamp_ms)

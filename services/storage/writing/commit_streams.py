@@ -1,0 +1,118 @@
+"""Commit streams: report commits of a partition to the gateways that appended to it or fetched from it."""
+
+from collections.abc import Awaitable, Callable
+
+import trio
+
+from kafscale.v1.storage_pb2 import CommitsEvent, Committed
+
+_MAX_REFUSED = 1000  # remembered refusals, after which those that the caller has seen are dropped
+
+Key = tuple[bytes, int]
+Send = Callable[[CommitsEvent], Awaitable[None]]
+
+
+class CommitStream:
+    """The stream of one gateway, and the order of its appends.
+
+    The queue is bounded by the number of subscribed partitions: a newer event of an epoch replaces the pending one.
+    """
+
+    def __init__(self) -> None:
+        self._pending: dict[Key, list[Committed]] = {}
+        self._wake = trio.Event()
+        self._subscribed: set[Key] = set()
+        self._turn = trio.Event()
+        self.applied = 0
+        self._ended = False
+        # Partition -> the sequence of the last refused append.
+        self.refused: dict[Key, int] = {}
+
+    def subscribe(self, key: Key, now: Callable[[], Committed]) -> None:
+        """Report this partition from now on, beginning with the event that ``now`` returns."""
+        if key not in self._subscribed:
+            self._subscribed.add(key)
+            self.notify(key, now())
+
+    def notify(self, key: Key, event: Committed) -> None:
+        """Queue ``event`` of a partition, if the stream is subscribed to it."""
+        if key not in self._subscribed:
+            return
+        waiting = self._pending.setdefault(key, [])
+        if waiting and waiting[-1].epoch == event.epoch and not waiting[-1].lost:
+            waiting.pop()
+        waiting.append(event)
+        self._wake.set()
+
+    def forget(self, key: Key) -> None:
+        """Unsubscribe from a partition that this instance no longer owns.
+
+        Refusals are kept, because the partition may come back before the caller has seen them.
+        """
+        self._subscribed.discard(key)
+
+    def end(self) -> None:
+        """End the stream after the pending events are sent."""
+        self._ended = True
+        self._wake.set()
+        self._turn.set()
+
+    async def turn(self, sequence: int) -> bool:
+        """Wait until the append ``sequence`` is next. Return False if it was applied before or never will be."""
+        while sequence > self.applied + 1 and not self._ended:
+            await self._turn.wait()
+        return sequence == self.applied + 1
+
+    def seen(self, sequence: int) -> None:
+        """Note that the caller has seen the refusals up to this append."""
+        if len(self.refused) > _MAX_REFUSED:
+            self.refused = {key: refused for key, refused in self.refused.items() if refused > sequence}
+
+    def applied_one(self) -> None:
+        self.applied += 1
+        self._turn.set()
+        self._turn = trio.Event()
+
+    async def pump(self, send: Send, heartbeat_seconds: float) -> None:
+        """Send events, or a heartbeat if there are none, until `end` or cancelled."""
+        await send(CommitsEvent(ready=True))
+        while not self._ended or self._pending:
+            with trio.move_on_after(heartbeat_seconds):
+                await self._wake.wait()
+            self._wake = trio.Event()
+            pending, self._pending = self._pending, {}
+            await send(CommitsEvent(committed=[event for waiting in pending.values() for event in waiting]))
+
+
+class CommitStreams:
+    """All streams of this instance by id."""
+
+    def __init__(self, heartbeat_seconds: float) -> None:
+        self._heartbeat_seconds = heartbeat_seconds
+        self._streams: dict[str, CommitStream] = {}
+
+    def get(self, stream_id: str) -> CommitStream | None:
+        return self._streams.get(stream_id)
+
+    async def serve(self, stream_id: str, send: Send) -> None:
+        """Serve one stream from its first event until the caller disconnects."""
+        stream = self._streams[stream_id] = CommitStream()
+        try:
+            await stream.pump(send, self._heartbeat_seconds)
+        finally:
+            if self._streams.get(stream_id) is stream:
+                del self._streams[stream_id]
+
+    def announce(self, key: Key, event: Committed) -> None:
+        """Report an event of a partition to every subscribed stream."""
+        for stream in self._streams.values():
+            stream.notify(key, event)
+
+    def end(self) -> None:
+        """End all streams, by which callers notice that the run has ended."""
+        for stream in self._streams.values():
+            stream.end()
+
+    def forget(self, key: Key) -> None:
+        for stream in self._streams.values():
+            stream.forget(key)

@@ -1,0 +1,394 @@
+"""The checker of a history: it is fed every attempt, ack and read, and reports violations of the product's promises.
+
+It is pure and independent of how the history was made, so simulations and tests on real processes share it. Call the
+methods in the order of the events. Times are in seconds of any single clock. Each record has a unique value, which
+identifies it. A retry of a record is not reported again.
+
+The checks (INVARIANTS.md names the promise of the product behind each):
+
+- An acked record is in the log at the end, at the offset of its ack, unless the log starts above it. If its ack has no
+  offset, the record is in the log too, unless it can have been below the log start.
+- No two records have the same offset, according to acks, all readers, and the log at the end.
+- A record that a reader saw is at the same offset at the end. Readers see no gaps and no records that nobody sent.
+- No record is below a high watermark that was reported before the record was first sent.
+- A record of an idempotent producer is in the log at most once, acked or not, and in the order of sending.
+- The high watermark and the log start never decrease between an answer and a later request.
+- No answer omits a record that it must include, unless the log start is above that record at the end.
+- Leader epochs increase with offsets. If an epoch was reported to end at an offset, none of its records that existed
+  then is at or above that offset, and none of a later epoch is below.
+- The log starts at 0, at an offset that a request asked for and that was not rejected, or at most where retention
+  allows.
+"""
+
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Hashable, Iterable
+from dataclasses import dataclass, field
+
+_MOST_VIOLATIONS = 1000
+
+Log = Hashable
+"""A partition of one incarnation of a topic, for example topic id and index."""
+
+
+@dataclass(frozen=True, slots=True)
+class Promise:
+    """The guarantees for a producer.
+
+    ``durable``: acked records are not lost. ``once``: a record is in the log at most once, acked or not, and at the
+    offset of its ack. ``ordered``: its acked records are in the log in the order of sending. ``unacked_too``: all its
+    records are.
+    """
+
+    durable: bool
+    once: bool
+    ordered: bool
+    unacked_too: bool = False
+
+
+IDEMPOTENT = Promise(durable=True, once=True, ordered=True, unacked_too=True)
+"""enable.idempotence, acks=all."""
+UNREPEATED = Promise(durable=True, once=True, ordered=True)
+"""acks=all without retries, on one connection for the lifetime of the producer."""
+REPEATED = Promise(durable=True, once=False, ordered=True)
+"""acks=all with retries and one request in flight. A retry may duplicate a record."""
+UNORDERED = Promise(durable=True, once=False, ordered=False)
+"""acks=all with retries and several requests in flight."""
+LEADER = Promise(durable=False, once=True, ordered=True)
+"""acks=1 without retries, on one connection. An ack has the offset of the record, but the record may be lost."""
+UNANSWERED = Promise(durable=False, once=True, ordered=False)
+"""acks=0, on one connection."""
+
+
+@dataclass(frozen=True, slots=True)
+class Violation:
+    """``kind`` is one of a few words, for counting. ``detail`` is for people."""
+
+    kind: str
+    log: Log
+    detail: str
+
+    def __str__(self) -> str:
+        return f"{self.kind}: {self.log}: {self.detail}"
+
+
+@dataclass(slots=True)
+class _Sent:
+    producer: str
+    number: int
+    promise: Promise
+    # The high watermark known when the record was first sent. The record cannot be below it.
+    floor: int
+    acked_at: int | None = None
+
+
+@dataclass(slots=True)
+class _Rising:
+    """A number that never decreases: the highest answer so far, by the time of the answer."""
+
+    times: list[float] = field(default_factory=list)
+    values: list[int] = field(default_factory=list)
+
+    def before(self, time: float) -> int:
+        """Return the highest answer before ``time``, or -1. Answers at the same time have no order."""
+        i = bisect_left(self.times, time) - 1
+        return self.values[i] if i >= 0 else -1
+
+    def add(self, time: float, value: int) -> None:
+        if value > self.highest:
+            self.times.append(time)
+            self.values.append(value)
+
+    @property
+    def highest(self) -> int:
+        return self.values[-1] if self.values else -1
+
+
+@dataclass(slots=True)
+class _History:
+    """All reports about one log."""
+
+    sent: dict[bytes, _Sent] = field(default_factory=dict)
+    numbers: dict[str, int] = field(default_factory=dict)
+    acked: dict[int, bytes] = field(default_factory=dict)
+    seen: dict[int, bytes] = field(default_factory=dict)
+    places: dict[bytes, int] = field(default_factory=dict)
+    next_of: dict[str, int] = field(default_factory=dict)
+    ends: _Rising = field(default_factory=_Rising)
+    starts: _Rising = field(default_factory=_Rising)
+    # By a log start (key): retention may raise the start of a log that starts there or above up to the value.
+    starts_allowed: dict[int, int] = field(default_factory=lambda: {0: 0})
+    # The number of requests for a log start that were not rejected.
+    starts_asked: Counter[int] = field(default_factory=Counter)
+    # Offsets of records that answers omitted, with the detail to report if the log still has them at the end.
+    left_out: list[tuple[int, str]] = field(default_factory=list)
+    # The epochs of records by offset, from their batches.
+    epochs: dict[int, int] = field(default_factory=dict)
+    # Reported ends of epochs: epoch, end, the end of the log before the request, and the offset below which records
+    # may have been deleted by then.
+    epoch_ends: list[tuple[int, int, int, int]] = field(default_factory=list)
+
+    def may_have_started(self, offset: int) -> bool:
+        """Return whether the log may start at ``offset`` or above by now."""
+        highest = max((asked for asked, times in self.starts_asked.items() if times > 0), default=0)
+        return offset <= max(highest, *self.starts_allowed.values())
+
+
+class Checker:
+    """Collects ``violations``. They are complete after `finish` has been called for each log that still exists."""
+
+    def __init__(self) -> None:
+        self.violations: list[Violation] = []
+        self.records_acked = 0
+        self.records_read = 0
+        self._logs: dict[Log, _History] = {}
+
+    def sent(self, producer: str, log: Log, value: bytes, promise: Promise) -> None:
+        """Report that ``producer`` is about to send its next record for the first time."""
+        history = self._of(log)
+        number = history.numbers[producer] = history.numbers.get(producer, 0) + 1
+        if value in history.sent:
+            raise ValueError(f"{value!r} is reported as a new record twice")
+        history.sent[value] = _Sent(producer, number, promise, max(history.ends.highest, 0))
+
+    def acked(self, log: Log, value: bytes, offset: int, *, now: float) -> None:
+        """Report the ack of a record with its offset, or -1 if the ack has none."""
+        history = self._of(log)
+        sent = history.sent[value]
+        self.records_acked += 1
+        if offset < 0:
+            sent.acked_at = -1 if sent.acked_at is None else sent.acked_at
+            return
+        if sent.acked_at not in (None, -1, offset) and sent.promise.once:
+            self._complain("acked-twice", log, f"{_name(value)} at {sent.acked_at}, then at {offset}")
+        if sent.promise.once and history.places.get(value, offset) != offset:
+            self._complain(
+                "elsewhere", log, f"{_name(value)} is acked at {offset} and was read at {history.places[value]}"
+            )
+        sent.acked_at = offset
+        self._check_floor(log, sent, value, offset)
+        if not sent.promise.durable:
+            return
+        found = history.seen.get(offset, value)
+        if found != value:
+            self._complain("lost", log, f"{_name(value)} is acked at {offset}, where {_name(found)} was read")
+        there = history.acked.setdefault(offset, value)
+        if there != value:
+            self._complain("offset-twice", log, f"{offset} acked for {_name(there)} and for {_name(value)}")
+        history.ends.add(now, offset + 1)
+
+    def read(self, reader: str, log: Log, offset: int, value: bytes) -> None:
+        """Report that ``reader`` received the record at ``offset``, directly after its previous record."""
+        history = self._of(log)
+        self.records_read += 1
+        expected = history.next_of.get(reader, offset)
+        if offset != expected:
+            self._complain("gap", log, f"{reader} got offset {offset} instead of {expected}")
+        history.next_of[reader] = offset + 1
+        self._saw(log, history, offset, value, reader)
+
+    def moved(self, reader: str, log: Log, offset: int | None) -> None:
+        """Report that ``reader`` continues at ``offset`` (None: anywhere) after a restart or reset."""
+        next_of = self._of(log).next_of
+        if offset is None:
+            next_of.pop(reader, None)
+        else:
+            next_of[reader] = offset
+
+    def watermarks(self, log: Log, *, start: int, end: int, asked: float, answered: float) -> None:
+        """Report an answer with log start and high watermark (-1: not included), and when it was asked and answered."""
+        history = self._of(log)
+        for what, rising, value in (("watermark", history.ends, end), ("log start", history.starts, start)):
+            if value < 0:
+                continue
+            before = rising.before(asked)
+            if value < before:
+                self._complain("went-back", log, f"{what} {value} asked at {asked:.3f}, before that it was {before}")
+            rising.add(answered, value)
+        self._check_start(log, history, start)
+
+    def asks_start(self, log: Log, offset: int) -> None:
+        """Report a request to start the log at exactly ``offset``. It may take effect now or at any later time."""
+        self._of(log).starts_asked[offset] += 1
+
+    def start_refused(self, log: Log, offset: int) -> None:
+        """Report that a request for this log start was finally rejected, so it does not explain a log start."""
+        self._of(log).starts_asked[offset] -= 1
+
+    def starts_asked(self, log: Log) -> list[int]:
+        """Return 0 and the requested log starts that were not rejected."""
+        return [0, *(offset for offset, times in self._of(log).starts_asked.items() if times > 0)]
+
+    def may_start(self, log: Log, offset: int, *, above: int = 0) -> None:
+        """Report that retention is due: a log that starts at ``above`` or higher may now start anywhere up to
+        ``offset``."""
+        allowed = self._of(log).starts_allowed
+        allowed[above] = max(allowed.get(above, 0), offset)
+
+    def finish(self, log: Log, *, start: int, end: int, records: Iterable[tuple[int, bytes]]) -> None:
+        """Report the log after all faults: its start and end, and its records from ``start`` as (offset, value)."""
+        history = self._of(log)
+        if end < history.ends.highest:
+            self._complain("went-back", log, f"watermark {end} at the end, before that it was {history.ends.highest}")
+        if not history.starts.highest <= start:
+            self._complain("went-back", log, f"log start {start} at the end, it was {history.starts.highest}")
+        self._check_start(log, history, start)
+        final: dict[int, bytes] = {}
+        for offset, value in records:
+            self._saw(log, history, offset, value, "the last reader")
+            final[offset] = value
+        missing = [offset for offset in range(start, end) if offset not in final]
+        if missing:
+            self._complain("gap", log, f"{len(missing)} offsets have no record at the end, the first is {missing[0]}")
+        for offset, value in history.seen.items():
+            if offset >= start and final.get(offset) != value:
+                found = _name(final[offset]) if offset in final else "nothing"
+                self._complain("vanished", log, f"{_name(value)} was read at {offset}, at the end there is {found}")
+        self._check_acked(log, history, start, final)
+        self._check_unplaced(log, history, start, final)
+        self._check_order(log, history, final)
+
+        for offset, detail in history.left_out:
+            if offset >= start:
+                self._complain("left-out", log, detail)
+        self._check_epochs(log, history)
+
+    def leaves_out(self, log: Log, offset: int, detail: str) -> None:
+        """Report that an answer omitted the record at ``offset``. The log start must be above it already."""
+        history = self._of(log)
+        if history.may_have_started(offset + 1):
+            history.left_out.append((offset, detail))
+        else:
+            self._complain("left-out", log, detail)
+
+    def epoch(self, log: Log, offset: int, epoch: int) -> None:
+        """Report the leader epoch of the batch from which the record at ``offset`` was read."""
+        there = self._of(log).epochs.setdefault(offset, epoch)
+        if there != epoch:
+            self._complain("changed", log, f"the record at {offset} is of epoch {epoch}, earlier it was {there}")
+
+    def epoch_ends(self, log: Log, epoch: int, end: int, known: int) -> None:
+        """Report an answer with the end of an epoch. ``known`` is the known end of the log before the request."""
+        history = self._of(log)
+        # Deleted epochs are unknown, so the epochs before them end where the first remaining one starts.
+        history.epoch_ends.append((epoch, end, known, end if history.may_have_started(end) else 0))
+
+    def known_end(self, log: Log) -> int:
+        """Return the highest high watermark reported so far."""
+        return max(self._of(log).ends.highest, 0)
+
+    def _check_epochs(self, log: Log, history: _History) -> None:
+        last = (-1, -1)
+        for offset, epoch in sorted(history.epochs.items()):
+            if epoch < last[1]:
+                self._complain("epochs", log, f"{offset} is of epoch {epoch}, {last[0]} before it of {last[1]}")
+            last = offset, epoch
+        for epoch, end, known, start in history.epoch_ends:
+            for offset, there in history.epochs.items():
+                if (there > epoch and start <= offset < end) or (there <= epoch and end <= offset < known):
+                    self._complain("epochs", log, f"epoch {epoch} was reported to end at {end}; {offset} is of {there}")
+                    break
+
+    def gone(self, log: Log) -> None:
+        """Report that the log was deleted. Check it with what readers saw."""
+        history = self._of(log)
+        self._check_order(log, history, {})
+        self._check_epochs(log, history)
+
+    def _check_acked(self, log: Log, history: _History, start: int, final: dict[int, bytes]) -> None:
+        for value, sent in history.sent.items():
+            if sent.acked_at is None or not sent.promise.durable or sent.acked_at < 0:
+                continue
+            if sent.acked_at >= start and final.get(sent.acked_at) != value:
+                there = _name(final[sent.acked_at]) if sent.acked_at in final else "nothing"
+                self._complain("lost", log, f"{_name(value)} was acked at {sent.acked_at}, where {there} is")
+
+    def _check_unplaced(self, log: Log, history: _History, start: int, final: dict[int, bytes]) -> None:
+        """Check records acked without an offset and never seen. Each must fit at its own offset below the log start."""
+        lowest: dict[str, int] = {}
+        unseen: list[bytes] = []
+        # In the order of sending.
+        for value, sent in history.sent.items():
+            place = history.places.get(value)
+            low = max(sent.floor, lowest.get(sent.producer, 0)) if sent.promise.ordered else sent.floor
+            if sent.acked_at == -1 and sent.promise.durable and place is None:
+                unseen.append(value)
+                if low >= start:
+                    self._complain("lost", log, f"{_name(value)} was acked and has no possible offset below {low}")
+                    unseen.pop()
+            elif place is not None and sent.promise.unacked_too:
+                lowest[sent.producer] = max(low, place + 1)
+        known = {**history.acked, **history.seen, **final}
+        free = start - sum(offset < start for offset in known)
+        if len(unseen) > free:
+            detail = f"{len(unseen)} records like {_name(unseen[0])} were acked, {free} can be below {start}"
+            self._complain("lost", log, detail)
+
+    def _check_start(self, log: Log, history: _History, start: int) -> None:
+        # -1 is an answer without a log start.
+        allowed = start <= 0 or any(above <= start <= offset for above, offset in history.starts_allowed.items())
+        if not allowed and history.starts_asked[start] <= 0:
+            highest = max(history.starts_allowed.values())
+            self._complain(
+                "start-too-high",
+                log,
+                f"the log starts at {start}, which nobody requested; the highest allowed start is {highest}",
+            )
+
+    def _check_floor(self, log: Log, sent: _Sent, value: bytes, offset: int) -> None:
+        if offset < sent.floor:
+            self._complain(
+                "too-low", log, f"{_name(value)} is at {offset}, the log ended at {sent.floor} before it was sent"
+            )
+
+    def _check_order(self, log: Log, history: _History, final: dict[int, bytes]) -> None:
+        known = {**history.acked, **history.seen, **final}
+        last: dict[str, tuple[int, int]] = {}
+        for offset in sorted(known):
+            sent = history.sent.get(known[offset])
+            if sent is None or not sent.promise.ordered:
+                continue
+            if sent.acked_at != offset and not sent.promise.unacked_too:
+                continue
+            number, before = last.get(sent.producer, (0, -1))
+            if sent.number < number:
+                self._complain(
+                    "reordered",
+                    log,
+                    f"{sent.producer}'s record {sent.number} at {offset} is behind its {number} at {before}",
+                )
+            last[sent.producer] = (sent.number, offset)
+
+    def _saw(self, log: Log, history: _History, offset: int, value: bytes, reader: str) -> None:
+        there = history.seen.setdefault(offset, value)
+        if there != value:
+            self._complain("changed", log, f"{reader} saw {_name(value)} at {offset}, earlier it was {_name(there)}")
+        sent = history.sent.get(value)
+        if sent is None:
+            self._complain("unknown", log, f"{reader} saw {_name(value)} at {offset}, which nobody sent there")
+            return
+        self._check_floor(log, sent, value, offset)
+        acked = history.acked.get(offset, value)
+        if acked != value:
+            self._complain("lost", log, f"{reader} saw {_name(value)} at {offset}, which was acked for {_name(acked)}")
+        place = history.places.setdefault(value, offset)
+        if not sent.promise.once:
+            return
+        if place != offset:
+            self._complain("doubled", log, f"{_name(value)} is at {place} and at {offset}")
+        if sent.acked_at not in (None, -1, offset):
+            self._complain("elsewhere", log, f"{_name(value)} was acked at {sent.acked_at} and is at {offset}")
+
+    def _complain(self, kind: str, log: Log, detail: str) -> None:
+        if len(self.violations) < _MOST_VIOLATIONS:
+            self.violations.append(Violation(kind, log, detail))
+
+    def _of(self, log: Log) -> _History:
+        history = self._logs.get(log)
+        if history is None:
+            history = self._logs[log] = _History()
+        return history
+
+
+def _name(value: bytes) -> str:
+    return value[:40].decode(errors="backslashreplace")

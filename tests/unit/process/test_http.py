@@ -1,0 +1,107 @@
+"""The HTTP server of a process: its answers, and its protection from clients."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+
+import httpcore
+import pytest
+import trio
+from trio.testing import MockClock
+
+from kafscale.errors import ConfigError
+from kafscale.process.http import HttpServer, Response
+
+HOST = "127.0.0.1"
+
+
+def _broken() -> Response:
+    raise ValueError("a bug")
+
+
+@asynccontextmanager
+async def serving(*, max_connections: int = 8, body: bytes = b"{}") -> AsyncIterator[int]:
+    server = HttpServer({"/x": lambda: Response(body), "/broken": _broken}, max_connections=max_connections)
+    async with trio.open_nursery() as nursery:
+        yield await nursery.start(server.run, HOST, 0)
+        nursery.cancel_scope.cancel()
+
+
+async def raw(port: int, data: bytes) -> bytes:
+    """Return everything up to the close by the server, or up to a reset while it has unread bytes."""
+    got = b""
+    async with await trio.open_tcp_stream(HOST, port) as stream:
+        with trio.fail_after(5), suppress(trio.BrokenResourceError):
+            await stream.send_all(data)
+            while piece := await stream.receive_some(65536):
+                got += piece
+        return got
+
+
+async def test_it_answers_several_requests_on_one_connection() -> None:
+    async with serving() as port, httpcore.AsyncConnectionPool(max_connections=1) as pool:
+        for _ in range(3):
+            found = await pool.request("GET", f"http://{HOST}:{port}/x?a=b")
+            assert (found.status, found.content) == (200, b"{}")
+        assert (await pool.request("HEAD", f"http://{HOST}:{port}/x")).content == b""
+        assert len(pool.connections) == 1
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "status"),
+    [
+        ("GET", "/y", b"", 404),
+        ("POST", "/x", b"", 405),
+        ("POST", "/x", b"z" * 100, 413),
+        ("GET", "/broken", b"", 500),
+    ],
+)
+async def test_unanswerable_requests_get_an_error_status(method: str, path: str, body: bytes, status: int) -> None:
+    async with serving() as port, httpcore.AsyncConnectionPool() as pool:
+        found = await pool.request(method, f"http://{HOST}:{port}{path}", content=body)
+        assert found.status == status
+        assert (await pool.request("GET", f"http://{HOST}:{port}/x")).status == 200
+
+
+@pytest.mark.parametrize(
+    "data",
+    [b"\x00\x01 nonsense\r\n\r\n", b"GET /x HTTP/1.1\r\nhost: x\r\na: " + b"b" * 100_000, b"GET /x HTTP/9\r\n\r\n"],
+)
+async def test_invalid_http_is_refused_and_the_connection_closed(data: bytes) -> None:
+    async with serving() as port:
+        assert (await raw(port, data))[:10] in (b"HTTP/1.1 4", b"")
+
+
+async def test_the_number_of_connections_is_limited_and_closed_ones_do_not_count() -> None:
+    async with serving(max_connections=2) as port:
+        held = [await trio.open_tcp_stream(HOST, port) for _ in range(2)]
+        await trio.sleep(0.05)
+        assert await raw(port, b"GET /x HTTP/1.1\r\nhost: x\r\n\r\n") == b""
+        for stream in held:
+            await stream.aclose()
+        await trio.sleep(0.05)
+        assert (await raw(port, b"GET /x HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n")).startswith(b"HTTP/1.1 200")
+
+
+async def test_silent_and_slow_clients_are_disconnected_after_a_timeout(autojump_clock: MockClock) -> None:
+    async with serving() as port, await trio.open_tcp_stream(HOST, port) as stream:
+        began = trio.current_time()
+        await stream.send_all(b"GET /x HTTP/1.1\r\n")
+        assert await stream.receive_some(100) == b""
+        assert trio.current_time() - began < 60
+
+
+async def test_a_client_that_does_not_read_blocks_neither_others_nor_the_stop() -> None:
+    with trio.fail_after(5):
+        async with serving(body=b"x" * (64 << 20)) as port:
+            stream = await trio.open_tcp_stream(HOST, port)
+            await stream.send_all(b"GET /x HTTP/1.1\r\nhost: x\r\n\r\n")
+            assert await stream.receive_some(10)
+            async with httpcore.AsyncConnectionPool() as pool:
+                assert (await pool.request("GET", f"http://{HOST}:{port}/y")).status == 404
+    await stream.aclose()
+
+
+async def test_an_error_for_an_unusable_address_names_the_setting() -> None:
+    async with serving() as port:
+        with pytest.raises(ConfigError, match="KAFSCALE_HTTP_ADDR"):
+            await HttpServer({}, max_connections=1).run(HOST, port)
