@@ -37,6 +37,7 @@ _SERIAL = {
 _LONGEST = [
     *itertools.chain(*_SERIAL.values()),
     "sim/test_variants.py",
+    "mutations/test_mutations.py",
     "clients/test_kill9.py",
     "clients/test_groups.py",
     "sim/test_simulation.py",
