@@ -11,6 +11,7 @@ from tests.mutations import (
     groups,
     metadata,
     moves,
+    owners,
     processes,
     producers,
     recovery,
@@ -22,18 +23,21 @@ from tests.mutations import (
     storage,
     stores,
     streams,
+    writing,
 )
 from tests.mutations.mutation import Mutation
 
 MUTATIONS: tuple[Mutation, ...] = (
     *admin.MUTATIONS,
     *storage.MUTATIONS,
+    *writing.MUTATIONS,
     *stores.MUTATIONS,
     *streams.MUTATIONS,
     *catalogs.MUTATIONS,
     *configs.MUTATIONS,
     *etcd.MUTATIONS,
     *gateway.MUTATIONS,
+    *owners.MUTATIONS,
     *group_apis.MUTATIONS,
     *groups.MUTATIONS,
     *failing_stores.MUTATIONS,

@@ -3,7 +3,6 @@
 from tests.mutations.mutation import Mutation
 from tests.support.change import Change
 
-_COMMITTER = "tests/unit/storage/test_committer.py::"
 _DAMAGE = "tests/unit/segment/test_damage.py::"
 _INDEX = "tests/unit/indexer/test_index.py::"
 _LIST_OFFSETS = "tests/unit/storage/test_list_offsets.py::"
@@ -13,16 +12,6 @@ _TIMES = "tests/unit/indexer/test_times.py::"
 _WRITE_PATH = "tests/unit/storage/test_write_path.py::"
 
 MUTATIONS = (
-    Mutation(
-        "a failed put counts as done and its records are acked",
-        Change(
-            "services.storage.writing.flusher",
-            "Flusher._until_done",
-            'log.warning("put failed, retrying", key=key, error=str(error))',
-            "return",
-        ),
-        _WRITE_PATH + "test_a_failed_flush_acks_no_append",
-    ),
     Mutation(
         "a flush that finds an empty buffer succeeds although another flush is still running",
         Change(
@@ -59,56 +48,9 @@ MUTATIONS = (
         _WRITE_PATH + "test_appends_within_one_interval_share_a_segment",
     ),
     Mutation(
-        "one upload at a time",
-        Change(
-            "services.storage.writing.flusher",
-            "Flusher._until_done",
-            "                await attempt()\n",
-            (
-                '                async with globals().setdefault("_one_at_a_time", trio.Lock()):\n'
-                "                    await attempt()\n"
-            ),
-        ),
-        _WRITE_PATH + "test_partitions_of_one_request_are_flushed_together",
-    ),
-    Mutation(
         "the partitions of one request are sealed one after another",
         Change("services.storage.methods.flush", "flush", 'run.seal(one, "request")', "continue"),
         _WRITE_PATH + "test_partitions_of_one_request_are_flushed_together",
-    ),
-    Mutation(
-        "the end moves before the object is stored",
-        Change(
-            "services.storage.writing.flusher",
-            "Flusher._store",
-            "                index = await self._index(segment)\n",
-            (
-                "                index = await self._index(segment)\n"
-                "                buffer.segment = segment\n"
-                "                self._stored(partition)\n"
-            ),
-        ),
-        _WRITE_PATH + "test_the_high_watermark_moves_only_after_object_and_metadata_are_stored",
-    ),
-    Mutation(
-        "the end moves although the transaction was not answered",
-        Change(
-            "services.storage.writing.committer",
-            "Committer._commit",
-            "await outage.pause(error, partitions=len(entries))",
-            "[self._apply(entry, entry.compare) for entry in entries]\n                return",
-        ),
-        _WRITE_PATH + "test_the_high_watermark_does_not_move_before_the_commit_is_answered",
-    ),
-    Mutation(
-        "a failed put counts as done and its records are acked",
-        Change(
-            "services.storage.writing.flusher",
-            "Flusher._until_done",
-            'log.warning("put failed, retrying", key=key, error=str(error))',
-            "partition.buffer._open.next_offset = partition.log.high_watermark",
-        ),
-        _WRITE_PATH + "test_offsets_are_not_assigned_twice_after_a_failed_upload",
     ),
     Mutation(
         "the footer's checksum is not checked",
@@ -166,21 +108,6 @@ MUTATIONS = (
         "only the first batch of a record set is placed",
         Change("services.storage.log.buffer", "WriteBuffer.append", "in walk(records):", "in list(walk(records))[:1]:"),
         _WRITE_PATH + "test_every_batch_of_an_append_is_readable_after_the_commit",
-    ),
-    Mutation(
-        "an object at our key is never ours",
-        Change("services.storage.writing.flusher", "Flusher._claim", "if there.body == data:", "if False:"),
-        _WRITE_PATH + "test_an_own_put_with_a_lost_answer_is_not_mistaken_for_fencing",
-    ),
-    Mutation(
-        "every existing object means fencing",
-        Change(
-            "services.storage.writing.flusher",
-            "Flusher._put_segment",
-            "await self._claim(partition, key, segment.data)",
-            'raise Fenced(f"{key} is taken")',
-        ),
-        _WRITE_PATH + "test_an_own_put_with_a_lost_answer_is_not_mistaken_for_fencing",
     ),
     Mutation(
         "a range that does not reach the offset is the answer",
@@ -273,32 +200,6 @@ MUTATIONS = (
             "limit = remaining",
         ),
         _READ_PATH + "test_limits_apply_per_partition_and_in_total",
-    ),
-    Mutation(
-        "a commit that had applied before its answer was lost is attributed to another process",
-        Change(
-            "services.storage.writing.committer",
-            "Committer._settle",
-            "if now is not None and now.value == entry.value:",
-            "if False:",
-        ),
-        _WRITE_PATH + "test_a_commit_of_unknown_outcome_is_repeated_unchanged",
-    ),
-    Mutation(
-        "the end moves although the transaction was not answered",
-        Change(
-            "services.storage.writing.committer",
-            "Committer._commit",
-            "await outage.pause(error, partitions=len(entries))",
-            (
-                "for entry in entries:\n"
-                "                    end, buffer = entry.partition.log.high_watermark, entry.partition.buffer\n"
-                "                    buffer._open = Buffer(end, end)\n"
-                "                    buffer._sealed.clear()\n"
-                "                return"
-            ),
-        ),
-        _WRITE_PATH + "test_a_commit_of_unknown_outcome_is_repeated_unchanged",
     ),
     Mutation(
         (
@@ -403,21 +304,6 @@ MUTATIONS = (
             ),
         ),
         _READ_PATH + "test_uncommitted_segments_do_not_enter_the_cache",
-    ),
-    Mutation(
-        "one fenced partition fails all those whose commits share its transaction",
-        Change(
-            "services.storage.writing.committer",
-            "Committer._settle",
-            "again.append(entry)",
-            "self._fenced(entry.partition, _who(now))",
-        ),
-        _COMMITTER + "test_a_fenced_partition_does_not_affect_others_in_its_transaction",
-    ),
-    Mutation(
-        "any index at our key is assumed to be ours",
-        Change("services.storage.writing.flusher", "Flusher._put_index", "if there.body != index:", "if False:"),
-        _WRITE_PATH + "test_a_dead_owners_index_with_the_same_key_is_replaced",
     ),
     Mutation(
         "a misleading index is read again instead of being rebuilt",

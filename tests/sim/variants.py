@@ -20,7 +20,7 @@ VARIANTS: dict[str, Variant] = {
         ),
         _CRASHES,
     ),
-    "sink-appended-anew": Variant(
+    "sink-appended-again": Variant(
         "a new owner appends an epoch without a check of how much the log already has",
         (
             Change(
@@ -231,7 +231,7 @@ VARIANTS: dict[str, Variant] = {
         {"gateway-cut-from-peers": 8.0, "stream-silent": 0.0, "cut-from-peers": 0.0, "gateway-crash": 0.0},
         first_seed=2,
     ),
-    "epochs-begin-anew": Variant(
+    "epochs-restart": Variant(
         "a topic starts with the epochs that a deleted topic of its name had",
         (
             Change(

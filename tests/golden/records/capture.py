@@ -1,4 +1,4 @@
-"""Makes the golden files anew: real producers send known records to a listener that keeps the bytes.
+"""Captures the golden files again: real producers send known records to a listener that keeps the bytes.
 
     python -m tests.golden.records.capture DIRECTORY
 

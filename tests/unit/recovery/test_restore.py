@@ -1,7 +1,5 @@
 """Restored metadata: the storage service loses no acked record and continues above all earlier epochs and offsets."""
 
-from collections.abc import Sequence
-
 import pytest
 import trio
 from trio.testing import MockClock
@@ -15,59 +13,17 @@ from kafscale.objects.memory import Call, Fault
 from kafscale.segment.format import SegmentHeader
 from kafscale.v1.common_pb2 import PartitionRef, Status
 from kafscale.v1.groups_pb2 import Group, GroupOffset, GroupShard
-from kafscale.v1.metadata_pb2 import EpochHistory, PartitionState, ProducerIds
+from kafscale.v1.metadata_pb2 import EpochHistory, ProducerIds
 from kafscale_tools.recovery.apply import NotEmpty
-from kafscale_tools.recovery.backups import NotThisCluster, take_backup
-from kafscale_tools.recovery.rebuild import EPOCH_STEP, Rebuilt
-from kafscale_tools.recovery.restore import Restore, Undecided
-from kafscale_tools.recovery.stores import Stores
-from tests.support.storage.harness import NAMESPACE, Caller, World, batch, siblings, state_key
+from kafscale_tools.recovery.backups import NotThisCluster
+from kafscale_tools.recovery.rebuild import EPOCH_STEP
+from kafscale_tools.recovery.restore import Undecided
+from tests.support.storage.harness import NAMESPACE, World, batch, siblings, state_key
 from tests.support.storage.sequences import flushed, numbers, send
 from tests.support.storage.sinking import commit, sink_record, stage_keys, staged
+from tests.unit.recovery.restoring import acked, backed_up, planned, prepared, restored, state_of
 
 GROUP = paths.GroupKeys(NAMESPACE, "readers")
-
-
-async def planned(world: World, *, ignore: Sequence[str] = ()) -> Rebuilt:
-    return (await _planned(world, ignore=ignore))[1]
-
-
-async def _planned(
-    world: World,
-    adopt: Sequence[str] = (),
-    ignore: Sequence[str] = (),
-    newest: bool = True,
-    overwrite: bool = False,
-) -> tuple[Restore, Rebuilt]:
-    restore = Restore(Stores(world.metadata, world.objects, NAMESPACE, world.objects), parallel=4, now_ms=world.now_ms)
-    rebuilt = await restore.plan(
-        snapshot=None, newest=newest, adopt=adopt, ignore=ignore, overwrite=overwrite, report=lambda _: None
-    )
-    return restore, rebuilt
-
-
-async def restored(world: World, *, newest: bool = True, adopt: Sequence[str] = ()) -> Rebuilt:
-    """Lose all metadata and restore it."""
-    world.metadata = MemoryMetadataStore()
-    restore, rebuilt = await _planned(world, adopt, newest=newest)
-    await restore.write(rebuilt)
-    return rebuilt
-
-
-async def backed_up(world: World) -> None:
-    await take_backup(world.metadata, world.objects, NAMESPACE, now_ms=world.now_ms, version="1")
-
-
-async def state_of(world: World, ref: PartitionRef) -> PartitionState:
-    item = await world.metadata.get(state_key(ref))
-    assert item is not None
-    return PartitionState.FromString(item.value)
-
-
-async def acked(caller: Caller, ref: PartitionRef, *values: bytes) -> None:
-    """Append batches, each in its own segment, and wait for their acks."""
-    for value in values:
-        assert await caller.durable(await caller.append(ref, batch(value)), ref)
 
 
 @pytest.mark.parametrize("snapshot", [False, True])
@@ -324,7 +280,7 @@ async def test_metadata_created_while_the_operator_was_asked_is_not_replaced(
     async with world.service() as (_, catalog):
         await world.topic(catalog)
         await trio.sleep(10)
-    restore, rebuilt = await _planned(world, overwrite=True)
+    restore, rebuilt = await prepared(world, overwrite=True)
     async with world.service():
         with pytest.raises(NotEmpty, match="registered"):
             await restore.write(rebuilt)
@@ -345,7 +301,7 @@ async def test_metadata_created_while_the_operator_was_asked_is_not_replaced(
     world.metadata.faults.append(lost_answer(key=key))
     await restore.write(rebuilt)
     world.metadata = MemoryMetadataStore()
-    restore, rebuilt = await _planned(world)
+    restore, rebuilt = await prepared(world)
     await world.metadata.txn([], [Put(key, there.value)])
     with pytest.raises(NotEmpty, match="--overwrite"):
         await restore.write(rebuilt)
@@ -359,13 +315,13 @@ async def test_an_interrupted_restore_has_no_effect_and_can_be_repeated(autojump
         await trio.sleep(10)
     world.metadata = MemoryMetadataStore()
     world.metadata.faults.append(no_answer("txn", key=paths.partition_states_prefix(NAMESPACE), times=1000))
-    restore, rebuilt = await _planned(world)
+    restore, rebuilt = await prepared(world)
     with pytest.raises(Unavailable):
         await restore.write(rebuilt)
     assert await world.metadata.get(paths.cluster_key(NAMESPACE)) is None
     world.metadata.faults.clear()
     await world.metadata.txn([], [Put(f"{paths.topics_prefix(NAMESPACE)}half", b"done")])
-    restore, rebuilt = await _planned(world)
+    restore, rebuilt = await prepared(world)
     await restore.write(rebuilt)
     async with world.service() as (caller, catalog):
         assert set(catalog.view.by_name) == {"orders"}

@@ -5,7 +5,7 @@ from trio.testing import MockClock
 
 from kafscale.objects.memory import Call, Fault
 from tests.support.storage.harness import World, siblings
-from tests.unit.recovery.test_restore import acked, restored
+from tests.unit.recovery.restoring import acked, restored
 
 
 async def test_partitions_are_read_concurrently_up_to_the_limit(autojump_clock: MockClock) -> None:
