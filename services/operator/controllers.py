@@ -17,8 +17,8 @@ from services.operator.kubernetes import Kubernetes
 from services.operator.queue import Key, WorkQueue
 from services.operator.resources import CLUSTER, TOPIC, Object, name_of, wants_work
 from services.operator.settings import OperatorSettings
+from services.operator.topics.desired import Desired, named_cluster
 from services.operator.topics.reconcile import TopicReconciler, same_topic
-from services.operator.topics.wanted import Wanted, named_cluster
 
 _log = structlog.get_logger(__name__)
 
@@ -120,9 +120,9 @@ def on_topic_change(
     queue.add(Key(TOPIC.name, name_of(resource)))
     if present is None:
         # Another resource for the same topic may take effect now.
-        wanted = Wanted.of(resource, clusters.objects)
+        desired = Desired.of(resource, clusters.objects)
         for name, other in topics.objects.items():
-            if same_topic(other, wanted, clusters.objects):
+            if same_topic(other, desired, clusters.objects):
                 queue.add(Key(TOPIC.name, name))
 
 

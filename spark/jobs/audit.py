@@ -19,7 +19,7 @@ from kafscale.config.settings import load
 from kafscale.config.stores import S3Settings, open_credentials
 from kafscale_spark import job
 from kafscale_spark.audit.bucket import Bucket, LocalBucket, S3Bucket
-from kafscale_spark.audit.run import Summary, audit
+from kafscale_spark.audit.job import Summary, audit
 from kafscale_spark.progress import amount, size
 
 _NAME = "audit"

@@ -87,7 +87,7 @@ MUTATIONS = (
     Mutation(
         "offsets committed for a deleted topic are not listed",
         Change(
-            "services.gateway.admin.groups",
+            "services.gateway.admin.consumer_groups",
             "committed",
             "if offset.topic_id not in gone and offset.offset >= 0",
             "if offset.offset >= 0",
@@ -97,7 +97,7 @@ MUTATIONS = (
     Mutation(
         "an unknown lag is not 0",
         Change(
-            "services.gateway.admin.groups",
+            "services.gateway.admin.consumer_groups",
             "_add_offsets",
             "        if offset is not None and end != UNKNOWN:\n",
             "        if offset is not None:\n",

@@ -12,7 +12,7 @@ MUTATIONS = (
     Mutation(
         "a JoinGroup with an unknown outcome is repeated",
         Change(
-            "services.gateway.questions",
+            "services.gateway.fan_out",
             "ask_each",
             (
                 "            # The outcome may be unknown, so only the client can decide to repeat the request.\n"

@@ -110,7 +110,7 @@ MUTATIONS = (
     Mutation(
         "a batch is left out by its largest timestamp only if all its records have it",
         Change(
-            "services.storage.methods.wanted",
+            "services.storage.methods.scan_filter",
             "_out_of_time",
             'return request.HasField("until_ms") and header.is_log_append_time and header.max_timestamp',
             'return request.HasField("until_ms") and header.max_timestamp',

@@ -11,7 +11,7 @@ from kio.schema.errors import ErrorCode
 from kafscale.v1 import admin_pb2 as pb
 from kafscale.v1 import coordinator_pb2 as coordinator_pb
 from kafscale.v1.common_pb2 import PartitionRef
-from services.gateway.admin.groups import committed, described
+from services.gateway.admin.consumer_groups import committed, described
 from services.gateway.admin.logs import UNKNOWN, Ends, ends_of, key_of
 from services.gateway.admin.partitions import known_topic, partition_of
 from services.gateway.api import Environment

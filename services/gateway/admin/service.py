@@ -10,7 +10,7 @@ from kio.schema.errors import ErrorCode
 from kafscale.errors import Refused, Unavailable
 from kafscale.rpc.errors import StatusError
 from kafscale.v1 import admin_pb2 as pb
-from services.gateway.admin import configs, groups, offsets, partitions, topics
+from services.gateway.admin import configs, consumer_groups, offsets, partitions, topics
 from services.gateway.admin.cluster import ClusterReport
 from services.gateway.admin.drain import Drains
 from services.gateway.admin.watch import Watches
@@ -130,11 +130,11 @@ class AdminService:
 
     async def list_consumer_groups(self, request: pb.ListConsumerGroupsRequest) -> pb.ListConsumerGroupsReply:
         with self._handling() as environment:
-            return await groups.list_groups(environment, request)
+            return await consumer_groups.list_groups(environment, request)
 
     async def describe_consumer_group(self, request: pb.DescribeConsumerGroupRequest) -> pb.DescribeConsumerGroupReply:
         with self._handling() as environment:
-            return await groups.describe_group(environment, request)
+            return await consumer_groups.describe_group(environment, request)
 
     async def reset_offsets(self, request: pb.ResetOffsetsRequest) -> pb.ResetOffsetsReply:
         with self._handling() as environment:
@@ -142,7 +142,7 @@ class AdminService:
 
     async def delete_consumer_group(self, request: pb.DeleteConsumerGroupRequest) -> pb.DeleteConsumerGroupReply:
         with self._handling() as environment:
-            return await groups.delete_group(environment, request)
+            return await consumer_groups.delete_group(environment, request)
 
     async def drain_instance(
         self, request: pb.DrainInstanceRequest, send: Callable[[pb.DrainProgress], Awaitable[None]]

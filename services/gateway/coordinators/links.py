@@ -28,7 +28,7 @@ from kafscale.v1.coordinator_pb2 import (
     ListGroupsRequest,
     MemberHeartbeat,
 )
-from services.gateway import questions
+from services.gateway import fan_out
 from services.gateway.coordinators.heartbeats import heartbeat_gatherer
 from services.gateway.pauses import Pauses
 from services.gateway.settings import GatewaySettings
@@ -117,7 +117,7 @@ class CoordinatorLink:
         self.answers = True
 
 
-class Question(questions.Question[str, CoordinatorLink, Q, R]):
+class Question(fan_out.Question[str, CoordinatorLink, Q, R]):
     """About one group, with one query. There is no result if no coordinator is known, answers, or has the group."""
 
     __slots__ = ()
@@ -191,10 +191,10 @@ class Coordinators:
                 return await ask(link, queries, deadline - trio.current_time())
 
         with trio.move_on_at(deadline):
-            await questions.ask_each(asked, self.link, call, self._answered)
+            await fan_out.ask_each(asked, self.link, call, self._answered)
             moved = [question for question in asked if self._has_moved(question)]
             again = [question for question in moved if self.link(question.key) not in (None, question.asked)]
-            await questions.ask_each(again, self.link, call, self._answered)
+            await fan_out.ask_each(again, self.link, call, self._answered)
         for question in asked:
             if self._has_moved(question):
                 question.results = ()
@@ -247,12 +247,12 @@ class Coordinators:
             task_status.started()
             await link.run()
 
-    def _answered(self, question: questions.Question[str, CoordinatorLink, Q, R]) -> None:
+    def _answered(self, question: fan_out.Question[str, CoordinatorLink, Q, R]) -> None:
         if question.asked is not None and question.result is not None and self._has_moved(question):
             self._moved(question.asked.run_id, group_shard(question.key), question.result.owner)
 
     @staticmethod
-    def _has_moved(question: questions.Question[str, CoordinatorLink, Q, R]) -> bool:
+    def _has_moved(question: fan_out.Question[str, CoordinatorLink, Q, R]) -> bool:
         return question.result is not None and question.result.error == GroupError.NOT_COORDINATOR
 
     def _moved(self, run_id: str, shard: int, owner: str) -> None:

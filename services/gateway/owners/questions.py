@@ -11,7 +11,7 @@ from typing import Protocol, TypeVar
 import trio
 
 from kafscale.v1 import common_pb2
-from services.gateway import questions
+from services.gateway import fan_out
 from services.gateway.owners.commit_view import Key
 from services.gateway.owners.link import StorageLink
 from services.gateway.owners.routing import Router
@@ -29,7 +29,7 @@ R = TypeVar("R", bound=Result)
 Ask = Callable[[StorageLink, list[Q]], Awaitable[Sequence[R]]]
 
 
-class Question(questions.Question[Key, StorageLink, Q, R]):
+class Question(fan_out.Question[Key, StorageLink, Q, R]):
     """About one partition."""
 
     __slots__ = ()
@@ -69,7 +69,7 @@ async def _ask_round(
     router: Router, asked: Sequence[Question[Q, R]], ask: Ask[Q, R], grace_ms: int, *, begun: bool
 ) -> None:
     with owners_grace(grace_ms, begun=begun) as answered:
-        await questions.ask_each(asked, router.link, ask, lambda _: answered())
+        await fan_out.ask_each(asked, router.link, ask, lambda _: answered())
 
 
 def _has_moved(router: Router, question: Question[Q, R]) -> bool:

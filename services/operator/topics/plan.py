@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from kafscale.topics.configs import InvalidConfig, validate
-from services.operator.topics.wanted import Wanted
+from services.operator.topics.desired import Desired
 
 CANNOT_SHRINK = "PartitionsCannotShrink"
 INVALID_CONFIG = "InvalidConfig"
@@ -63,23 +63,23 @@ class Plan:
     complaint: Complaint | None = None
 
 
-def plan(wanted: Wanted, seen: Seen | None, managed: Collection[str]) -> Plan:
+def plan(desired: Desired, seen: Seen | None, managed: Collection[str]) -> Plan:
     """Return the plan for a topic. ``seen`` is None if the topic does not exist."""
     try:
-        configs = validate(wanted.configs)
+        configs = validate(desired.configs)
     except InvalidConfig as error:
         return Plan((), tuple(sorted(managed)), Complaint(INVALID_CONFIG, str(error)))
     noted = tuple(sorted({*managed, *configs}))
     if seen is None:
-        return Plan((Create(wanted.partitions or 0, configs),), noted)
+        return Plan((Create(desired.partitions or 0, configs),), noted)
     actions: list[Action] = []
     complaint = None
-    if wanted.partitions is not None and wanted.partitions > seen.partitions:
-        actions.append(Grow(seen.partitions, wanted.partitions))
-    elif wanted.partitions is not None and wanted.partitions < seen.partitions:
+    if desired.partitions is not None and desired.partitions > seen.partitions:
+        actions.append(Grow(seen.partitions, desired.partitions))
+    elif desired.partitions is not None and desired.partitions < seen.partitions:
         complaint = Complaint(
             CANNOT_SHRINK,
-            f"the topic has {seen.partitions} partitions, but the resource has {wanted.partitions}: partitions cannot "
+            f"the topic has {seen.partitions} partitions, but the resource has {desired.partitions}: partitions cannot "
             "be removed, because their records would be lost",
         )
     change = Configure(

@@ -9,7 +9,7 @@ from datetime import datetime
 
 from kafscale.errors import Unavailable
 from kafscale.rpc.errors import StatusError
-from services.operator.clusters.wanted import servers_of
+from services.operator.clusters.desired import servers_of
 from services.operator.conditions import Condition, reason_of
 from services.operator.counters import OperatorCounters
 from services.operator.events import Events
@@ -18,9 +18,9 @@ from services.operator.gateways import reason_of as reason_of_error
 from services.operator.kubernetes import Kubernetes
 from services.operator.leadership import utc_now
 from services.operator.resources import FINALIZER, TOPIC, Object, age_key, finalizers, is_deleting, name_of
+from services.operator.topics.desired import Desired, named_cluster
 from services.operator.topics.plan import CANNOT_SHRINK, Complaint, Create, Plan, Seen, described, plan
 from services.operator.topics.status import SYNCED, absent, observed, status_of, unknown
-from services.operator.topics.wanted import Wanted, named_cluster
 
 _REASONS = {"Create": "Created", "Grow": "Grown", "Configure": "Reconfigured"}
 _FAULTS = (
@@ -62,63 +62,63 @@ class TopicReconciler:
         resource = await self._kubernetes.get(TOPIC, name)
         if resource is None:
             return False
-        wanted = Wanted.of(resource, self._clusters)
-        rival = self._rival(resource, wanted)
+        desired = Desired.of(resource, self._clusters)
+        rival = self._rival(resource, desired)
         if is_deleting(resource):
-            await self._release(resource, wanted, rival)
+            await self._release(resource, desired, rival)
             return True
         if rival:
-            message = f"the older KafscaleTopic {rival} already describes the topic {wanted.topic}"
-            await self._report(resource, wanted, absent("Conflict", message))
+            message = f"the older KafscaleTopic {rival} already describes the topic {desired.topic}"
+            await self._report(resource, desired, absent("Conflict", message))
             return True
-        cluster = self._clusters.get(wanted.cluster)
+        cluster = self._clusters.get(desired.cluster)
         if cluster is None:
-            await self._report(resource, wanted, absent(*self._why_no_cluster(wanted)))
+            await self._report(resource, desired, absent(*self._why_no_cluster(desired)))
             return True
-        resource = await self._bind(resource, wanted)
-        resource = await self._hold(resource, wanted)
+        resource = await self._bind(resource, desired)
+        resource = await self._hold(resource, desired)
         try:
             async with self._gateways.serving(servers_of(cluster)) as gateway:
-                await self._align(resource, wanted, gateway)
+                await self._align(resource, desired, gateway)
         except (StatusError, Unavailable) as error:
-            await self._report(resource, wanted, unknown(reason_of_error(error), sentence_of(error)))
+            await self._report(resource, desired, unknown(reason_of_error(error), sentence_of(error)))
             raise
         return True
 
-    def _rival(self, resource: Object, wanted: Wanted) -> str:
+    def _rival(self, resource: Object, desired: Desired) -> str:
         """Return the name of the oldest older resource for the same topic, empty if there is none."""
         older = [
             other
             for other in self._topics.values()
             if name_of(other) != name_of(resource)
             and age_key(other) < age_key(resource)
-            and same_topic(other, wanted, self._clusters)
+            and same_topic(other, desired, self._clusters)
         ]
         return name_of(min(older, key=age_key)) if older else ""
 
-    def _why_no_cluster(self, wanted: Wanted) -> tuple[str, str]:
+    def _why_no_cluster(self, desired: Desired) -> tuple[str, str]:
         """Reason and message for a topic whose cluster cannot be determined."""
-        if wanted.cluster:
-            return "ClusterNotFound", f"KafscaleCluster {wanted.cluster} does not exist in this namespace"
+        if desired.cluster:
+            return "ClusterNotFound", f"KafscaleCluster {desired.cluster} does not exist in this namespace"
         if not self._clusters:
             return "ClusterNotFound", "spec.clusterRef is not set, and this namespace has no KafscaleCluster"
         names = ", ".join(sorted(self._clusters))
         message = f"spec.clusterRef is not set, and this namespace has more than one KafscaleCluster ({names}): set it"
         return "ClusterAmbiguous", message
 
-    async def _bind(self, resource: Object, wanted: Wanted) -> Object:
+    async def _bind(self, resource: Object, desired: Desired) -> Object:
         """Record the cluster before anything is changed there, so that a second cluster does not orphan the topic."""
-        if resource.get("status", {}).get("cluster") == wanted.cluster:
+        if resource.get("status", {}).get("cluster") == desired.cluster:
             return resource
-        change = {"status": {"cluster": wanted.cluster}}
+        change = {"status": {"cluster": desired.cluster}}
         return await self._kubernetes.patch(TOPIC, name_of(resource), change, subresource="status")
 
-    async def _hold(self, resource: Object, wanted: Wanted) -> Object:
+    async def _hold(self, resource: Object, desired: Desired) -> Object:
         """Add the finalizer if the topic is deleted with the resource, else remove it."""
         held = finalizers(resource)
-        if (FINALIZER in held) is wanted.deletes:
+        if (FINALIZER in held) is desired.deletes:
             return resource
-        return await self._set_finalizers(resource, keep=wanted.deletes)
+        return await self._set_finalizers(resource, keep=desired.deletes)
 
     async def _set_finalizers(self, resource: Object, *, keep: bool) -> Object:
         others = [name for name in finalizers(resource) if name != FINALIZER]
@@ -128,30 +128,30 @@ class TopicReconciler:
         }
         return await self._kubernetes.patch(TOPIC, name_of(resource), {"metadata": metadata})
 
-    async def _align(self, resource: Object, wanted: Wanted, gateway: Gateway) -> None:
-        seen = await gateway.describe(wanted.topic)
+    async def _align(self, resource: Object, desired: Desired, gateway: Gateway) -> None:
+        seen = await gateway.describe(desired.topic)
         adopted = seen is not None and "topicId" not in resource.get("status", {})
         noted = resource.get("status", {}).get("managedConfigs", [])
-        needed = plan(wanted, seen, noted)
+        needed = plan(desired, seen, noted)
         if set(needed.managed) != set(noted):
             resource = await self._kubernetes.patch(
                 TOPIC, name_of(resource), {"status": {"managedConfigs": list(needed.managed)}}, subresource="status"
             )
         if adopted:
-            await self._events.record(resource, "Adopted", f"topic {wanted.topic} already exists and is adopted")
-        seen, complaint = await self._carry_out(resource, wanted, gateway, seen, needed)
+            await self._events.record(resource, "Adopted", f"topic {desired.topic} already exists and is adopted")
+        seen, complaint = await self._carry_out(resource, desired, gateway, seen, needed)
         # Configs that were unset are no longer managed. After a refused plan the state is unknown.
-        managed = sorted(wanted.configs) if complaint is None or complaint.reason == CANNOT_SHRINK else None
-        await self._report(resource, wanted, observed(seen, complaint), seen, managed)
+        managed = sorted(desired.configs) if complaint is None or complaint.reason == CANNOT_SHRINK else None
+        await self._report(resource, desired, observed(seen, complaint), seen, managed)
 
     async def _carry_out(
-        self, resource: Object, wanted: Wanted, gateway: Gateway, seen: Seen | None, needed: Plan
+        self, resource: Object, desired: Desired, gateway: Gateway, seen: Seen | None, needed: Plan
     ) -> tuple[Seen | None, Complaint | None]:
         """Perform the plan's actions until one is refused. Returns the topic after them, and the complaint."""
         drifted = resource.get("status", {}).get("observedGeneration") == resource["metadata"]["generation"]
         for action in needed.actions:
             try:
-                seen = await gateway.act(wanted.topic, seen, action)
+                seen = await gateway.act(desired.topic, seen, action)
             except StatusError as error:
                 if not is_refusal(error):
                     raise
@@ -162,43 +162,43 @@ class TopicReconciler:
             repaired = drifted and reason_of(resource.get("status", {}), SYNCED) == "AsWanted"
             if repaired and isinstance(action, Create):
                 await self._events.record(
-                    resource, "Recreated", f"topic {wanted.topic} did not exist: {described(action)}", type_="Warning"
+                    resource, "Recreated", f"topic {desired.topic} did not exist: {described(action)}", type_="Warning"
                 )
             else:
                 await self._events.record(resource, "DriftRepaired" if repaired else _REASONS[kind], described(action))
         return seen, needed.complaint
 
-    async def _release(self, resource: Object, wanted: Wanted, rival: str) -> None:
+    async def _release(self, resource: Object, desired: Desired, rival: str) -> None:
         """Delete the topic if the resource requires it, and remove the finalizer."""
         if FINALIZER not in finalizers(resource):
             return
-        cluster = self._clusters.get(wanted.cluster)
-        if not wanted.deletes or rival:
-            await self._events.record(resource, "Retained", f"topic {wanted.topic} is retained")
+        cluster = self._clusters.get(desired.cluster)
+        if not desired.deletes or rival:
+            await self._events.record(resource, "Retained", f"topic {desired.topic} is retained")
         elif cluster is None:
-            message = f"topic {wanted.topic} is retained: {self._why_no_cluster(wanted)[1]}"
+            message = f"topic {desired.topic} is retained: {self._why_no_cluster(desired)[1]}"
             await self._events.record(resource, "Retained", message, type_="Warning")
         else:
-            await self._delete(resource, wanted, cluster)
+            await self._delete(resource, desired, cluster)
         await self._set_finalizers(resource, keep=False)
 
-    async def _delete(self, resource: Object, wanted: Wanted, cluster: Object) -> None:
+    async def _delete(self, resource: Object, desired: Desired, cluster: Object) -> None:
         try:
             async with self._gateways.serving(servers_of(cluster)) as gateway:
-                was_there = await gateway.delete(wanted.topic)
+                was_there = await gateway.delete(desired.topic)
         except (StatusError, Unavailable) as error:
             reason = reason_of_error(error)
-            message = f"topic {wanted.topic} must be deleted first: {sentence_of(error)}"
-            await self._report(resource, wanted, unknown(reason, message))
+            message = f"topic {desired.topic} must be deleted first: {sentence_of(error)}"
+            await self._report(resource, desired, unknown(reason, message))
             raise
         if was_there:
             self._counters.actions["delete"] += 1
-            await self._events.record(resource, "Deleted", f"deleted topic {wanted.topic} with all its records")
+            await self._events.record(resource, "Deleted", f"deleted topic {desired.topic} with all its records")
 
     async def _report(
         self,
         resource: Object,
-        wanted: Wanted,
+        desired: Desired,
         conditions: Sequence[Condition],
         seen: Seen | None = None,
         managed: Sequence[str] | None = None,
@@ -210,7 +210,7 @@ class TopicReconciler:
             resource,
             conditions,
             cluster=named_cluster(resource),
-            topic=wanted.topic,
+            topic=desired.topic,
             seen=seen,
             managed=managed,
             now=now,
@@ -223,6 +223,6 @@ class TopicReconciler:
             await self._events.record(stored, fault.reason, fault.message, type_="Warning")
 
 
-def same_topic(resource: Object, wanted: Wanted, clusters: Collection[str]) -> bool:
-    other = Wanted.of(resource, clusters)
-    return (other.cluster, other.topic) == (wanted.cluster, wanted.topic)
+def same_topic(resource: Object, desired: Desired, clusters: Collection[str]) -> bool:
+    other = Desired.of(resource, clusters)
+    return (other.cluster, other.topic) == (desired.cluster, desired.topic)

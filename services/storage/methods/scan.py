@@ -18,7 +18,7 @@ from services.storage.dependencies import Dependencies
 from services.storage.log.partition import CommittedLog
 from services.storage.log.segments import UNKNOWN_TIME, KnownSegment
 from services.storage.methods.known_counts import counted_segments
-from services.storage.methods.wanted import count_matching, has_matching, is_timed
+from services.storage.methods.scan_filter import count_matching, has_matching, is_timed
 from services.storage.owning.takeover import NotAvailable
 from services.storage.reading.finder import Damaged, OfAnotherEpoch
 from services.storage.reading.pieces import Piece, read_pieces

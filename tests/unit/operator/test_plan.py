@@ -1,13 +1,13 @@
 import pytest
 
+from services.operator.topics.desired import Desired
 from services.operator.topics.plan import CANNOT_SHRINK, INVALID_CONFIG, Configure, Create, Grow, Seen, described, plan
 from services.operator.topics.retention import retention_ms
-from services.operator.topics.wanted import Wanted
 
 
-def wanted(partitions: int | None = None, **configs: str) -> Wanted:
+def desired(partitions: int | None = None, **configs: str) -> Desired:
     named = {name.replace("_", "."): value for name, value in configs.items()}
-    return Wanted("orders", "main", partitions, named, deletes=False)
+    return Desired("orders", "main", partitions, named, deletes=False)
 
 
 def seen(partitions: int = 3, **configs: str) -> Seen:
@@ -15,48 +15,48 @@ def seen(partitions: int = 3, **configs: str) -> Seen:
 
 
 def test_a_missing_topic_is_created_as_specified() -> None:
-    found = plan(wanted(6, retention_ms="1000"), None, ())
+    found = plan(desired(6, retention_ms="1000"), None, ())
     assert found.actions == (Create(6, {"retention.ms": "1000"}),)
     assert found.managed == ("retention.ms",)
-    assert plan(wanted(), None, ()).actions == (Create(0, {}),)
+    assert plan(desired(), None, ()).actions == (Create(0, {}),)
 
 
 def test_nothing_is_done_to_a_topic_that_matches_its_spec() -> None:
-    assert plan(wanted(3, retention_ms="1000"), seen(3, retention_ms="1000"), ("retention.ms",)).actions == ()
+    assert plan(desired(3, retention_ms="1000"), seen(3, retention_ms="1000"), ("retention.ms",)).actions == ()
     # The stored value is equivalent but has another spelling.
-    assert plan(wanted(compression_type="none"), seen(compression_type="uncompressed"), ()).actions == ()
+    assert plan(desired(compression_type="none"), seen(compression_type="uncompressed"), ()).actions == ()
 
 
 def test_a_compacted_topic_is_created_as_specified() -> None:
-    found = plan(wanted(3, cleanup_policy="compact,delete"), seen(3), ())
+    found = plan(desired(3, cleanup_policy="compact,delete"), seen(3), ())
     assert found.actions == (Configure({"cleanup.policy": "compact,delete"}, ()),)
     assert found.complaint is None
 
 
 def test_a_topic_grows_and_never_shrinks() -> None:
-    assert plan(wanted(5), seen(3), ()).actions == (Grow(3, 5),)
-    refused = plan(wanted(2, retention_ms="5"), seen(3), ())
+    assert plan(desired(5), seen(3), ()).actions == (Grow(3, 5),)
+    refused = plan(desired(2, retention_ms="5"), seen(3), ())
     assert refused.complaint is not None
     assert refused.complaint.reason == CANNOT_SHRINK
     assert "has 3 partitions, but the resource has 2" in refused.complaint.message
     assert refused.actions == (Configure({"retention.ms": "5"}, ()),)
-    assert plan(wanted(None), seen(3), ()) == plan(wanted(3), seen(3), ())
+    assert plan(desired(None), seen(3), ()) == plan(desired(3), seen(3), ())
 
 
 def test_a_config_that_the_resource_never_named_stays() -> None:
-    found = plan(wanted(flush_ms="50"), seen(retention_ms="-1", flush_ms="100"), ())
+    found = plan(desired(flush_ms="50"), seen(retention_ms="-1", flush_ms="100"), ())
     assert found.actions == (Configure({"flush.ms": "50"}, ()),)
 
 
 def test_a_config_that_the_resource_no_longer_names_is_unset() -> None:
-    found = plan(wanted(), seen(retention_ms="5"), ("flush.ms", "retention.ms"))
+    found = plan(desired(), seen(retention_ms="5"), ("flush.ms", "retention.ms"))
     assert found.actions == (Configure({}, ("retention.ms",)),)
     assert found.managed == ("flush.ms", "retention.ms")
 
 
 def test_a_config_that_kafka_would_refuse_is_reported_and_nothing_is_done() -> None:
     for configs in ({"cleanup_policy": "compress"}, {"retention_ms": "soon"}, {"no_such": "1"}):
-        found = plan(wanted(9, **configs), seen(), ("flush.ms",))
+        found = plan(desired(9, **configs), seen(), ("flush.ms",))
         assert found.actions == ()
         assert found.managed == ("flush.ms",)
         assert found.complaint is not None
@@ -77,10 +77,10 @@ def test_a_resource_is_read_with_defaults() -> None:
     spec = {"clusterRef": {"name": "main"}, "retention": "24h", "compression": "lz4", "config": {"flush.ms": "5"}}
     resource = {"metadata": {"name": "orders"}, "spec": spec}
     configs = {"retention.ms": "86400000", "compression.type": "lz4", "flush.ms": "5"}
-    assert Wanted.of(resource, ["main"]) == Wanted("orders", "main", None, configs, deletes=False)
+    assert Desired.of(resource, ["main"]) == Desired("orders", "main", None, configs, deletes=False)
     other = {"topicName": "Orders_1", "partitions": 2, "deletionPolicy": "Delete"}
-    named = Wanted.of({"metadata": {"name": "orders"}, "spec": {"clusterRef": {"name": "main"}, **other}}, [])
-    assert named == Wanted("Orders_1", "main", 2, {}, deletes=True)
+    named = Desired.of({"metadata": {"name": "orders"}, "spec": {"clusterRef": {"name": "main"}, **other}}, [])
+    assert named == Desired("Orders_1", "main", 2, {}, deletes=True)
 
 
 @pytest.mark.parametrize(
@@ -102,7 +102,7 @@ def test_a_topic_without_a_cluster_reference_belongs_to_the_only_or_its_former_c
         "spec": {"clusterRef": {"name": named}} if named else {},
         "status": {"cluster": bound} if bound else {},
     }
-    assert Wanted.of(resource, clusters).cluster == expected
+    assert Desired.of(resource, clusters).cluster == expected
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from services.operator.topics.retention import retention_ms
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class Desired:
     """The desired state. ``configs`` are not validated yet.
 
     ``partitions`` None means those of the existing topic, or the gateway's default. ``cluster`` is empty if the
