@@ -87,7 +87,7 @@ class Consumer:
                 async with connected(self._view.gateways, self._faults) as connection:
                     while self._goes_on:
                         await self._poll(connection)
-                        if self._faults.hits("reader-begins-anew"):
+                        if self._faults.hits("reader-restarts"):
                             self._faults.one_of(self._positions).go_to(0)
                         if self._faults.dice.random() < 0.02:
                             # Reconnect, possibly to another gateway.

@@ -53,7 +53,7 @@ OPERATIONS: dict[str, float] = {
     "wide-topic": 0.06,
     # For each reply to a client: the connection breaks before it; the client reads everything again after it.
     "connection-lost": 0.01,
-    "reader-begins-anew": 0.01,
+    "reader-restarts": 0.01,
 }
 """Probabilities, before a seed raises some and sets others to zero."""
 

@@ -182,7 +182,7 @@ VARIANTS: dict[str, Variant] = {
         {
             "come-and-go": 20.0,
             "commit-late": 15.0,
-            "reader-begins-anew": 10.0,
+            "reader-restarts": 10.0,
             # The run that has the segment in its cache must survive.
             **dict.fromkeys(("crash", "pause", "leave", "ping-pong", "lease-lost", "metadata-down"), 0.0),
             **dict.fromkeys(

@@ -94,7 +94,7 @@ class Transcript(World):
             "skips_assignment": "v9" in plain,
             "client_id": name,
         }
-        self.join(self.member(name) if self.member(name) != name and "anew" not in plain else "", **fields)
+        self.join(self.member(name) if self.member(name) != name and "without-id" not in plain else "", **fields)
 
     def _sync(self, plain: list[str], options: dict[str, str]) -> None:
         assignments = {self.member(name): text.encode() for name, text in options.items()}

@@ -285,7 +285,7 @@ async def test_a_delete_retried_after_a_lost_answer_spares_the_next_topic_of_the
     first = await make(catalog, "orders")
     made: list[TopicInfo] = []
 
-    async def finish_and_make_anew() -> None:
+    async def finish_and_recreate() -> None:
         view = catalog.view
         while view.live("orders") is not None:
             view = await catalog.wait_change(view)
@@ -293,7 +293,7 @@ async def test_a_delete_retried_after_a_lost_answer_spares_the_next_topic_of_the
         made.append(await make(catalog, "orders"))
 
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(finish_and_make_anew)
+        nursery.start_soon(finish_and_recreate)
         await trio.testing.wait_all_tasks_blocked()
         store.faults = [lost_answer("txn")]
         await catalog.mark_deleting("orders")

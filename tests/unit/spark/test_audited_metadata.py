@@ -43,5 +43,5 @@ def test_bounds_come_from_two_reads_of_the_metadata() -> None:
         ("new", 0): Bounds(0, end_before=None),
     }
     # Deleted and recreated in between, so no object need have been listed.
-    anew = {("t", 0): Bounds(0, end_before=9, end_after=9, topic_id=b"j" * 16)}
-    assert around(before, anew) == {("t", 0): Bounds(0, end_before=None, end_after=9, topic_id=b"j" * 16)}
+    after = {("t", 0): Bounds(0, end_before=9, end_after=9, topic_id=b"j" * 16)}
+    assert around(before, after) == {("t", 0): Bounds(0, end_before=None, end_after=9, topic_id=b"j" * 16)}

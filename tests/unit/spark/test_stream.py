@@ -218,7 +218,7 @@ def test_a_deleted_topic_is_data_loss(storage: Storage, endpoints: tuple[str, ..
     assert _ranges(going_on, start, end) == []
 
 
-def _make_anew_before_plans(storage: Storage, monkeypatch: pytest.MonkeyPatch) -> None:
+def _recreate_before_plans(storage: Storage, monkeypatch: pytest.MonkeyPatch) -> None:
     """Recreate topic `a` between the calls for topics and for plans."""
 
     def racing(client: Client, scans: Mapping[TopicPartition, pb.PartitionScan]) -> dict[TopicPartition, Any]:
@@ -234,7 +234,7 @@ def test_a_topic_deleted_before_planning_is_data_loss(
 ) -> None:
     settings = _settings(endpoints)
     at = Stream(settings).latest(StreamOffsets())
-    _make_anew_before_plans(storage, monkeypatch)
+    _recreate_before_plans(storage, monkeypatch)
     with pytest.raises(DataLoss, match="topic a, partition 0 no longer exists"):
         Stream(settings).latest(at)
 
@@ -243,7 +243,7 @@ def test_a_topic_deleted_before_planning_causes_a_warning(
     storage: Storage, endpoints: tuple[str, ...], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     at = Stream(_settings(endpoints)).latest(StreamOffsets())
-    _make_anew_before_plans(storage, monkeypatch)
+    _recreate_before_plans(storage, monkeypatch)
     stream = Stream(_settings(endpoints, failOnDataLoss="false"))
     end = stream.latest(at)
     monkeypatch.undo()
