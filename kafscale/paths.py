@@ -26,6 +26,7 @@ _STAGE = re.compile(
     r"/(?P<created>[0-9]{13})-(?P<token>[A-Za-z0-9-]{1,100})(?P<manifest>\.manifest)?"
 )
 _SNAPSHOT = r"(?P<created>[0-9]{13})-(?P<revision>[1-9][0-9]{0,18})"
+_INTAKE = re.compile(_IN_NAMESPACE + r"~intake/(?P<run>[A-Za-z0-9-]{1,64})/(?:(?P<number>[0-9]{20})|done)")
 _BACKUP = re.compile(_IN_NAMESPACE + "~backups/" + _SNAPSHOT + "/(?:(?P<part>[0-9]{8})|manifest)")
 _NAMESPACE = re.compile(r"[A-Za-z0-9._-]+(/[A-Za-z0-9._-]+)*")
 
@@ -136,6 +137,22 @@ class StageKey:
             f"{stages_prefix(self.namespace)}{sink_segment(self.sink)}/{self.epoch:020d}"
             f"/{self.created_ms:013d}-{self.token}{kind}"
         )
+
+
+@dataclass(frozen=True, slots=True)
+class IntakeKey:
+    """The fields in the object key of an intake object (numbers from 1), or of the mark that the chain is removed.
+
+    ``number`` is None in the key of the mark.
+    """
+
+    namespace: str
+    run_id: str
+    number: int | None
+
+    def __str__(self) -> str:
+        name = "done" if self.number is None else f"{self.number:020d}"
+        return f"{intake_prefix(self.namespace, self.run_id)}{name}"
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -268,6 +285,31 @@ def parse_stage_key(key: str) -> StageKey | None:
     return parsed if str(parsed) == key and is_sink_name(parsed.sink) else None
 
 
+def intakes_prefix(namespace: str) -> str:
+    """The prefix of the intake chains of all storage runs."""
+    return f"{namespace}/~intake/"
+
+
+def intake_prefix(namespace: str, run_id: str) -> str:
+    """The prefix of the intake chain of one storage run."""
+    return f"{intakes_prefix(namespace)}{run_id}/"
+
+
+def intake_key(namespace: str, run_id: str, number: int) -> str:
+    return str(IntakeKey(namespace, run_id, number))
+
+
+def parse_intake_key(key: str) -> IntakeKey | None:
+    """Parse ``key``; None if it is not the key of an intake object or of the mark of a removed chain."""
+    found = _INTAKE.fullmatch(key)
+    if found is None or not is_namespace(found["namespace"]):
+        return None
+    number = None if found["number"] is None else int(found["number"])
+    if number is not None and not 1 <= number < 2**63:
+        return None
+    return IntakeKey(found["namespace"], found["run"], number)
+
+
 def topic_objects_prefix(namespace: str) -> str:
     """The prefix of the topic objects: a copy of each topic's metadata in the bucket."""
     return f"{namespace}/~topics/"
@@ -381,6 +423,21 @@ def sinks_prefix(namespace: str) -> str:
 
 def sink_key(namespace: str, sink: str) -> str:
     return f"{sinks_prefix(namespace)}{sink_segment(sink)}"
+
+
+def intake_registers_prefix(namespace: str) -> str:
+    return f"{metadata_root(namespace)}intake/"
+
+
+def intake_register_key(namespace: str, run_id: str) -> str:
+    """The key of the register that says whether a storage run may still add to its intake chain."""
+    return f"{intake_registers_prefix(namespace)}{run_id}"
+
+
+def parse_intake_register_key(namespace: str, key: str) -> str | None:
+    """Return the run id in a key; None if it is another key."""
+    prefix = intake_registers_prefix(namespace)
+    return key.removeprefix(prefix) if key.startswith(prefix) else None
 
 
 def node_ids_prefix(namespace: str) -> str:
