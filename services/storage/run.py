@@ -266,12 +266,12 @@ class Run:
         self.seal(partition, "interval" if interval_is_over else "quiet")
 
     async def flush(self, partition: Partition, trigger: Trigger) -> bool:
-        """Wait until everything buffered now is committed. Return False if this epoch ended first."""
+        """Wait until everything buffered now is in committed segments. Return False if this epoch ended first."""
         end = partition.buffer.next_offset
         self.seal(partition, trigger)
-        while partition.log.high_watermark < end and not partition.closed and not partition.offline:
+        while partition.log.segments_end < end and not partition.closed and not partition.offline:
             await self.moved()
-        return partition.log.high_watermark >= end
+        return partition.log.segments_end >= end
 
     async def moved(self) -> None:
         """Wait until the log of any partition has moved or any epoch has ended."""
@@ -362,7 +362,7 @@ class Run:
             log_view.segments.committed(
                 KnownSegment(segment.base_offset, len(segment.data), segment.max_timestamp_ms), segment.next_offset
             )
-            log_view.high_watermark = segment.next_offset
+            log_view.segments_end = segment.next_offset
             self.catalogs.committed(partition, segment)
             self._deps.counters.segments += 1
             self._deps.counters.committed_bytes += len(segment.data)

@@ -184,8 +184,8 @@ MUTATIONS = (
         Change(
             "services.storage.methods.segments",
             "_behind",
-            "if end < log.high_watermark and (await run.reader.holding(log, end)).base_offset == end:",
-            "if end < log.high_watermark:",
+            "if end < log.segments_end and (await run.reader.holding(log, end)).base_offset == end:",
+            "if end < log.segments_end:",
         ),
         _SEGMENT_LIST + "test_damaged_and_missing_objects_are_found",
     ),

@@ -18,8 +18,8 @@ MUTATIONS = (
         Change(
             "services.storage.owning.snapshots",
             "ProducerSnapshots._put",
-            "partition.log.high_watermark, partition.committed_producers.dump()",
-            "partition.log.high_watermark, partition.producers.dump()",
+            "partition.log.segments_end, partition.committed_producers.dump()",
+            "partition.log.segments_end, partition.producers.dump()",
         ),
         _IDEMPOTENCE + "test_a_snapshot_holds_only_committed_sequences",
     ),

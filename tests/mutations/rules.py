@@ -124,7 +124,7 @@ MUTATIONS = (
         Change(
             "services.storage.methods.refusal",
             "refusal_of",
-            "if offset <= PartitionState.FromString(now.value).high_watermark:",
+            "if offset <= max(view.high_watermark, PartitionState.FromString(now.value).high_watermark):",
             "if False:",
         ),
         _FENCING + "test_a_committed_offset_of_an_offline_partition_is_not_out_of_range",
@@ -247,7 +247,7 @@ MUTATIONS = (
         "segments with unknown times are searched",
         Change(
             "services.storage.reading.offsets",
-            "_LookUp.first",
+            "_LookUp._first_in_segments",
             "if segment.max_timestamp == UNKNOWN_TIME or segment.max_timestamp >= self._timestamp:",
             "if segment.max_timestamp >= self._timestamp:",
         ),
@@ -267,7 +267,7 @@ MUTATIONS = (
         "the first segment with a match ends a lookup by time",
         Change(
             "services.storage.reading.offsets",
-            "_LookUp.first",
+            "_LookUp._first_in_segments",
             ("                        return found\n                    candidates = []\n        return await"),
             (
                 "                        self.kept = getattr(self, 'kept', found)\n"

@@ -1,5 +1,6 @@
 """The write buffer of one partition in one epoch: records accepted and not committed yet. Bookkeeping only, no I/O."""
 
+from bisect import bisect_right
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -28,6 +29,8 @@ class Buffer:
     next_offset: int
     size: int = 0
     pieces: list[tuple[bytes, memoryview]] = field(default_factory=list)
+    # The base offset of each batch in ``pieces``.
+    offsets: list[int] = field(default_factory=list)
     sequenced: list[Sequenced] = field(default_factory=list)
     # For each sink epoch in the buffer, how many of its batches the log then has.
     sinks: dict[SinkEpoch, int] = field(default_factory=dict)
@@ -52,6 +55,8 @@ class WriteBuffer:
         self.segment_bytes = segment_bytes
         self._open = Buffer(next_offset, next_offset)
         self._sealed: deque[Buffer] = deque()
+        # Records below this offset survive the loss of this process. It never falls.
+        self.durable_end = next_offset
         self.uncommitted_bytes = 0
         self.staged_bytes = 0  # the part of uncommitted_bytes that is from sinks
 
@@ -78,6 +83,7 @@ class WriteBuffer:
         Raises CorruptData, and keeps nothing, if ``records`` is not a sequence of whole batches.
         """
         placed: list[tuple[bytes, memoryview]] = []
+        offsets: list[int] = []
         base = following = self._open.next_offset
         for position, header in walk(records):
             rest = memoryview(records)[position + PREFIX_SIZE : position + header.size]
@@ -85,8 +91,10 @@ class WriteBuffer:
                 stamped = with_log_append_time(records[position : position + header.size], log_append_time_ms)
                 rest = memoryview(stamped)[PREFIX_SIZE:]
             placed.append((placed_prefix(header, following, self._epoch), rest))
+            offsets.append(following)
             following += header.last_offset_delta + 1
         self._open.pieces += placed
+        self._open.offsets += offsets
         self._open.next_offset = following
         self._open.size += len(records)
         self.uncommitted_bytes += len(records)
@@ -123,6 +131,33 @@ class WriteBuffer:
         self._open = Buffer(self._open.next_offset, self._open.next_offset)
         return True
 
+    def read(self, offset: int, max_bytes: int) -> bytes:
+        """Return durable batches from the one that holds ``offset``: about ``max_bytes``, but at least one batch.
+
+        ``offset`` must be in a buffer and below ``durable_end``.
+        """
+        found: list[bytes | memoryview] = []
+        size = 0
+        for buffer in (*self._sealed, self._open):
+            if buffer.next_offset <= offset:
+                continue
+            first = bisect_right(buffer.offsets, offset) - 1 if not found else 0
+            for (prefix, rest), base in zip(buffer.pieces[first:], buffer.offsets[first:], strict=True):
+                size += len(prefix) + len(rest)
+                if base >= self.durable_end or (found and size > max_bytes):
+                    return b"".join(found)
+                found += (prefix, rest)
+        return b"".join(found)
+
+    def durable(self) -> list[tuple[bytes, memoryview]]:
+        """Return all durable batches in buffers."""
+        return [
+            piece
+            for buffer in (*self._sealed, self._open)
+            for piece, base in zip(buffer.pieces, buffer.offsets, strict=True)
+            if base < self.durable_end
+        ]
+
     def to_start(self, limit: int) -> Iterator[Buffer]:
         """Yield the sealed buffers whose upload may begin now, oldest first, and mark them started.
 
@@ -155,6 +190,7 @@ class WriteBuffer:
         for buffer in buffers:
             if self._sealed and self._sealed[0] is buffer:
                 freed += self._sealed.popleft().size
+                self.durable_end = max(self.durable_end, buffer.next_offset)
                 self.staged_bytes -= buffer.staged
         self.uncommitted_bytes -= freed
         return freed

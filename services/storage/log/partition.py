@@ -26,7 +26,8 @@ IMPORTED = 0
 class CommittedLog:
     """The part of a partition's log that readers see: from ``log_start`` up to, not including, ``high_watermark``.
 
-    ``epochs`` is the epoch history as (epoch, first offset), ascending, read at the same revision as the watermark.
+    Up to ``segments_end`` it is in segments. What follows is in memory, in ``tail``, which only the owner has.
+    ``epochs`` is the epoch history as (epoch, first offset), ascending, read at the same revision as ``segments_end``.
     """
 
     topic: str
@@ -34,13 +35,19 @@ class CommittedLog:
     partition: int
     epochs: list[tuple[int, int]]
     log_start: int
-    high_watermark: int
+    segments_end: int
     segments: SegmentMap
     pages: KnownPages = field(default_factory=KnownPages)
+    tail: WriteBuffer | None = None
 
     @property
     def name(self) -> str:
         return f"{self.topic}-{self.partition}"
+
+    @property
+    def high_watermark(self) -> int:
+        """The offset up to which records are durable, in segments or otherwise."""
+        return self.segments_end if self.tail is None else max(self.segments_end, self.tail.durable_end)
 
     def epoch_of(self, offset: int) -> int:
         """Return the epoch of the segment object at base ``offset`` if it belongs to the log; -1 if none can."""

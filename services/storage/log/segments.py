@@ -75,12 +75,12 @@ class SegmentMap:
     _MAX_STRETCHES the lowest stretches. They can be listed again.
     """
 
-    def __init__(self, high_watermark: int, last: KnownSegment | None = None, *, limit: int = 100_000) -> None:
+    def __init__(self, end: int, last: KnownSegment | None = None, *, limit: int = 100_000) -> None:
         # The base offset of the last segment known to be committed; -1 if there is none.
         self.last_base = last.base_offset if last else -1
         self._limit = limit
         self._excluded: set[int] = set()
-        tail = _Run(last.base_offset if last else high_watermark, high_watermark)
+        tail = _Run(last.base_offset if last else end, end)
         if last is not None:
             tail.add(last)
         self._runs = [tail]
@@ -97,9 +97,9 @@ class SegmentMap:
         if len(tail.bases) > self._limit:
             self._forget_old()
 
-    def moved_on(self, last: KnownSegment, high_watermark: int) -> None:
-        """Add the segment that another owner committed last, which ends before ``high_watermark``."""
-        self.listed(last.base_offset, [last], high_watermark)
+    def moved_on(self, last: KnownSegment, end: int) -> None:
+        """Add the segment that another owner committed last, which ends before ``end``."""
+        self.listed(last.base_offset, [last], end)
         self.last_base = last.base_offset
 
     def listed(self, start: int, segments: list[KnownSegment], covered_to: int) -> None:

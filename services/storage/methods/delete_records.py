@@ -40,6 +40,9 @@ async def _delete_records_of(
     if not 0 <= offset <= view.high_watermark:
         result.status, result.detail = Status.OFFSET_OUT_OF_RANGE, f"the log ends at {view.high_watermark}"
         return
+    if offset > view.segments_end:
+        # The log starts at a segment or inside one.
+        await run.flush(partition, "request")
     if not partition.moving:
         await run.move_log_start(partition, offset)
     if view.log_start < offset:

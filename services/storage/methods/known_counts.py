@@ -66,7 +66,7 @@ async def _by_headers(run: Run, view: CommittedLog, offset: int, end: int) -> li
     while segment is not None and segment.base_offset < end and len(segments) < _HEADERS_AT_A_TIME:
         segments.append(segment)
         segment = await run.reader.finder.after(view, segment)
-    following = view.high_watermark if segment is None else segment.base_offset
+    following = view.segments_end if segment is None else segment.base_offset
     ends = [*(one.base_offset for one in segments[1:]), following]
     headers: list[SegmentHeader | None] = [None] * len(segments)
 

@@ -38,7 +38,7 @@ async def _log_size(run: Run, query: SizeQuery) -> LogSize:
         if run.owned.may_acquire(ref) and not await run.owned.has_records(ref):
             return LogSize()
         view = (await run.owned.acquire(ref)).log
-        if view.log_start == view.high_watermark:
+        if view.log_start == view.segments_end:
             return LogSize()
         first = await run.reader.holding(view, view.log_start)
         extent = await run.reader.finder.extent_from(view, first)

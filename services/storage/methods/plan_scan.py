@@ -86,7 +86,7 @@ class _Planner:
     async def _fill(self, view: CommittedLog) -> None:
         result, request = self._result, self._request
         # The log keeps growing; the whole plan must refer to one point in time.
-        result.log_start, result.high_watermark = view.log_start, view.high_watermark
+        result.log_start, result.high_watermark = view.log_start, view.segments_end
         result.start = await self._offset(view, self._scan.start)
         result.end = await self._offset(view, self._scan.end)
         start, end = max(result.start, result.log_start), min(result.end, result.high_watermark)
@@ -108,9 +108,9 @@ class _Planner:
                 return self._result.high_watermark
             case "offset":
                 return bound.offset
-            case "timestamp" if view.log_start == view.high_watermark:
+            case "timestamp" if view.log_start == view.segments_end:
                 # The partition may never have had an owner and therefore no epoch.
-                return view.high_watermark
+                return view.segments_end
             case "timestamp":
                 found = await list_offset(
                     view,
@@ -119,7 +119,8 @@ class _Planner:
                     catalogs=self._run.catalogs,
                     indexer=self._indexer,
                 )
-                return found.offset if found.offset >= 0 else self._result.high_watermark
+                end = self._result.high_watermark
+                return min(found.offset, end) if found.offset >= 0 else end
             case _:
                 raise NotAvailable(Status.INVALID, "a scan without a bound")
 
@@ -160,7 +161,7 @@ class _Planner:
                 continue
             segment = await finder.holding(view, offset)
             following = await finder.after(view, segment)
-            after = view.high_watermark if following is None else max(following.base_offset, offset + 1)
+            after = view.segments_end if following is None else max(following.base_offset, offset + 1)
             found.append(_stretch(segment, after).part(offset, end))
             offset = after
         return found

@@ -48,7 +48,7 @@ async def refusal_of(
     if partition.closed or not run.membership.proven:
         # This run may even own it again; ``view`` is then of an earlier epoch and its high watermark is outdated.
         return NotAvailable(Status.NOT_OWNER, "the partition was released", run.owned.elsewhere(partition.key))
-    if offset <= PartitionState.FromString(now.value).high_watermark:
+    if offset <= max(view.high_watermark, PartitionState.FromString(now.value).high_watermark):
         # A commit was applied whose response has not arrived yet.
         return None
     return NotAvailable(Status.OFFSET_OUT_OF_RANGE, f"the log ends at {view.high_watermark}")

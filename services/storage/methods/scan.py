@@ -52,7 +52,7 @@ class _OutOfRange(Exception):
     """The current state of the log does not include the next offset of the scan."""
 
     def __init__(self, view: CommittedLog) -> None:
-        super().__init__(f"the log has offsets {view.log_start} to {view.high_watermark}")
+        super().__init__(f"the log has offsets {view.log_start} to {view.segments_end}")
         self.log_start = view.log_start
 
 
@@ -116,7 +116,7 @@ class _Scan:
             raise
 
     def _checked(self, view: CommittedLog) -> CommittedLog:
-        if not view.log_start <= self._offset <= self._request.end <= view.high_watermark:
+        if not view.log_start <= self._offset <= self._request.end <= view.segments_end:
             raise _OutOfRange(view)
         return view
 

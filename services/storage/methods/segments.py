@@ -33,7 +33,7 @@ async def segments(run: Run, deps: Dependencies, request: SegmentsRequest) -> Se
         partition = await run.owned.acquire(request.partition)
         log = partition.log
         page = await _page(run, partition, request.start, limit, _MAX_VERIFIED_BYTES if request.verify else math.inf)
-        reply = SegmentsReply(segments=_described(run, log, page), next=page.end, high_watermark=log.high_watermark)
+        reply = SegmentsReply(segments=_described(run, log, page), next=page.end, high_watermark=log.segments_end)
         if request.verify:
             await _verify(run, log, deps.indexer, page.found, reply, reindex=request.reindex)
         if page.hole is not None:
@@ -63,8 +63,8 @@ async def _page(run: Run, partition: Partition, start: int, limit: int, max_byte
     """
     log = partition.log
     offset = max(start, log.log_start)
-    if offset >= log.high_watermark:
-        return _Page(None, [], log.high_watermark)
+    if offset >= log.segments_end:
+        return _Page(None, [], log.segments_end)
     hole: StoredSegment | None = None
     found: list[KnownSegment] = []
     segment: KnownSegment | None
@@ -80,7 +80,7 @@ async def _page(run: Run, partition: Partition, start: int, limit: int, max_byte
         run.retention.look_at(partition)
         segment = await _listed(run, log, offset)
         if segment is None or segment.base_offset > offset:
-            hole = _hole(log, offset, log.high_watermark if segment is None else segment.base_offset)
+            hole = _hole(log, offset, log.segments_end if segment is None else segment.base_offset)
             limit -= 1
     size = 0
     while segment is not None and len(found) < limit:
@@ -89,7 +89,7 @@ async def _page(run: Run, partition: Partition, start: int, limit: int, max_byte
             break
         found.append(segment)
         segment = await run.reader.finder.after(log, segment)
-    return _Page(hole, found, log.high_watermark if segment is None else segment.base_offset)
+    return _Page(hole, found, log.segments_end if segment is None else segment.base_offset)
 
 
 async def _listed(run: Run, log: CommittedLog, offset: int) -> KnownSegment | None:
@@ -191,8 +191,8 @@ async def _end_and_epoch(run: Run, log: CommittedLog, segment: KnownSegment) -> 
 async def _behind(run: Run, log: CommittedLog, end: int, epoch: int) -> list[str]:
     """Return a fault unless another segment begins at ``end``. Raises Damaged, Unavailable, Refused."""
     # Imported segments may have lost records to compaction in the system that wrote them.
-    if end == log.high_watermark or end <= log.log_start or epoch == IMPORTED:
+    if end == log.segments_end or end <= log.log_start or epoch == IMPORTED:
         return []
-    if end < log.high_watermark and (await run.reader.holding(log, end)).base_offset == end:
+    if end < log.segments_end and (await run.reader.holding(log, end)).base_offset == end:
         return []
     return [f"{log.topic}-{log.partition}: the segment at offset {end} is missing from the object store"]

@@ -70,7 +70,7 @@ class Logs:
     async def log_with(self, ref: PartitionRef, start: int, end: int) -> CommittedLog:
         """Return the log, or an older copy of it that has all offsets from ``start`` up to ``end``. Raises the same."""
         view = self._own(ref) or self._copy((ref.topic_id, ref.partition)).view
-        if view is not None and view.log_start <= start and end <= view.high_watermark:
+        if view is not None and view.log_start <= start and end <= view.segments_end:
             return view
         return await self.stored_log(ref)
 
@@ -95,7 +95,7 @@ class Logs:
 
     async def _fetch(self, copy: _Copy, fetch: PartitionFetch, limit: int, result: PartitionFetched) -> bytes:
         view, offset, requested_at = copy.view, fetch.offset, copy.reads
-        if view is not None and view.log_start <= offset < view.high_watermark:
+        if view is not None and view.log_start <= offset < view.segments_end:
             try:
                 return await self._answer(copy, view, offset, limit, result)
             except Damaged:
@@ -107,12 +107,12 @@ class Logs:
     async def _answer(
         self, copy: _Copy, view: CommittedLog, offset: int, limit: int, result: PartitionFetched
     ) -> bytes:
-        result.epoch, result.high_watermark, result.log_start = copy.epoch, view.high_watermark, view.log_start
-        if not view.log_start <= offset <= view.high_watermark:
+        result.epoch, result.high_watermark, result.log_start = copy.epoch, view.segments_end, view.log_start
+        if not view.log_start <= offset <= view.segments_end:
             result.status = Status.OFFSET_OUT_OF_RANGE
-            result.detail = f"the log has offsets {view.log_start} to {view.high_watermark}"
+            result.detail = f"the log has offsets {view.log_start} to {view.segments_end}"
             return b""
-        if limit <= 0 or offset == view.high_watermark:
+        if limit <= 0 or offset == view.segments_end:
             return b""
         return await self._reader.read(view, offset, limit)
 
@@ -170,12 +170,12 @@ class Logs:
                 partition=ref.partition,
                 epochs=epochs,
                 log_start=state.log_start,
-                high_watermark=state.high_watermark,
+                segments_end=state.high_watermark,
                 segments=SegmentMap(state.high_watermark, last, limit=_MAX_SEGMENTS),
             )
         view = copy.view
         view.epochs, view.log_start = epochs, state.log_start
-        if last is not None and state.high_watermark > view.high_watermark:
+        if last is not None and state.high_watermark > view.segments_end:
             view.segments.moved_on(last, state.high_watermark)
-        view.high_watermark = state.high_watermark
+        view.segments_end = state.high_watermark
         return view

@@ -302,18 +302,19 @@ class OwnedPartitions:
         last = None
         if state.HasField("last_segment"):
             last = KnownSegment(state.last_segment.base_offset, state.last_segment.size, UNKNOWN_TIME)
+        config = self.config_of(taken.topic.configs)
+        buffer = WriteBuffer(
+            epoch=state.epoch, next_offset=state.high_watermark, segment_bytes=self._segment_bytes(config)
+        )
         view = CommittedLog(
             topic=ref.topic,
             topic_id=ref.topic_id,
             partition=ref.partition,
             epochs=taken.history,
             log_start=state.log_start,
-            high_watermark=state.high_watermark,
+            segments_end=state.high_watermark,
             segments=SegmentMap(state.high_watermark, last),
-        )
-        config = self.config_of(taken.topic.configs)
-        buffer = WriteBuffer(
-            epoch=state.epoch, next_offset=state.high_watermark, segment_bytes=self._segment_bytes(config)
+            tail=buffer,
         )
         partition = Partition(
             topic=taken.topic,

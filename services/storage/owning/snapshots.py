@@ -61,7 +61,7 @@ async def restore(
         except (ObjectNotFound, CorruptData) as error:
             raise SnapshotLost(f"producer snapshot {state.producer_snapshot}: {error}") from error
     start, read = max(start, oldest), 0
-    if start >= view.high_watermark:
+    if start >= view.segments_end:
         return table, read
     first = await reader.holding(view, start)
     segment: KnownSegment | None = first
@@ -77,7 +77,7 @@ async def restore(
                     table.add(Sequenced.of(header, header.base_offset), arrival_ms)
         read += 1
         segment = await reader.finder.after(view, segment)
-    _check_no_hole(view, expected, view.high_watermark)
+    _check_no_hole(view, expected, view.segments_end)
     return table, read
 
 
@@ -152,7 +152,7 @@ class ProducerSnapshots:
         """Store a last snapshot of a fully committed partition before its release, so that nobody must read the log."""
         while partition.snapshot_under_way:
             await partition.one_ended()
-        if _is_known_short_of(partition, partition.log.high_watermark):
+        if _is_known_short_of(partition, partition.log.segments_end):
             self._begin(partition)
             await self._write(partition)
 
@@ -182,7 +182,7 @@ class ProducerSnapshots:
             partition.request_ended()
 
     async def _put(self, partition: Partition) -> None:
-        end, data = partition.log.high_watermark, partition.committed_producers.dump()
+        end, data = partition.log.segments_end, partition.committed_producers.dump()
         ref = partition.ref
         key = paths.producer_snapshot_key(self._namespace, ref.topic, ref.partition, end, partition.epoch)
         try:

@@ -66,7 +66,7 @@ class Catalogs:
         Raises Damaged, Unavailable.
         """
         offset = view.log_start
-        while offset < view.high_watermark:
+        while offset < view.segments_end:
             page = view.pages.covering(offset)
             if page is not None and page.read and page.newest < at_least:
                 offset = page.end
@@ -84,7 +84,7 @@ class Catalogs:
                 segment = await (self._reader if at_start else self._reader.finder).holding(view, offset)
             yield segment
             following = await self._reader.finder.after(view, segment)
-            offset = view.high_watermark if following is None else max(following.base_offset, offset + 1)
+            offset = view.segments_end if following is None else max(following.base_offset, offset + 1)
 
     async def learn(self, view: CommittedLog, start: int, end: int) -> None:
         """Read the unread pages that may hold offsets from ``start`` up to ``end``. Raises Unavailable.
@@ -92,7 +92,7 @@ class Catalogs:
         If another instance writes the log, its new pages are listed first.
         """
         last = view.pages.last()
-        if view.pages.listed_end < view.high_watermark and (last is None or not last.read or last.end < end):
+        if view.pages.listed_end < view.segments_end and (last is None or not last.read or last.end < end):
             known = last is not None and view.pages.listed
             after = self._page_key(view, last) if last is not None and known else ""
             await self._learn_names(view, after)
@@ -127,7 +127,7 @@ class Catalogs:
     async def keys_below(self, view: CommittedLog, kept_from: int) -> list[str]:
         """Return the keys of stored pages whose segments are all known to be below ``kept_from``."""
         names = await self._list(view, kept_from)
-        if kept_from == view.high_watermark:
+        if kept_from == view.segments_end:
             doomed = names
         else:
             # A page ends before the next one begins; the end of the last one is known only if it was read.
@@ -151,7 +151,7 @@ class Catalogs:
             await self._learn_names(view, "")
 
     async def _learn_names(self, view: CommittedLog, after: str) -> None:
-        end = view.high_watermark
+        end = view.segments_end
         for name in await self._list(view, end, after):
             view.pages.add(KnownPage(name.base_offset, name.epoch))
         view.pages.listed, view.pages.listed_end = True, end
@@ -166,7 +166,7 @@ class Catalogs:
                 PartitionRef(topic=view.topic, topic_id=view.topic_id, partition=view.partition),
                 epochs=view.epochs,
                 log_start=view.log_start,
-                high_watermark=view.high_watermark,
+                high_watermark=view.segments_end,
             )
             if segments[0].base_offset != page.base_offset:
                 why = f"it begins at offset {segments[0].base_offset}"

@@ -67,7 +67,7 @@ class SegmentFinder:
         """Return the next segment of the log, or None if ``segment`` is the last one. Raises Damaged."""
         known = log.segments.after(segment.base_offset)
         start = segment.base_offset + 1
-        while known is None and start < log.high_watermark:
+        while known is None and start < log.segments_end:
             found, start = await self._learn(log, start)
             # The segment map of a long log may have dropped ``segment`` itself.
             known = log.segments.after(segment.base_offset) or next(iter(found), None)
@@ -89,12 +89,12 @@ class SegmentFinder:
         start, reached, size = before
         if start != log.log_start:
             start, reached, size = log.log_start, log.log_start, 0
-            if start < log.high_watermark:
+            if start < log.segments_end:
                 reached = (await self.holding(log, start)).base_offset
         for _ in range(_MAX_MEASURED):
-            if reached >= log.high_watermark:
+            if reached >= log.segments_end:
                 break
-            found, covered = log.segments.stretch(reached, log.high_watermark)
+            found, covered = log.segments.stretch(reached, log.segments_end)
             if covered == reached:
                 # Not added to the segment map, where a long log would displace what readers need.
                 found, covered = await self._list(log, reached, _PAGE)
@@ -104,7 +104,7 @@ class SegmentFinder:
 
     async def oldest(self, log: CommittedLog) -> KnownSegment | None:
         """Return the first segment of a non-empty log by a new listing, or None if there is none."""
-        return await self._first(log, 0, log.high_watermark - 1)
+        return await self._first(log, 0, log.segments_end - 1)
 
     async def _first(self, log: CommittedLog, start: int, offset: int) -> KnownSegment | None:
         """Return the first segment with a base from ``start`` up to ``offset``, or None if there is none."""
@@ -137,7 +137,7 @@ class SegmentFinder:
         prefix = paths.partition_prefix(self._namespace, log.topic, log.partition)
         after = paths.segment_key(self._namespace, log.topic, log.partition, start - 1) if start else ""
         # Segments committed while the listing is under way may be missing from it.
-        end = log.high_watermark
+        end = log.segments_end
         segments, covered = list[KnownSegment](), start
         while covered == start:
             listed = await self._objects.list_from(prefix, after, limit)

@@ -7,7 +7,9 @@ import structlog
 
 from kafscale.errors import Unavailable
 from kafscale.rpc.generated import IndexerClient
+from kafscale.segment.reader import ParsedSegment, parse_segment
 from kafscale.segment.search import first_at_or_after, largest_timestamp
+from kafscale.segment.writer import build_segment
 from kafscale.v1.common_pb2 import Status
 from kafscale.v1.indexer_pb2 import LocateTimestampRequest
 from kafscale.v1.storage_pb2 import PartitionOffset
@@ -53,6 +55,8 @@ class _LookUp:
         self, view: CommittedLog, timestamp: int, *, reader: Reader, catalogs: Catalogs, indexer: IndexerClient
     ) -> None:
         self._view = view
+        # Taken first, so that what becomes a segment during the search is found in either place.
+        self._tail = view.tail.durable() if view.tail is not None else []
         self._timestamp = timestamp
         self._reader = reader
         self._catalogs = catalogs
@@ -60,6 +64,9 @@ class _LookUp:
 
     async def first(self) -> _Found | None:
         """Find the first record at or after the timestamp."""
+        return await self._first_in_segments() or await self._in_tail(None)
+
+    async def _first_in_segments(self) -> _Found | None:
         candidates: list[KnownSegment] = []
         async with aclosing(self._catalogs.segments(self._view, at_least=self._timestamp)) as segments:
             async for segment in segments:
@@ -80,7 +87,7 @@ class _LookUp:
         if claimed >= 0 and (best is None or best[1] < claimed):
             # Batch headers claim a larger timestamp than any record has.
             best, _ = await self._largest_of(best[1] if best else 0, claimed - 1, best)
-        return best
+        return _better(best, await self._in_tail(best))
 
     async def _largest_of(self, minimum: int, maximum: int, best: _Found | None) -> tuple[_Found | None, int]:
         """Search the segments whose largest timestamp is unknown or between ``minimum`` and ``maximum``.
@@ -140,18 +147,32 @@ class _LookUp:
             except OfAnotherEpoch:
                 continue
             view.segments.learn_time(segment.base_offset, parsed.max_timestamp_ms)
-            if self._timestamp == MAX_TIMESTAMP:
-                search = partial(largest_timestamp, at_least=best[1] if best else 0)
-            else:
-                search = partial(first_at_or_after, timestamp=self._timestamp)
-            found = await self._reader.run_sync(
-                partial(search, parsed, start_offset=view.log_start, max_bytes=_DECODED_BYTES)
-            )
+            found = await self._reader.run_sync(partial(self._search_one, parsed, best))
             if found is not None:
-                best = _better(best, (found.offset, found.timestamp))
+                best = _better(best, found)
                 if self._timestamp != MAX_TIMESTAMP:
                     break
         return best
+
+    async def _in_tail(self, best: _Found | None) -> _Found | None:
+        """Search the durable records that are not in segments yet."""
+        if not self._tail:
+            return None
+
+        def search() -> _Found | None:
+            built = build_segment(self._tail, epoch=self._view.epochs[-1][0], created_ms=0)
+            return self._search_one(parse_segment(built.data), best)
+
+        return await self._reader.run_sync(search)
+
+    def _search_one(self, segment: ParsedSegment, best: _Found | None) -> _Found | None:
+        """Search a segment for the timestamp, or for a larger one than that of ``best``."""
+        if self._timestamp == MAX_TIMESTAMP:
+            search = partial(largest_timestamp, at_least=best[1] if best else 0)
+        else:
+            search = partial(first_at_or_after, timestamp=self._timestamp)
+        found = search(segment, start_offset=self._view.log_start, max_bytes=_DECODED_BYTES)
+        return (found.offset, found.timestamp) if found is not None else None
 
 
 def _better(best: _Found | None, found: _Found | None) -> _Found | None:

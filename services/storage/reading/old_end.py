@@ -35,11 +35,11 @@ class OldEnd:
             raise Damaged("this cluster's mark is missing from the object store")
 
     async def _oldest_remaining(self, view: CommittedLog) -> int:
-        if view.log_start == view.high_watermark:
+        if view.log_start == view.segments_end:
             return view.log_start
         first = await self._finder.oldest(view)
         if first is None:
-            return view.high_watermark
+            return view.segments_end
         return max(view.log_start, first.base_offset)
 
     async def _is_marked(self) -> bool:

@@ -86,13 +86,18 @@ class Reader:
     async def read(self, view: CommittedLog, offset: int, max_bytes: int) -> bytes:
         """Return whole batches from the one that holds ``offset``, about ``max_bytes`` but at least one batch.
 
-        ``offset`` must be in the log. Cached batches are returned without waiting. Raises Damaged, Unavailable.
+        ``offset`` must be in the log. Batches in memory are returned without waiting. Raises Damaged, Unavailable.
         """
+        if view.tail is not None and offset >= view.segments_end:
+            return view.tail.read(offset, max_bytes)
         if self.is_cached(view, offset):
             return await self._read(view, offset, max_bytes)
         return await self.begin(view, offset, max_bytes).wait()
 
     def is_cached(self, view: CommittedLog, offset: int) -> bool:
+        """Return whether `read` need not wait for the object store."""
+        if offset >= view.segments_end:
+            return True
         segment = view.segments.holding(offset)
         return segment is not None and self._id(view, segment) in self.segments
 

@@ -170,7 +170,7 @@ class Retention:
         Age is by the local clock. If that differs from the object store's, nothing is too old.
         """
         view, config = partition.log, partition.config
-        start, end = view.log_start, view.high_watermark
+        start, end = view.log_start, view.segments_end
         if start == end or (config.retention_ms, config.retention_bytes) == (_UNLIMITED, _UNLIMITED):
             return start
         segment: KnownSegment | None = await self._reader.holding(view, start)
@@ -221,7 +221,7 @@ class Retention:
         log_start = kept_from = view.log_start
         if log_start <= partition.deleted_below:
             return
-        if log_start < view.high_watermark:
+        if log_start < view.segments_end:
             kept_from = (await self._reader.holding(view, log_start)).base_offset
         prefix = paths.partition_prefix(self._namespace, view.topic, view.partition)
         after = ""
@@ -243,7 +243,7 @@ class Retention:
     async def _delete_orphans(self, partition: Partition) -> None:
         """Delete the leftovers of dead owners that the log has passed without using their keys."""
         view = partition.log
-        passed = [key for key in partition.leftovers if key.base_offset < view.high_watermark]
+        passed = [key for key in partition.leftovers if key.base_offset < view.segments_end]
         doomed = []
         for key in passed:
             segment = view.segments.holding(key.base_offset)

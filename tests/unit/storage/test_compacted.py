@@ -57,14 +57,14 @@ async def test_a_log_larger_than_the_segment_map_is_measured_in_several_checks(m
             return await objects.list_from(prefix, start_after, limit)
 
     known = SegmentMap(segments, limit=1_000)
-    view = CommittedLog("t", bytes(16), 0, [(1, 0)], log_start=0, high_watermark=segments, segments=known)
+    view = CommittedLog("t", bytes(16), 0, [(1, 0)], log_start=0, segments_end=segments, segments=known)
     finds = SegmentFinder(cast(ObjectStore, Watched()), NAMESPACE)
     first = await finds.measure(view, Measured())
     assert (len(listings), first) == (50, Measured(0, 2_500, 2_500 * 5)), "the next check continues"
     whole = await finds.measure(view, first)
     assert (len(listings), whole) == (60, Measured(0, segments, segments * 5))
     known.committed(KnownSegment(segments, 7, -1), segments + 1)
-    view.high_watermark += 1
+    view.segments_end += 1
     longer = await finds.measure(view, whole)
     assert (len(listings), longer) == (60, Measured(0, segments + 1, segments * 5 + 7)), "a commit needs no request"
     view.log_start = segments
