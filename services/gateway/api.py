@@ -25,11 +25,11 @@ from services.gateway.brokers import Brokers
 from services.gateway.coordinators.links import Coordinators
 from services.gateway.counters import GatewayCounters, error_codes
 from services.gateway.fetch_sessions import FetchSessions
-from services.gateway.intake import Intake
 from services.gateway.owners.routing import Router
 from services.gateway.owners.traced import TracedBatches
 from services.gateway.pauses import Pauses
 from services.gateway.reply_memory import ReplyMemory
+from services.gateway.request_memory import RequestMemory
 from services.gateway.settings import GatewaySettings
 from services.gateway.topic_cache import TopicCache
 
@@ -56,7 +56,7 @@ class Environment:
     topics: TopicCache
     producer_ids: ProducerIds
     # For partially received requests. A client that stops in the middle of one must be disconnected.
-    request_memory: Intake
+    request_memory: RequestMemory
     reply_memory: ReplyMemory
     fetch_sessions: FetchSessions
     conversions: trio.CapacityLimiter

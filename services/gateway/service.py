@@ -21,12 +21,12 @@ from services.gateway.clients.listener import Acceptor
 from services.gateway.coordinators.links import ConnectCoordinator, Coordinators
 from services.gateway.counters import GatewayCounters
 from services.gateway.fetch_sessions import FetchSessions
-from services.gateway.intake import Intake
 from services.gateway.owners.link import StorageLink
 from services.gateway.owners.routing import Connect, Router
 from services.gateway.pauses import Pauses
 from services.gateway.registration import Registration
 from services.gateway.reply_memory import ReplyMemory
+from services.gateway.request_memory import RequestMemory
 from services.gateway.settings import GatewaySettings
 from services.gateway.topic_cache import TopicCache
 
@@ -73,7 +73,7 @@ class Gateway:
         settings = parts.settings
         self.settings = settings
         self.fetch_sessions = FetchSessions(settings.max_fetch_sessions, settings.max_fetch_session_partitions)
-        self.request_memory = Intake(settings.request_memory_bytes)
+        self.request_memory = RequestMemory(settings.request_memory_bytes)
         self.reply_memory = ReplyMemory(settings.reply_memory_bytes)
         self._router: Router | None = None
         self._coordinators: Coordinators | None = None

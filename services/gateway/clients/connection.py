@@ -19,7 +19,7 @@ from services.gateway.api import Api, Call, Environment, Order, Work
 from services.gateway.clients.registry import API_VERSIONS, APIS, refusal
 from services.gateway.clients.wire_log import WireLog
 from services.gateway.counters import UNSPOKEN
-from services.gateway.intake import Share
+from services.gateway.request_memory import Share
 
 _SMALLEST_READ = 512 << 10
 _LARGEST_READ = 1 << 20

@@ -14,7 +14,7 @@ _PATIENCE_SECONDS = 1.0
 """How long the memory must be full without a change before a request may exceed the limit."""
 
 
-class Intake:
+class RequestMemory:
     """At most ``limit`` bytes, plus those of one request that exceeds the limit."""
 
     def __init__(self, limit: int) -> None:
@@ -89,10 +89,10 @@ class Intake:
 class Share:
     """The part of the memory that one connection holds."""
 
-    __slots__ = ("_intake", "beyond_since", "granted", "held", "requested")
+    __slots__ = ("_memory", "beyond_since", "granted", "held", "requested")
 
-    def __init__(self, intake: Intake) -> None:
-        self._intake = intake
+    def __init__(self, memory: RequestMemory) -> None:
+        self._memory = memory
         self.held = 0
         self.requested = 0
         self.granted = trio.Event()
@@ -101,17 +101,17 @@ class Share:
     @property
     def keeps_others_waiting(self) -> bool:
         """Whether this share exceeds the limit while another one waits."""
-        return self._intake.is_beyond(self) and self._intake.awaited
+        return self._memory.is_beyond(self) and self._memory.awaited
 
     async def hold(self, size: int) -> None:
         """Hold ``size`` bytes in total. Waits if memory is short."""
         if size > self.held:
-            await self._intake.wait(self, size)
+            await self._memory.wait(self, size)
         elif size < self.held:
             self.release()
             if size:
-                await self._intake.wait(self, size)
+                await self._memory.wait(self, size)
 
     def release(self) -> None:
         if self.held:
-            self._intake.release(self)
+            self._memory.release(self)
