@@ -140,21 +140,27 @@ class TopicsView:
 
 @dataclass(frozen=True, slots=True)
 class ClusterInfo:
-    """``cluster_id``: 22 characters, base64url of 16 bytes. New topics start above ``epoch_floor``."""
+    """``cluster_id``: 22 characters, base64url of 16 bytes. New topics start above ``epoch_floor``.
+
+    ``state_format``: of the partition states that storage instances write.
+    """
 
     cluster_id: str
     epoch_floor: int
+    state_format: int = 1
 
     @classmethod
     def read(cls, item: KeyValue) -> "ClusterInfo":
         """From the stored value. Raises CorruptData."""
         stored = metadata_pb2.Cluster()
         _parse(stored, item)
-        return cls(stored.cluster_id, stored.epoch_floor)
+        return cls(stored.cluster_id, stored.epoch_floor, max(stored.state_format, 1))
 
     def value(self) -> bytes:
         """As it is stored."""
         stored = metadata_pb2.Cluster(format=_FORMAT, cluster_id=self.cluster_id, epoch_floor=self.epoch_floor)
+        if self.state_format > 1:
+            stored.state_format = self.state_format
         return stored.SerializeToString(deterministic=True)
 
     def lifted_to(self, epoch: int) -> "ClusterInfo":

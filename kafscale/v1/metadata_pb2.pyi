@@ -9,14 +9,16 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class Cluster(_message.Message):
-    __slots__ = ("format", "cluster_id", "epoch_floor")
+    __slots__ = ("format", "cluster_id", "epoch_floor", "state_format")
     FORMAT_FIELD_NUMBER: _ClassVar[int]
     CLUSTER_ID_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FLOOR_FIELD_NUMBER: _ClassVar[int]
+    STATE_FORMAT_FIELD_NUMBER: _ClassVar[int]
     format: int
     cluster_id: str
     epoch_floor: int
-    def __init__(self, format: _Optional[int] = ..., cluster_id: _Optional[str] = ..., epoch_floor: _Optional[int] = ...) -> None: ...
+    state_format: int
+    def __init__(self, format: _Optional[int] = ..., cluster_id: _Optional[str] = ..., epoch_floor: _Optional[int] = ..., state_format: _Optional[int] = ...) -> None: ...
 
 class Topic(_message.Message):
     __slots__ = ("format", "name", "id", "partitions", "configs", "state", "epoch_floor", "created_ms")
@@ -61,8 +63,26 @@ class LastSegment(_message.Message):
     crc: int
     def __init__(self, base_offset: _Optional[int] = ..., size: _Optional[int] = ..., crc: _Optional[int] = ...) -> None: ...
 
+class IntakeTail(_message.Message):
+    __slots__ = ("run_id", "epoch", "end")
+    RUN_ID_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    END_FIELD_NUMBER: _ClassVar[int]
+    run_id: str
+    epoch: int
+    end: int
+    def __init__(self, run_id: _Optional[str] = ..., epoch: _Optional[int] = ..., end: _Optional[int] = ...) -> None: ...
+
+class IntakeRegister(_message.Message):
+    __slots__ = ("format", "sealed")
+    FORMAT_FIELD_NUMBER: _ClassVar[int]
+    SEALED_FIELD_NUMBER: _ClassVar[int]
+    format: int
+    sealed: bool
+    def __init__(self, format: _Optional[int] = ..., sealed: _Optional[bool] = ...) -> None: ...
+
 class PartitionState(_message.Message):
-    __slots__ = ("format", "topic_id", "epoch", "owner", "log_start", "high_watermark", "last_segment", "producer_snapshot", "producers_from", "unclean", "sinks")
+    __slots__ = ("format", "topic_id", "epoch", "owner", "log_start", "high_watermark", "last_segment", "producer_snapshot", "producers_from", "unclean", "sinks", "tail")
     FORMAT_FIELD_NUMBER: _ClassVar[int]
     TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
@@ -74,6 +94,7 @@ class PartitionState(_message.Message):
     PRODUCERS_FROM_FIELD_NUMBER: _ClassVar[int]
     UNCLEAN_FIELD_NUMBER: _ClassVar[int]
     SINKS_FIELD_NUMBER: _ClassVar[int]
+    TAIL_FIELD_NUMBER: _ClassVar[int]
     format: int
     topic_id: bytes
     epoch: int
@@ -85,7 +106,8 @@ class PartitionState(_message.Message):
     producers_from: int
     unclean: bool
     sinks: _containers.RepeatedCompositeFieldContainer[SinkProgress]
-    def __init__(self, format: _Optional[int] = ..., topic_id: _Optional[bytes] = ..., epoch: _Optional[int] = ..., owner: _Optional[str] = ..., log_start: _Optional[int] = ..., high_watermark: _Optional[int] = ..., last_segment: _Optional[_Union[LastSegment, _Mapping]] = ..., producer_snapshot: _Optional[str] = ..., producers_from: _Optional[int] = ..., unclean: _Optional[bool] = ..., sinks: _Optional[_Iterable[_Union[SinkProgress, _Mapping]]] = ...) -> None: ...
+    tail: IntakeTail
+    def __init__(self, format: _Optional[int] = ..., topic_id: _Optional[bytes] = ..., epoch: _Optional[int] = ..., owner: _Optional[str] = ..., log_start: _Optional[int] = ..., high_watermark: _Optional[int] = ..., last_segment: _Optional[_Union[LastSegment, _Mapping]] = ..., producer_snapshot: _Optional[str] = ..., producers_from: _Optional[int] = ..., unclean: _Optional[bool] = ..., sinks: _Optional[_Iterable[_Union[SinkProgress, _Mapping]]] = ..., tail: _Optional[_Union[IntakeTail, _Mapping]] = ...) -> None: ...
 
 class SinkProgress(_message.Message):
     __slots__ = ("sink", "epoch", "batches", "committed_ms")
@@ -205,12 +227,14 @@ class ProducerIds(_message.Message):
 class EpochHistory(_message.Message):
     __slots__ = ("format", "entries", "topic_id", "owner")
     class Entry(_message.Message):
-        __slots__ = ("epoch", "first_offset")
+        __slots__ = ("epoch", "first_offset", "leader_offset")
         EPOCH_FIELD_NUMBER: _ClassVar[int]
         FIRST_OFFSET_FIELD_NUMBER: _ClassVar[int]
+        LEADER_OFFSET_FIELD_NUMBER: _ClassVar[int]
         epoch: int
         first_offset: int
-        def __init__(self, epoch: _Optional[int] = ..., first_offset: _Optional[int] = ...) -> None: ...
+        leader_offset: int
+        def __init__(self, epoch: _Optional[int] = ..., first_offset: _Optional[int] = ..., leader_offset: _Optional[int] = ...) -> None: ...
     FORMAT_FIELD_NUMBER: _ClassVar[int]
     ENTRIES_FIELD_NUMBER: _ClassVar[int]
     TOPIC_ID_FIELD_NUMBER: _ClassVar[int]

@@ -3,13 +3,20 @@
 import structlog
 import trio
 
-from kafscale.errors import KafscaleError
+from kafscale import paths
+from kafscale.errors import KafscaleError, Unavailable
 from kafscale.metadata.interface import LeaseNotFound
 from kafscale.metadata.membership import Membership
 from kafscale.metadata.outage import STORE_FAILURES, Outage
 from kafscale.process.version import kafscale_version
+from kafscale.segment.format import MAX_OFFSET
+from kafscale.v1.common_pb2 import Status
 from kafscale.v1.metadata_pb2 import Member, PartitionState
 from services.storage.dependencies import Dependencies
+from services.storage.intake.pace import Pace
+from services.storage.intake.recovery import IntakeRecovery
+from services.storage.intake.register import Register, open_register
+from services.storage.intake.writer import IntakeWriter
 from services.storage.log.buffer import Buffer, Trigger
 from services.storage.log.partition import CommittedLog, Partition
 from services.storage.log.producer_clock import ProducerClock
@@ -21,6 +28,7 @@ from services.storage.owning.logs import Logs
 from services.storage.owning.owned import OwnedPartitions
 from services.storage.owning.restoring import ProducerRestorer, Restored
 from services.storage.owning.snapshots import ProducerSnapshots
+from services.storage.owning.takeover import NotAvailable
 from services.storage.reading.cache import CachedSegment, SegmentId
 from services.storage.reading.catalogs import Catalogs
 from services.storage.reading.old_end import OldEnd
@@ -71,6 +79,22 @@ class Run:
             clock=deps.lease_clock,
         )
         self.streams = CommitStreams(settings.commit_heartbeat_ms / 1000)
+        self._register: Register | None = None
+        self.intake = IntakeWriter(
+            deps.objects,
+            nursery=nursery,
+            namespace=deps.namespace,
+            run_id=run_id,
+            pace=Pace(settings.intake_puts_per_second, settings.intake_put_burst, now=trio.current_time()),
+            object_bytes=settings.intake_object_bytes,
+            chain_bytes=settings.intake_chain_bytes,
+            now_ms=deps.now_ms,
+            run_sync=deps.run_sync,
+            durable=self._durable,
+            too_long=self._chain_too_long,
+            segments_end=self._segments_end_of,
+            counters=deps.counters,
+        )
         self.owned = OwnedPartitions(
             nursery=nursery,
             metadata=deps.metadata,
@@ -79,6 +103,15 @@ class Run:
             settings=settings,
             namespace=deps.namespace,
             run_id=run_id,
+            register=self._open_register,
+            intakes=IntakeRecovery(
+                deps.objects,
+                deps.metadata,
+                nursery=nursery,
+                namespace=deps.namespace,
+                now_ms=deps.now_ms,
+                quiet=self.intake.quiet,
+            ),
             restore=self._restore,
             taken=self._taken,
             online=self._online,
@@ -99,6 +132,7 @@ class Run:
                 run_id=run_id,
                 store=self._store_all,
                 closed=self._closed,
+                moved=self.moved,
                 counters=deps.counters,
             ),
             namespace=deps.namespace,
@@ -220,8 +254,11 @@ class Run:
 
     async def start(self) -> None:
         """Join the cluster, wait until the local view contains this run, and start the tasks in the nursery."""
+        deps = self._deps
         await self.membership.join()
         self._nursery.start_soon(self.membership.keep)
+        self._register = await open_register(deps.metadata, deps.namespace, self.membership.run_id)
+        self._nursery.start_soon(self.intake.run)
         view = self._deps.members.view
         while self.membership.run_id not in view.by_run_id:
             view = await self._deps.members.wait_change(view)
@@ -239,15 +276,17 @@ class Run:
         self.buffered_bytes += size
         self._deps.counters.appended_bytes += size
         self._deps.counters.appended_records += records
+        if self._has_intake:
+            self.intake.accept(partition, size)
         self._flush_in_time(partition)
 
     def _flush_in_time(self, partition: Partition) -> None:
         """Flush the buffer if it is full or due, otherwise set its timer."""
         settings, now, waiting = self._deps.settings, trio.current_time(), partition.buffer.open_bytes
-        due = partition.last_flush + partition.config.flush_ms / 1000
+        due = self._segment_due(partition)
         if waiting and due <= now:
             self.seal(partition, "interval")
-        elif waiting >= settings.early_flush_bytes:
+        elif waiting >= settings.early_flush_bytes and not self._has_intake:
             # Each append postpones this, so it fires once producers have sent all they may and wait for acks.
             self._timers.set(partition, min(due, now + settings.early_flush_quiet_ms / 1000))
         elif waiting and not partition.timer:
@@ -262,8 +301,55 @@ class Run:
         self._flusher.start(partition)
 
     def _seal_in_time(self, partition: Partition) -> None:
-        interval_is_over = partition.last_flush + partition.config.flush_ms / 1000 <= trio.current_time()
+        interval_is_over = self._segment_due(partition) <= trio.current_time()
         self.seal(partition, "interval" if interval_is_over else "quiet")
+
+    def _segment_due(self, partition: Partition) -> float:
+        """Return when the open buffer becomes a segment, in Trio time."""
+        interval_ms = partition.config.flush_ms
+        if self._has_intake:
+            # Nobody waits for the segment, because records are durable in the intake.
+            interval_ms = max(interval_ms, self._deps.settings.segment_interval_ms)
+        return partition.last_flush + interval_ms / 1000
+
+    @property
+    def _has_intake(self) -> bool:
+        return self._register is not None and self._register.state_format > 1
+
+    def _open_register(self) -> Register:
+        if self._register is None:
+            raise Unavailable("storage is starting")
+        return self._register
+
+    def _durable(self, partition: Partition) -> None:
+        """Called when records of the partition became durable in the intake."""
+        if partition.closed:
+            self._wake_waiting()
+        else:
+            self._announce(partition)
+
+    def _chain_too_long(self, partition: Partition) -> None:
+        if not partition.closed:
+            self.seal(partition, "request")
+
+    async def _segments_end_of(self, partition: Partition) -> int:
+        """Return where the segments of a partition of another run end. Raises Unavailable, Refused."""
+        ref = partition.ref
+        key = paths.partition_state_key(self._deps.namespace, ref.topic, ref.partition)
+        now = await self._deps.metadata.get(key)
+        state = PartitionState.FromString(now.value) if now is not None else PartitionState()
+        return state.high_watermark if state.topic_id == ref.topic_id else MAX_OFFSET
+
+    async def recovered(self, partition: Partition | NotAvailable, *, patience: float) -> Partition | NotAvailable:
+        """Wait up to ``patience`` seconds until the partition accepts appends, if its former owner had an intake."""
+        if isinstance(partition, NotAvailable) or not partition.is_recovering:
+            return partition
+        with trio.move_on_after(patience):
+            while partition.is_recovering and not partition.closed and not partition.offline:
+                await self._moved.wait()
+        if partition.is_recovering and not partition.closed and not partition.offline:
+            return NotAvailable(Status.UNAVAILABLE, "the partition is still being taken over")
+        return partition
 
     async def flush(self, partition: Partition, trigger: Trigger) -> bool:
         """Wait until everything buffered now is in committed segments. Return False if this epoch ended first."""
@@ -311,7 +397,7 @@ class Run:
             await self.assignment.hand_over_all()
         with trio.move_on_after(_RELEASE_SECONDS):
             await self.assignment.release_all()
-        self.lost_bytes += self.buffered_bytes
+        self.lost_bytes += sum(partition.buffer.volatile_bytes for partition in self.owned)
         with trio.move_on_after(_LEAVE_SECONDS):
             await self.membership.leave()
 
@@ -385,6 +471,8 @@ class Run:
             self._deps.counters.take_overs += 1
             # The configs may have changed during the take-over.
             self._configs.apply(partition)
+            self.buffered_bytes += partition.buffer.uncommitted_bytes
+            self._flusher.start(partition)
             self.sinks.taken(partition)
             self.streams.announce(partition.key, partition.committed_event())
             self._look_for_missing(partition)
@@ -395,6 +483,7 @@ class Run:
 
     def _online(self, partition: Partition) -> None:
         self._announce(partition)
+        self._flusher.start(partition)
         self._look_for_missing(partition)
 
     def _look_for_missing(self, partition: Partition) -> None:
@@ -420,7 +509,7 @@ class Run:
         if offline:
             log.error("partition offline", partition=partition.name, reason=reason)
             partition.offline = reason
-            self.buffered_bytes -= partition.buffer.discard()
+            self.buffered_bytes -= partition.buffer.discard(keep_durable=True)
             self._announce(partition, lost=True)
         else:
             self._fenced(partition, reason)
@@ -428,9 +517,8 @@ class Run:
     def _closed(self, partition: Partition) -> None:
         """Discard what the partition still has buffered; it is lost with the epoch."""
         self._timers.clear(partition)
-        lost = partition.buffer.discard()
-        self.buffered_bytes -= lost
         if self.owned.stopping:
-            self.lost_bytes += lost
+            self.lost_bytes += partition.buffer.volatile_bytes
+        self.buffered_bytes -= partition.buffer.discard()
         self._announce(partition, lost=True)
         self.streams.forget(partition.key)

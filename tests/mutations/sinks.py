@@ -15,8 +15,8 @@ MUTATIONS = (
         Change(
             "services.storage.writing.committer",
             "_entry",
-            "(noted for buffer in buffers for noted in buffer.sinks.items())",
-            "(noted for buffer in partition.buffer.stored()[:0] for noted in buffer.sinks.items())",
+            "((epoch, batches) for buffer in buffers for _, epoch, batches in buffer.sinks)",
+            "((epoch, batches) for buffer in partition.buffer.stored()[:0] for _, epoch, batches in buffer.sinks)",
         ),
         _SINKS + "test_a_stage_is_in_the_log_once_and_only_after_its_commit",
     ),

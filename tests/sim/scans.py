@@ -114,6 +114,9 @@ class Scanner:
         since = self._some_time()
         known = self._known_since(since)
         plan = await self._plan(address, PartitionScan(start=Bound(timestamp=since), end=Bound(latest=True)))
+        if self._view.checker.recovering:
+            # What is only in an intake is not in a plan yet.
+            known = [offset for offset in known if offset < plan.high_watermark]
         self._view.first_at(self._partition, f"a plan at {address}", since, known, plan.start, none=plan.high_watermark)
 
     async def _fetch(self, address: str) -> None:

@@ -257,13 +257,16 @@ def _no_coordinator(_: Process, member: LiveMember) -> AbstractAsyncContextManag
 
 @contextmanager
 def small_logs() -> Iterator[None]:
-    """Within the block, catalog pages and producer snapshots are written after few segments."""
+    """Within the block, catalog pages and producer snapshots are written after few segments, and intakes are tidied
+    after few objects."""
     with ExitStack() as stack:
         for module in ("kafscale.catalog.page", "services.storage.reading.catalogs", "services.storage.log.pages"):
             stack.enter_context(mock.patch(f"{module}.SEGMENTS_PER_PAGE", _SEGMENTS_PER_PAGE))
         stack.enter_context(
             mock.patch("services.storage.owning.snapshots.SEGMENTS_BETWEEN", _SEGMENTS_BETWEEN_SNAPSHOTS)
         )
+        for name, small in (("_CARRIED_AFTER", 1.5), ("_TIDY_SECONDS", 0.4), ("_DELETED_AT_A_TIME", 3)):
+            stack.enter_context(mock.patch(f"services.storage.intake.writer.{name}", small))
         yield
 
 

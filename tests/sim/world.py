@@ -1,5 +1,6 @@
 """A simulation: a small cluster of real services with clients, first with faults, then calm, then checked."""
 
+import random
 import traceback
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -8,7 +9,10 @@ from functools import partial
 
 import trio
 
+from kafscale import paths
 from kafscale.errors import Unavailable
+from kafscale.metadata.interface import Put
+from kafscale.metadata.topic_values import ClusterInfo
 from kafscale.metadata.topics import TopicCatalog
 from kafscale.objects.memory import MemoryObjectStore
 from services.gateway.settings import GatewaySettings
@@ -77,16 +81,18 @@ def simulate(
     troubled_seconds: float = TROUBLED_SECONDS,
     groups: bool | None = None,
     logs: bool = True,
+    intake: bool = False,
     keep_trace: bool = False,
 ) -> Result:
     """Run a seed. ``boost`` multiplies the probabilities of faults.
 
     ``groups``: whether to include consumer groups. ``logs``: whether to include storage and clients of logs.
+    ``intake``: whether storage instances have intakes.
     """
     result = Result(seed)
     trace = Trace()
     grouped = seed % GROUPS_EVERY == 0 if groups is None else groups
-    world = _World(seed, dict(boost or {}), trace, troubled_seconds, groups=grouped, logs=logs)
+    world = _World(seed, dict(boost or {}), trace, troubled_seconds, groups=grouped, logs=logs, intake=intake)
     with in_memory_connections(), small_logs(), trace.capturing_logs():
         result.seconds = scheduling.run(seed, world.run)
     result.violations = world.checker.violations
@@ -105,9 +111,19 @@ def simulate(
 
 class _World:
     def __init__(
-        self, seed: int, boost: dict[str, float], trace: Trace, troubled_seconds: float, *, groups: bool, logs: bool
+        self,
+        seed: int,
+        boost: dict[str, float],
+        trace: Trace,
+        troubled_seconds: float,
+        *,
+        groups: bool,
+        logs: bool,
+        intake: bool,
     ) -> None:
-        self.checker = Checker()
+        self._seed = seed
+        self._intake = intake
+        self.checker = Checker(recovering=intake)
         self.trace = trace
         self._troubled_seconds = troubled_seconds
         self._logs = logs
@@ -123,7 +139,7 @@ class _World:
 
     async def run(self) -> float:
         async with trio.open_nursery() as nursery:
-            self._begin(nursery)
+            await self._begin(nursery)
             await self._make_topics()
             if self.groups is not None:
                 self.groups.start_clients()
@@ -135,11 +151,16 @@ class _World:
             nursery.cancel_scope.cancel()
         return trio.current_time()
 
-    def _begin(self, nursery: trio.Nursery) -> None:
+    async def _begin(self, nursery: trio.Nursery) -> None:
         dice = self.faults.dice
+        # Separate, so that seeds without intakes have the same course as before there were any.
+        intake_dice = random.Random(f"intake {self._seed}")
         self._nursery = nursery
         network = Network(nursery, self.faults, self.trace, self._at_point)
         metadata = Metadata(NAMESPACE)
+        if self._intake:
+            cluster = ClusterInfo("A" * 22, 0, state_format=2)
+            await metadata.txn((), [Put(paths.cluster_key(NAMESPACE), cluster.value())])
         self.cluster = Cluster(
             faults=self.faults,
             trace=self.trace,
@@ -168,6 +189,11 @@ class _World:
                 drain_timeout_ms=1000,
                 handover_wait_ms=dice.choice([100, 400]),
                 handover_timeout_ms=dice.choice([150, 3000]),
+                segment_interval_ms=intake_dice.choice([50, 500, 2000]),
+                intake_puts_per_second=intake_dice.choice([0, 10]),
+                intake_put_burst=intake_dice.choice([1, 20]),
+                intake_object_bytes=intake_dice.choice([1000, 1 << 20]),
+                intake_chain_bytes=intake_dice.choice([4000, 1 << 20]),
             ),
             gateway_settings=GatewaySettings(
                 storage_timeout_ms=600,
@@ -327,7 +353,7 @@ class _World:
         for who in waiting:
             self._stuck(who)
         # Wait until records acked from the buffer are stored.
-        await trio.sleep(_FLUSHED_SECONDS)
+        await trio.sleep(_FLUSHED_SECONDS + self.cluster.storage_settings.segment_interval_ms / 1000)
         if self.groups is not None:
             await self.groups.check()
         self.view.expire_all()

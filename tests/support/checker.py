@@ -15,7 +15,8 @@ The checks (INVARIANTS.md names the promise of the product behind each):
 - The high watermark and the log start never decrease between an answer and a later request.
 - No answer omits a record that it must include, unless the log start is above that record at the end.
 - Leader epochs increase with offsets. If an epoch was reported to end at an offset, none of its records that existed
-  then is at or above that offset, and none of a later epoch is below.
+  then is at or above that offset, and none of a later epoch is below. If instances have intakes, only the former is
+  checked, because a new owner raises the epoch of the records that it recovers.
 - The log starts at 0, at an offset that a request asked for and that was not rejected, or at most where retention
   allows.
 """
@@ -122,7 +123,7 @@ class _History:
     starts_asked: Counter[int] = field(default_factory=Counter)
     # Offsets of records that answers omitted, with the detail to report if the log still has them at the end.
     left_out: list[tuple[int, str]] = field(default_factory=list)
-    # The epochs of records by offset, from their batches.
+    # The epochs of records by offset, from their batches: the lowest that was seen.
     epochs: dict[int, int] = field(default_factory=dict)
     # Reported ends of epochs: epoch, end, the end of the log before the request, and the offset below which records
     # may have been deleted by then.
@@ -135,9 +136,13 @@ class _History:
 
 
 class Checker:
-    """Collects ``violations``. They are complete after `finish` has been called for each log that still exists."""
+    """Collects ``violations``. They are complete after `finish` has been called for each log that still exists.
 
-    def __init__(self) -> None:
+    ``recovering``: new owners may raise the epochs of records that they recover from intakes.
+    """
+
+    def __init__(self, *, recovering: bool = False) -> None:
+        self.recovering = recovering
         self.violations: list[Violation] = []
         self.records_acked = 0
         self.records_read = 0
@@ -263,8 +268,11 @@ class Checker:
 
     def epoch(self, log: Log, offset: int, epoch: int) -> None:
         """Report the leader epoch of the batch from which the record at ``offset`` was read."""
-        there = self._of(log).epochs.setdefault(offset, epoch)
-        if there != epoch:
+        epochs = self._of(log).epochs
+        there = epochs.setdefault(offset, epoch)
+        if self.recovering:
+            epochs[offset] = min(there, epoch)
+        elif there != epoch:
             self._complain("changed", log, f"the record at {offset} is of epoch {epoch}, earlier it was {there}")
 
     def epoch_ends(self, log: Log, epoch: int, end: int, known: int) -> None:
@@ -280,12 +288,13 @@ class Checker:
     def _check_epochs(self, log: Log, history: _History) -> None:
         last = (-1, -1)
         for offset, epoch in sorted(history.epochs.items()):
-            if epoch < last[1]:
+            if epoch < last[1] and not self.recovering:
                 self._complain("epochs", log, f"{offset} is of epoch {epoch}, {last[0]} before it of {last[1]}")
             last = offset, epoch
         for epoch, end, known, start in history.epoch_ends:
             for offset, there in history.epochs.items():
-                if (there > epoch and start <= offset < end) or (there <= epoch and end <= offset < known):
+                too_late = there > epoch and start <= offset < end and not self.recovering
+                if too_late or (there <= epoch and end <= offset < known):
                     self._complain("epochs", log, f"epoch {epoch} was reported to end at {end}; {offset} is of {there}")
                     break
 

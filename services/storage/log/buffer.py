@@ -1,12 +1,13 @@
 """The write buffer of one partition in one epoch: records accepted and not committed yet. Bookkeeping only, no I/O."""
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import Literal
+from typing import Literal, NamedTuple
 
+from kafscale.intake.tail import Tail
 from kafscale.records.batch import placed_prefix, walk, with_log_append_time
 from kafscale.segment.writer import PREFIX_SIZE, BuiltSegment
 from services.storage.log.producers import Sequenced
@@ -14,8 +15,9 @@ from services.storage.log.sink_progress import SinkEpoch
 
 _MAX_TRACES = 32
 
-Trigger = Literal["size", "interval", "quiet", "request", "hand_over"]
-"""Why a buffer is sealed: it is full, flush.ms elapsed, appends paused, a request, or a hand-over of the partition."""
+Trigger = Literal["size", "interval", "quiet", "request", "hand_over", "take_over"]
+"""Why a buffer is sealed: it is full, flush.ms elapsed, appends paused, a request, a hand-over of the partition, or a
+take-over with records that the former owner had only in its intake."""
 
 
 @dataclass(slots=True, eq=False)
@@ -32,8 +34,8 @@ class Buffer:
     # The base offset of each batch in ``pieces``.
     offsets: list[int] = field(default_factory=list)
     sequenced: list[Sequenced] = field(default_factory=list)
-    # For each sink epoch in the buffer, how many of its batches the log then has.
-    sinks: dict[SinkEpoch, int] = field(default_factory=dict)
+    # After each batch of a sink: the next offset, and how many batches of the sink epoch the log then has.
+    sinks: list[tuple[int, SinkEpoch, int]] = field(default_factory=list)
     # How many of the bytes are from sinks.
     staged: int = 0
     # The trace contexts of traced batches.
@@ -41,6 +43,16 @@ class Buffer:
     trigger: Trigger = "size"
     started: bool = False
     segment: BuiltSegment | None = None
+
+
+class Chained(NamedTuple):
+    """Consecutive batches for the intake. ``sinks``: how many batches of each sink epoch the log has with them."""
+
+    base_offset: int
+    next_offset: int
+    size: int
+    pieces: list[tuple[bytes, memoryview]]
+    sinks: dict[SinkEpoch, int]
 
 
 class WriteBuffer:
@@ -57,6 +69,8 @@ class WriteBuffer:
         self._sealed: deque[Buffer] = deque()
         # Records below this offset survive the loss of this process. It never falls.
         self.durable_end = next_offset
+        # Records below this offset were handed to the intake, or are in segments.
+        self.chained_end = next_offset
         self.uncommitted_bytes = 0
         self.staged_bytes = 0  # the part of uncommitted_bytes that is from sinks
 
@@ -102,6 +116,31 @@ class WriteBuffer:
             self.seal("size")
         return base
 
+    def recover(self, tail: Tail) -> None:
+        """Take over the durable records of a former owner, in this epoch, and seal them. The buffer must be empty."""
+        sinks = deque(tail.sinks)
+        for header, batch in tail.batches:
+            last = self._open
+            last.pieces.append((placed_prefix(header, header.base_offset, self._epoch), batch[PREFIX_SIZE:]))
+            last.offsets.append(header.base_offset)
+            last.next_offset = header.next_offset
+            last.size += header.size
+            if header.producer_id >= 0:
+                last.sequenced.append(Sequenced.of(header, header.base_offset))
+            while sinks and sinks[0][0] <= header.next_offset:
+                following, progress = sinks.popleft()
+                last.sinks.append((following, SinkEpoch.of(progress), progress.batches))
+            self.uncommitted_bytes += header.size
+            if last.size >= self.segment_bytes:
+                self.seal("take_over")
+        self.seal("take_over")
+        self.durable_end = self.chained_end = tail.end
+
+    @property
+    def recovered(self) -> Iterator[Buffer]:
+        """The buffers with records of a former owner."""
+        return (buffer for buffer in self._sealed if buffer.trigger == "take_over")
+
     def note(self, batch: Sequenced) -> None:
         """Record that the last appended batch is from an idempotent producer."""
         self._last.sequenced.append(batch)
@@ -113,7 +152,7 @@ class WriteBuffer:
 
     def note_staged(self, epoch: SinkEpoch, batches: int, size: int) -> None:
         """Record that the last ``size`` bytes are from a sink, and that the log now has ``batches`` of its epoch."""
-        self._last.sinks[epoch] = batches
+        self._last.sinks.append((self.next_offset, epoch, batches))
         self._last.staged += size
         self.staged_bytes += size
 
@@ -158,6 +197,46 @@ class WriteBuffer:
             if base < self.durable_end
         ]
 
+    @property
+    def volatile_bytes(self) -> int:
+        """The size of the batches that are not durable."""
+        return sum(
+            len(prefix) + len(rest)
+            for buffer in (*self._sealed, self._open)
+            for (prefix, rest), base in zip(buffer.pieces, buffer.offsets, strict=True)
+            if base >= self.durable_end
+        )
+
+    def to_chain(self, limit: int) -> Chained | None:
+        """Return the batches that were not handed to the intake yet, in order, or None if there are none.
+
+        About ``limit`` bytes, but at least one batch. They count as handed over afterwards.
+        """
+        found, size, base = list[tuple[bytes, memoryview]](), 0, self.chained_end
+        for buffer in (*self._sealed, self._open):
+            if buffer.next_offset <= self.chained_end or (found and size >= limit):
+                continue
+            first = bisect_left(buffer.offsets, self.chained_end)
+            last = first
+            while last < len(buffer.pieces) and (not found or size < limit):
+                prefix, rest = buffer.pieces[last]
+                found.append((prefix, rest))
+                size += len(prefix) + len(rest)
+                last += 1
+            self.chained_end = buffer.offsets[last] if last < len(buffer.pieces) else buffer.next_offset
+        if not found:
+            return None
+        return Chained(base, self.chained_end, size, found, self._sinks_between(base, self.chained_end))
+
+    def _sinks_between(self, start: int, end: int) -> dict[SinkEpoch, int]:
+        """Return for each sink epoch with batches between the offsets how many of its batches the log then has."""
+        return {
+            epoch: batches
+            for buffer in (*self._sealed, self._open)
+            for following, epoch, batches in buffer.sinks
+            if start < following <= end
+        }
+
     def to_start(self, limit: int) -> Iterator[Buffer]:
         """Yield the sealed buffers whose upload may begin now, oldest first, and mark them started.
 
@@ -177,10 +256,20 @@ class WriteBuffer:
             ready.append(buffer)
         return ready
 
-    def discard(self) -> int:
-        """Drop everything, because this epoch commits nothing more. Return the number of bytes dropped."""
+    def discard(self, *, keep_durable: bool = False) -> int:
+        """Drop everything, because this epoch commits nothing more. Return the number of bytes dropped.
+
+        ``keep_durable``: keep durable records for readers. They are not counted any more.
+        """
+        kept = Buffer(self._open.next_offset, self._open.next_offset)
+        if keep_durable:
+            kept.pieces = self.durable()
+            kept.offsets = [
+                base for buffer in (*self._sealed, self._open) for base in buffer.offsets if base < self.durable_end
+            ]
+            kept.base_offset = kept.offsets[0] if kept.offsets else kept.next_offset
         self._sealed.clear()
-        self._open = Buffer(self._open.next_offset, self._open.next_offset)
+        self._open = kept
         discarded, self.uncommitted_bytes, self.staged_bytes = self.uncommitted_bytes, 0, 0
         return discarded
 
@@ -191,6 +280,7 @@ class WriteBuffer:
             if self._sealed and self._sealed[0] is buffer:
                 freed += self._sealed.popleft().size
                 self.durable_end = max(self.durable_end, buffer.next_offset)
+                self.chained_end = max(self.chained_end, buffer.next_offset)
                 self.staged_bytes -= buffer.staged
         self.uncommitted_bytes -= freed
         return freed

@@ -38,6 +38,8 @@ class CommittedLog:
     segments_end: int
     segments: SegmentMap
     pages: KnownPages = field(default_factory=KnownPages)
+    # By epoch, the first offset that its owner assigned, if it recovered records of its predecessor before that.
+    leader_offsets: dict[int, int] = field(default_factory=dict)
     tail: WriteBuffer | None = None
 
     @property
@@ -65,7 +67,10 @@ class CommittedLog:
         if epoch < 0 or (i == len(self.epochs) and self.epochs[-1][0] < epoch):
             return -1, -1
         unknown = i == 0 and epoch == IMPORTED
-        end = self.epochs[i][1] if i < len(self.epochs) and not unknown else self.high_watermark
+        end = self.high_watermark
+        if i < len(self.epochs) and not unknown:
+            following, first_offset = self.epochs[i]
+            end = self.leader_offsets.get(following, first_offset)
         return (self.epochs[i - 1][0] if i else epoch), end
 
 
@@ -92,6 +97,8 @@ class Partition:
     last_flush: float = -math.inf
     # The number of the timer that will seal the open buffer; 0 if none is set.
     timer: int = 0
+    # Records below this offset were recovered from a former owner's intake. They must be in segments before appends.
+    recovered_end: int = 0
     # Why no writes are accepted (damaged or rolled-back metadata), as a message for operators.
     offline: str | None = None
     # Being handed over: readers are served, new appends and deletes are refused.
@@ -100,6 +107,8 @@ class Partition:
     closed: bool = False
     # Uploads and deletes in progress.
     under_way: int = 0
+    # Intake objects with records of this partition that are not known to be stored.
+    in_chain: int = 0
     # Trio time of the last request with an unknown outcome; it may still take effect for a while.
     last_unknown_request: float = -math.inf
     last_unknown_delete: float = -math.inf
@@ -131,6 +140,12 @@ class Partition:
     # The content of the next catalog page.
     unfinished: UnfinishedPage = field(default_factory=UnfinishedPage)
     _ended: trio.Event = field(default_factory=trio.Event)
+
+    @property
+    def is_recovering(self) -> bool:
+        """Whether records of a former owner's intake are not in segments yet. Readers have them, but nothing may be
+        appended."""
+        return self.log.segments_end < self.recovered_end
 
     @property
     def unreported(self) -> bool:
@@ -193,6 +208,10 @@ class Partition:
 
 def history_of(value: EpochHistory) -> list[tuple[int, int]]:
     return [(entry.epoch, entry.first_offset) for entry in value.entries]
+
+
+def leader_offsets_of(value: EpochHistory) -> dict[int, int]:
+    return {entry.epoch: entry.leader_offset for entry in value.entries if entry.leader_offset}
 
 
 def is_earlier_topics(epoch: int, floor: int) -> bool:

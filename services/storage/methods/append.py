@@ -22,6 +22,7 @@ async def append(run: Run, deps: Dependencies, request: AppendRequest) -> Append
     # All appends of the stream wait behind this one.
     patience = deps.settings.append_load_wait_ms / 1000
     partitions = await acquire_all(run, [append.partition for append in request.appends], patience=patience)
+    partitions = [await run.recovered(one, patience=patience) for one in partitions]
     stream.seen(request.seen)
     # No await from here to the reply, so that offsets are assigned in the order of appends.
     results = [

@@ -145,6 +145,7 @@ class Assignment:
                 await self._hand_over.prepare(partition)
             if scope.cancelled_caught:
                 log.warning("partition released without storing its buffer", partition=partition.name)
+                await self._hand_over.settle(partition)
             self._hand_over.end(partition)
             await self._hand_over.release(partition)
         finally:

@@ -2,7 +2,8 @@
 
 The order is: refuse appends; store and commit the buffer; write the producer snapshot; wait until every delete is
 answered or can no longer take effect; only then write a state without owner. Readers are served until that last step.
-A partition can also be released without the steps before it; those waiting for its records then get an error.
+A partition can also be released without the steps before it; those waiting for its records then get an error. Durable
+records that are only in the intake stay there as the tail that the released state names.
 """
 
 from collections.abc import Awaitable, Callable
@@ -14,7 +15,7 @@ from kafscale import paths
 from kafscale.metadata.interface import Get, MetadataStore, Put, Unchanged
 from kafscale.metadata.outage import STORE_FAILURES, Outage
 from kafscale.objects.interface import ObjectStore
-from kafscale.v1.metadata_pb2 import PartitionState
+from kafscale.v1.metadata_pb2 import IntakeTail, PartitionState
 from services.storage.counters import StorageCounters
 from services.storage.log.partition import Partition
 from services.storage.owning.owned import OwnedPartitions
@@ -41,6 +42,7 @@ class HandOver:
         run_id: str,
         store: Callable[[Partition], Awaitable[None]],
         closed: Callable[[Partition], None],
+        moved: Callable[[], Awaitable[None]],
         counters: StorageCounters,
     ) -> None:
         self._metadata = metadata
@@ -50,6 +52,7 @@ class HandOver:
         self._run_id = run_id
         self._store = store
         self._closed = closed
+        self._moved = moved
         self._counters = counters
 
     async def prepare(self, partition: Partition) -> None:
@@ -58,6 +61,11 @@ class HandOver:
         await self._store(partition)
         await partition.quiet()
         await trio.sleep_until(max(partition.last_unknown_delete + self._objects.settle_seconds, trio.current_time()))
+
+    async def settle(self, partition: Partition) -> None:
+        """Wait until no intake object with its records is on its way, so that it is known what is durable."""
+        while partition.in_chain:
+            await self._moved()
 
     def end(self, partition: Partition) -> None:
         """End this epoch here. Records that are still buffered are lost."""
@@ -74,6 +82,10 @@ class HandOver:
             free = PartitionState()
             free.CopyFrom(state)
             free.owner, free.unclean = "", partition.may_land(self._objects.settle_seconds)
+            await self.settle(partition)
+            end = partition.log.high_watermark
+            if end > max(free.high_watermark, partition.recovered_end):
+                free.tail.CopyFrom(IntakeTail(run_id=self._run_id, epoch=free.epoch, end=end))
             try:
                 done = await self._metadata.txn(
                     [Unchanged(key, revision)], [Put(key, free.SerializeToString())], [Get(key)]

@@ -18,9 +18,12 @@ from kafscale.topics.configs import TopicConfig, default_values
 from kafscale.v1.common_pb2 import PartitionRef, Status
 from kafscale.v1.metadata_pb2 import PartitionState
 from services.storage.counters import StorageCounters
+from services.storage.intake.recovery import IntakeRecovery
+from services.storage.intake.register import Register
 from services.storage.log.buffer import WriteBuffer
 from services.storage.log.partition import CommittedLog, Partition
 from services.storage.log.segments import UNKNOWN_TIME, KnownSegment, SegmentMap
+from services.storage.log.sink_progress import SinkEpoch
 from services.storage.owning.offline import OfflineRetries
 from services.storage.owning.restoring import Restored
 from services.storage.owning.takeover import (
@@ -83,6 +86,8 @@ class OwnedPartitions:
         settings: StorageSettings,
         namespace: str,
         run_id: str,
+        register: Callable[[], Register],
+        intakes: IntakeRecovery,
         restore: Callable[[CommittedLog, PartitionState], Awaitable[Restored]],
         taken: Callable[[Partition | None], None],
         online: Callable[[Partition], None],
@@ -95,6 +100,8 @@ class OwnedPartitions:
         self._settings = settings
         self._namespace = namespace
         self._run_id = run_id
+        self._register = register
+        self._intakes = intakes
         self._restore = restore
         self._taken = taken
         self._counters = counters
@@ -256,7 +263,8 @@ class OwnedPartitions:
                     self._metadata,
                     self._objects,
                     namespace=self._namespace,
-                    run_id=self._run_id,
+                    register=self._register(),
+                    intakes=self._intakes,
                     ref=ref,
                     fencing=partial(self._fencing, key),
                 )
@@ -306,6 +314,7 @@ class OwnedPartitions:
         buffer = WriteBuffer(
             epoch=state.epoch, next_offset=state.high_watermark, segment_bytes=self._segment_bytes(config)
         )
+        buffer.recover(taken.tail)
         view = CommittedLog(
             topic=ref.topic,
             topic_id=ref.topic_id,
@@ -313,6 +322,7 @@ class OwnedPartitions:
             epochs=taken.history,
             log_start=state.log_start,
             segments_end=state.high_watermark,
+            leader_offsets=taken.leader_offsets,
             segments=SegmentMap(state.high_watermark, last),
             tail=buffer,
         )
@@ -325,6 +335,9 @@ class OwnedPartitions:
             log=view,
             buffer=buffer,
         )
+        partition.recovered_end = taken.tail.end
+        for _, progress in taken.tail.sinks:
+            partition.sinks.appended(SinkEpoch.of(progress), progress.batches)
         partition.offline = taken.offline
         partition.unclean = taken.unclean
         partition.leftovers = taken.leftovers
@@ -344,6 +357,9 @@ class OwnedPartitions:
         partition.offline = None
         partition.committed_producers = restored.producers
         partition.producers = restored.producers.copy()
+        for buffer in partition.buffer.recovered:
+            for batch in buffer.sequenced:
+                partition.producers.add(batch, restored.arrival_ms)
         # Count what was read, so that a series of failing owners does not make the next restore longer and longer.
         partition.segments_since_snapshot = restored.segments
         partition.oldest_gone = restored.oldest_gone

@@ -18,10 +18,14 @@ log = structlog.get_logger()
 
 
 class Restored(NamedTuple):
-    """``segments``: how many were read. ``oldest_gone``: the log start must move past missing objects."""
+    """``segments``: how many were read. ``arrival_ms``: what counts as the arrival of batches that were read.
+
+    ``oldest_gone``: the log start must move past missing objects.
+    """
 
     producers: ProducerTable
     segments: int
+    arrival_ms: int
     oldest_gone: bool = False
 
 
@@ -44,7 +48,7 @@ class ProducerRestorer:
         while True:
             try:
                 read = await self._read(view, state, oldest=oldest, snapshot=snapshot)
-                return Restored(*read, oldest_gone=oldest > 0)
+                return Restored(*read, self._clock.arrival_ms(), oldest_gone=oldest > 0)
             except Damaged as error:
                 if not repeated:
                     repeated = True

@@ -1,28 +1,34 @@
 """Take-over of one partition, and the wait for its release.
 
-Safety depends on the order: fence (one transaction that raises the epoch), check the objects above the high watermark,
-record the epoch in the history. Nothing is uploaded before the last step is known to be applied. Objects above the high
-watermark are never adopted, because they are not committed.
+Safety depends on the order: seal and read the intake of a dead owner, fence (one transaction that raises the epoch),
+check the objects above the end of the segments, record the epoch in the history. Nothing is uploaded before the last
+step is known to be applied. Segments above the end that the state names are never adopted, because they are not
+committed; what the intake has from there on is.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import trio
 
 from kafscale import paths
 from kafscale.errors import CorruptData, KafscaleError, Unavailable
+from kafscale.intake.tail import Tail, TailContradicts
 from kafscale.metadata.interface import Compacted, Event, Get, KeyValue, MetadataStore, Put, Unchanged
 from kafscale.metadata.members import Members
 from kafscale.metadata.outage import STORE_FAILURES, Outage
 from kafscale.objects.interface import ObjectNotFound, ObjectStore
 from kafscale.segment.format import FOOTER_SIZE, HEADER_SIZE, SegmentFooter, SegmentHeader
 from kafscale.v1.common_pb2 import PartitionRef, Status
-from kafscale.v1.metadata_pb2 import EpochHistory, PartitionState, Topic
-from services.storage.log.partition import history_of, is_earlier_topics, settled
+from kafscale.v1.metadata_pb2 import EpochHistory, IntakeTail, PartitionState, Topic
+from services.storage.intake.recovery import IntakeRecovery
+from services.storage.intake.register import Register, RegisterMissing, StillMember
+from services.storage.log.partition import history_of, is_earlier_topics, leader_offsets_of, settled
 from services.storage.settings import MOST_FLUSHES_IN_FLIGHT
 
-_FORMAT = 1
+_FORMATS = (1, 2)
+_INTAKE_FORMAT = 2
+"""States of this format may name a tail, and owners have a register and may have an intake."""
 _ATTEMPTS = 8
 _WATCH_PAUSE = 0.05
 _RELEASE_PAUSE = 0.5
@@ -52,7 +58,7 @@ class TakenOver:
     """The state as written, its revision, and the settled history.
 
     ``unclean``: the former owner did not release the partition, or had requests in progress. ``leftovers``: objects at
-    or above the high watermark.
+    or above the end of the segments. ``tail``: durable records that are not in segments.
     """
 
     topic: Topic
@@ -62,6 +68,8 @@ class TakenOver:
     offline: str | None
     unclean: bool
     leftovers: list[paths.SegmentKey]
+    tail: Tail
+    leader_offsets: dict[int, int] = field(default_factory=dict)
 
 
 async def take_over(
@@ -69,7 +77,8 @@ async def take_over(
     objects: ObjectStore,
     *,
     namespace: str,
-    run_id: str,
+    register: Register,
+    intakes: IntakeRecovery,
     ref: PartitionRef,
     fencing: Callable[[], None],
 ) -> TakenOver:
@@ -77,8 +86,8 @@ async def take_over(
 
     ``fencing`` is called before the state is written. From then on this run may be the owner, even if this raises.
     """
-    topic, state, revision, unclean = await _fence(
-        metadata, namespace=namespace, run_id=run_id, ref=ref, fencing=fencing
+    topic, state, revision, unclean, tail = await _fence(
+        metadata, namespace=namespace, register=register, intakes=intakes, ref=ref, fencing=fencing
     )
     found = await _above_high_watermark(objects, namespace=namespace, ref=ref, state=state)
     leftovers = [key for key, _ in found]
@@ -92,14 +101,23 @@ async def take_over(
         if now is None or now.mod_revision != revision:
             # The objects are from a later owner.
             raise NotAvailable(Status.NOT_OWNER, "taken over by another run")
-        return TakenOver(topic, state, revision, [], offline, unclean, leftovers)
-    history = await _settle(metadata, namespace=namespace, ref=ref, state=state, state_revision=revision)
-    return TakenOver(topic, state, revision, history, None, unclean, leftovers)
+        return TakenOver(topic, state, revision, [], offline, unclean, leftovers, tail)
+    history, leader_offsets = await _settle(
+        metadata, namespace=namespace, ref=ref, state=state, state_revision=revision, leader_offset=tail.end
+    )
+    return TakenOver(topic, state, revision, history, None, unclean, leftovers, tail, leader_offsets)
 
 
 async def _fence(
-    metadata: MetadataStore, *, namespace: str, run_id: str, ref: PartitionRef, fencing: Callable[[], None]
-) -> tuple[Topic, PartitionState, int, bool]:
+    metadata: MetadataStore,
+    *,
+    namespace: str,
+    register: Register,
+    intakes: IntakeRecovery,
+    ref: PartitionRef,
+    fencing: Callable[[], None],
+) -> tuple[Topic, PartitionState, int, bool, Tail]:
+    run_id = register.run_id
     topic_key = paths.topic_key(namespace, ref.topic)
     state_key = paths.partition_state_key(namespace, ref.topic, ref.partition)
     for _ in range(_ATTEMPTS):
@@ -108,13 +126,14 @@ async def _fence(
         before = PartitionState.FromString(state_kv.value) if state_kv else _first_state(topic)
         if before.topic_id != topic.id:
             raise NotAvailable(Status.UNAVAILABLE, "the state of a deleted topic still exists")
-        if before.format != _FORMAT:
+        if before.format not in _FORMATS:
             raise NotAvailable(
-                Status.UNAVAILABLE, f"its state has format {before.format}, this release supports {_FORMAT}"
+                Status.UNAVAILABLE, f"its state has format {before.format}, this release supports {_FORMATS[-1]}"
             )
         compares = [
             Unchanged(topic_key, topic_kv.mod_revision if topic_kv else 0),
             Unchanged(state_key, state_kv.mod_revision if state_kv else 0),
+            Unchanged(register.key, register.revision),
         ]
         if before.owner and before.owner != run_id:
             member_key = paths.member_key(namespace, "storage", before.owner)
@@ -122,9 +141,13 @@ async def _fence(
             if state_kv is not None and member is not None:
                 raise StillOwned(before.owner, state_kv.mod_revision, member.mod_revision)
             compares.append(Unchanged(member_key, 0))
+        tail = await _tail(intakes, register, before, ref)
         after = PartitionState()
         after.CopyFrom(before)
         after.owner, after.epoch, after.unclean = run_id, before.epoch + 1, False
+        after.format = max(before.format, register.state_format)
+        if tail.end > before.high_watermark and not before.HasField("tail"):
+            after.tail.CopyFrom(IntakeTail(run_id=before.owner, epoch=before.epoch, end=tail.end))
         fencing()
         try:
             result = await metadata.txn(compares, [Put(state_key, after.SerializeToString())])
@@ -132,8 +155,40 @@ async def _fence(
             # It may have been applied. Then the next read sees this run as the owner and raises the epoch once more.
             continue
         if result.succeeded:
-            return topic, after, result.revision, before.unclean or bool(before.owner)
+            return topic, after, result.revision, before.unclean or bool(before.owner), tail
     raise NotAvailable(Status.UNAVAILABLE, "the partition's state keeps changing or the metadata store does not answer")
+
+
+async def _tail(intakes: IntakeRecovery, register: Register, state: PartitionState, ref: PartitionRef) -> Tail:
+    """Return the durable records above the segments of ``state``. Raises NotAvailable, Unavailable.
+
+    A dead owner's intake is sealed first. A state with a tail has an owner that did not append anything.
+    """
+    key, end = (ref.topic_id, ref.partition), state.high_watermark
+    if state.format < _INTAKE_FORMAT:
+        return Tail([], end, [])
+    try:
+        own = Tail([], end, [])
+        if state.owner == register.run_id:
+            await intakes.quiet(key)
+            own = await intakes.of_released(state.owner, key, epoch=state.epoch, start=end)
+        elif state.owner:
+            own = await intakes.of_dead_owner(state.owner, key, epoch=state.epoch, start=end)
+        if not state.HasField("tail"):
+            return own
+        if own.end > end:
+            raise TailContradicts(
+                f"run {state.owner} appended records before it had recovered those of its predecessor"
+            )
+        former = state.tail
+        found = await intakes.of_released(former.run_id, key, epoch=former.epoch, start=end)
+        if found.end < former.end:
+            raise TailContradicts(f"the intake of run {former.run_id} ends at {found.end}, the state at {former.end}")
+        return found
+    except StillMember as error:
+        raise NotAvailable(Status.NOT_OWNER, str(error), state.owner) from error
+    except (CorruptData, RegisterMissing) as error:
+        raise NotAvailable(Status.DAMAGED, str(error)) from error
 
 
 def checked_topic(topic_kv: KeyValue | None, ref: PartitionRef) -> Topic:
@@ -149,7 +204,7 @@ def checked_topic(topic_kv: KeyValue | None, ref: PartitionRef) -> Topic:
 
 
 def _first_state(topic: Topic) -> PartitionState:
-    return PartitionState(format=_FORMAT, topic_id=topic.id, epoch=topic.epoch_floor)
+    return PartitionState(format=1, topic_id=topic.id, epoch=topic.epoch_floor)
 
 
 async def _above_high_watermark(
@@ -207,20 +262,32 @@ async def _rolled_back(
 
 
 async def _settle(
-    metadata: MetadataStore, *, namespace: str, ref: PartitionRef, state: PartitionState, state_revision: int
-) -> list[tuple[int, int]]:
+    metadata: MetadataStore,
+    *,
+    namespace: str,
+    ref: PartitionRef,
+    state: PartitionState,
+    state_revision: int,
+    leader_offset: int,
+) -> tuple[list[tuple[int, int]], dict[int, int]]:
     state_key = paths.partition_state_key(namespace, ref.topic, ref.partition)
     history_key = paths.epoch_history_key(namespace, ref.topic, ref.partition)
     for _ in range(_ATTEMPTS):
         try:
             kv = await metadata.get(history_key)
-            before = history_of(EpochHistory.FromString(kv.value)) if kv else []
+            stored = EpochHistory.FromString(kv.value) if kv else EpochHistory()
+            before, leader_offsets = history_of(stored), leader_offsets_of(stored)
             after = settled(before, epoch=state.epoch, first_offset=state.high_watermark, log_start=state.log_start)
             if after == before:
-                return after
+                return after, leader_offsets
+            if leader_offset > state.high_watermark:
+                leader_offsets[state.epoch] = leader_offset
             value = EpochHistory(
                 format=1,
-                entries=[EpochHistory.Entry(epoch=epoch, first_offset=first) for epoch, first in after],
+                entries=[
+                    EpochHistory.Entry(epoch=epoch, first_offset=first, leader_offset=leader_offsets.get(epoch, 0))
+                    for epoch, first in after
+                ],
                 topic_id=state.topic_id,
                 owner=state.owner,
             )
@@ -232,7 +299,7 @@ async def _settle(
         except Unavailable:
             continue
         if result.succeeded:
-            return after
+            return after, leader_offsets
         now = result.reads[0]
         if now is None or now.mod_revision != state_revision:
             raise NotAvailable(Status.NOT_OWNER, "taken over by another run")

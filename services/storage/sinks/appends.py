@@ -193,6 +193,8 @@ class SinkAppends:
         if partition.offline:
             raise NotAvailable(Status.DAMAGED, partition.offline)
         self._active[work] = partition
+        while partition.is_recovering and not partition.closed:
+            await self._moved()
         record = await self._waiting_for(epoch, ref)
         if record is None:
             partition.sinks.finish(epoch)
@@ -328,4 +330,4 @@ class SinkAppends:
 
 def _accepts(partition: Partition) -> bool:
     """Return whether the partition accepts appends."""
-    return not (partition.closed or partition.moving or partition.offline)
+    return not (partition.closed or partition.moving or partition.offline or partition.is_recovering)

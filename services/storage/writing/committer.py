@@ -136,7 +136,9 @@ def _entry(partition: Partition) -> _Entry | None:
             state.last_segment.CopyFrom(
                 LastSegment(base_offset=segment.base_offset, size=len(segment.data), crc=segment.crc)
             )
-    partition.sinks.note(state, (noted for buffer in buffers for noted in buffer.sinks.items()))
+    if state.HasField("tail") and state.high_watermark >= state.tail.end:
+        state.ClearField("tail")
+    partition.sinks.note(state, ((epoch, batches) for buffer in buffers for _, epoch, batches in buffer.sinks))
     state.log_start = max(state.log_start, min(partition.target_log_start, state.high_watermark))
     if not len(partition.committed_producers):
         # No producer is known up to the old high watermark, so a restore need not read what precedes this commit.

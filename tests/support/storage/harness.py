@@ -9,10 +9,11 @@ import trio
 from google.protobuf.message import Message
 
 from kafscale import paths
-from kafscale.errors import Unavailable
+from kafscale.errors import KafscaleError, Unavailable
 from kafscale.metadata.interface import MetadataStore, Put, Unchanged
 from kafscale.metadata.members import Members
 from kafscale.metadata.memory import MemoryMetadataStore
+from kafscale.metadata.topic_values import ClusterInfo
 from kafscale.metadata.topics import TopicCatalog
 from kafscale.objects.interface import ObjectStore
 from kafscale.objects.memory import MemoryObjectStore
@@ -59,6 +60,9 @@ from services.indexer.service import IndexerService
 from services.indexer.settings import IndexerSettings
 from services.storage.counters import StorageCounters
 from services.storage.dependencies import Dependencies
+from services.storage.intake.recovery import IntakeRecovery
+from services.storage.intake.register import open_register
+from services.storage.owning.takeover import TakenOver, take_over
 from services.storage.service import StorageService
 from services.storage.settings import StorageSettings
 
@@ -239,10 +243,18 @@ class Caller:
 
 
 class World:
-    """Stores that outlive the services started on them. ``indexing`` adds an indexer. Services share ``counters``."""
+    """Stores that outlive the services started on them. Services share ``counters``.
+
+    ``indexing`` adds an indexer. ``intake``: records become durable in intakes.
+    """
 
     def __init__(
-        self, settings: StorageSettings | None = None, *, settle_seconds: float = 0.0, indexing: bool = False
+        self,
+        settings: StorageSettings | None = None,
+        *,
+        settle_seconds: float = 0.0,
+        indexing: bool = False,
+        intake: bool = False,
     ) -> None:
         self.objects = MemoryObjectStore(settle_seconds=settle_seconds)
         self.metadata = MemoryMetadataStore()
@@ -254,6 +266,7 @@ class World:
         self.counters = StorageCounters()
         self.tracer: Tracer | None = None
         self.runs = 0
+        self._intake = intake
         self.now_ms = 1_700_000_000_000
 
     @asynccontextmanager
@@ -268,6 +281,9 @@ class World:
     ) -> AsyncIterator[tuple[Caller, TopicCatalog]]:
         """Run a service, and stop it gracefully or as a kill would. It can have its own stores."""
         metadata = metadata or self.metadata
+        if self._intake and not self.runs:
+            cluster = ClusterInfo("AAAAAAAAAAAAAAAAAAAAAA", 0, state_format=2)
+            await self.metadata.txn((), [Put(paths.cluster_key(NAMESPACE), cluster.value())])
         catalog = TopicCatalog(metadata, NAMESPACE)
         members = Members(metadata, NAMESPACE, "storage")
         deps = Dependencies(
@@ -338,3 +354,38 @@ class World:
         state.owner, state.epoch = "another", state.epoch + 1
         done = await self.metadata.txn([Unchanged(key, item.mod_revision)], [Put(key, state.SerializeToString())])
         assert done.succeeded
+
+    async def take_over(
+        self, run_id: str, ref: PartitionRef, *, fencing: Callable[[], None] = lambda: None
+    ) -> TakenOver:
+        """Take a partition over as a run without a service. Raises NotAvailable, Unavailable."""
+
+        async def quiet(key: tuple[bytes, int]) -> None:
+            await trio.lowlevel.checkpoint()
+
+        register = await open_register(self.metadata, NAMESPACE, run_id)
+        outcome: TakenOver | KafscaleError
+        async with trio.open_nursery() as nursery:
+            intakes = IntakeRecovery(
+                self.objects,
+                self.metadata,
+                nursery=nursery,
+                namespace=NAMESPACE,
+                now_ms=lambda: self.now_ms,
+                quiet=quiet,
+            )
+            try:
+                outcome = await take_over(
+                    self.metadata,
+                    self.objects,
+                    namespace=NAMESPACE,
+                    register=register,
+                    intakes=intakes,
+                    ref=ref,
+                    fencing=fencing,
+                )
+            except KafscaleError as error:
+                outcome = error
+        if isinstance(outcome, KafscaleError):
+            raise outcome
+        return outcome

@@ -12,7 +12,7 @@ from kafscale.segment.writer import build_segment
 from kafscale.v1.common_pb2 import Status
 from kafscale.v1.metadata_pb2 import Member
 from services.storage.log.buffer import WriteBuffer
-from services.storage.owning.takeover import StillOwned, take_over
+from services.storage.owning.takeover import StillOwned
 from tests.support.storage.harness import NAMESPACE, World, batch, siblings, state_key, values
 
 
@@ -44,9 +44,7 @@ async def test_an_owner_that_registers_during_a_take_over_keeps_its_partition(au
     async with trio.open_nursery() as nursery:
         nursery.start_soon(register)
         with pytest.raises(StillOwned, match="run-1"):
-            await take_over(
-                world.metadata, world.objects, namespace=NAMESPACE, run_id="run-2", ref=ref, fencing=fencing
-            )
+            await world.take_over("run-2", ref, fencing=fencing)
     assert await world.metadata.get(state_key(ref)) == before
 
 

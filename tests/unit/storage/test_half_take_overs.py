@@ -10,7 +10,7 @@ from kafscale.errors import Unavailable
 from kafscale.metadata.interface import Put
 from kafscale.objects.memory import Call, Fault
 from kafscale.v1.common_pb2 import PartitionRef, Status
-from services.storage.owning.takeover import NotAvailable, take_over
+from services.storage.owning.takeover import NotAvailable
 from tests.support.storage.cluster import Cluster, cluster, until
 from tests.support.storage.harness import NAMESPACE, World, batch, siblings, state_key
 
@@ -111,9 +111,7 @@ async def test_a_superseded_take_over_puts_nothing_offline(autojump_clock: MockC
 
         async def superseded() -> None:
             try:
-                await take_over(
-                    world.metadata, world.objects, namespace=NAMESPACE, run_id="dead", ref=ref, fencing=lambda: None
-                )
+                await world.take_over("dead", ref)
             except NotAvailable as error:
                 refused.append(error.status)
 

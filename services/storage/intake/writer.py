@@ -1,0 +1,351 @@
+"""Puts the records of all partitions of a run into its chain of intake objects, from where they are durable.
+
+Records wait until a put may begin: at most ``WINDOW`` objects are on their way, and the pace allows one. An object has
+all batches that wait by then, up to a size. When all objects up to one are stored, its records are durable: the high
+watermarks of their partitions move, without a write to the metadata store. Segments are made of the same records later.
+Each object names a checkpoint, the first object that is needed because its records are not in segments. The run deletes
+what is below a checkpoint that a stored object names.
+"""
+
+import math
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass, field
+
+import structlog
+import trio
+
+from kafscale import paths
+from kafscale.errors import KafscaleError
+from kafscale.intake.chain import WINDOW
+from kafscale.intake.format import Entry, encode
+from kafscale.metadata.interface import LeaseNotFound
+from kafscale.metadata.outage import STORE_FAILURES
+from kafscale.objects.interface import MAX_KEYS, ObjectNotFound, ObjectStore, PreconditionFailed
+from kafscale.threads import RunSync
+from kafscale.v1.metadata_pb2 import SinkProgress
+from services.storage.counters import StorageCounters
+from services.storage.intake.pace import Pace
+from services.storage.log.partition import Partition
+
+log = structlog.get_logger()
+
+_INLINE_BYTES = 256 * 1024  # encoding less than this costs less than a thread
+_REPEAT_AFTER = 1.0
+"""Seconds without an answer after which a put is repeated beside the first one."""
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 2.0
+_CARRIED_AFTER = 60.0
+"""Seconds after which records that keep the checkpoint back are put again."""
+_DELETED_AT_A_TIME = 100
+_TIDY_SECONDS = 10.0
+
+
+@dataclass(slots=True, eq=False)
+class _Object:
+    """An object of the chain from the first one that is needed. ``needed``: its entries by partition."""
+
+    number: int
+    checkpoint: int
+    begun: float
+    needed: list[tuple[Partition, Entry]]
+    # Older objects whose entries this one repeats.
+    carries: list["_Object"] = field(default_factory=list)
+    size: int = 0
+    body: bytes = b""
+    stored: bool = False
+    repeated: bool = False
+
+
+class IntakeWriter:
+    """The intake of one run. Requires that `run` is running.
+
+    ``durable`` is called with each partition whose records became durable; its buffer then has the new
+    ``durable_end``. ``segments_end`` reads where the segments of a partition end that this run no longer owns.
+    ``too_long`` is called with the partitions whose records must become segments, because the chain exceeds
+    ``chain_bytes``.
+    """
+
+    def __init__(
+        self,
+        objects: ObjectStore,
+        *,
+        nursery: trio.Nursery,
+        namespace: str,
+        run_id: str,
+        pace: Pace,
+        object_bytes: int,
+        chain_bytes: int,
+        now_ms: Callable[[], int],
+        run_sync: RunSync,
+        durable: Callable[[Partition], None],
+        too_long: Callable[[Partition], None],
+        segments_end: Callable[[Partition], Awaitable[int]],
+        counters: StorageCounters,
+    ) -> None:
+        self._objects = objects
+        self._nursery = nursery
+        self._namespace = namespace
+        self._run_id = run_id
+        self._pace = pace
+        self._object_bytes = object_bytes
+        self._chain_bytes = chain_bytes
+        self._now_ms = now_ms
+        self._run_sync = run_sync
+        self._durable = durable
+        self._too_long = too_long
+        self._segments_end = segments_end
+        self._counters = counters
+        # Partitions with records that wait, and by when they must be put although the pace does not allow it.
+        self._waiting: dict[Partition, float] = {}
+        self._waiting_bytes = 0
+        self._next = 1
+        self._counted = 0
+        # Objects from the first one that is needed, and those of them that do not count yet.
+        self._chain: deque[_Object] = deque()
+        self._under_way: deque[_Object] = deque()
+        self._chain_size = 0
+        self._carrying: list[_Object] = []
+        self._named_checkpoint = 1
+        self._deleted_below = 1
+        self._wake = trio.Event()
+        self._counting = trio.Event()
+
+    @property
+    def waiting(self) -> int:
+        """The number of bytes that wait for an object."""
+        return self._waiting_bytes
+
+    @property
+    def objects(self) -> int:
+        """The number of objects that are needed or on their way."""
+        return len(self._chain)
+
+    @property
+    def size(self) -> int:
+        """The size of these objects in bytes."""
+        return self._chain_size
+
+    @property
+    def oldest(self) -> float:
+        """Trio time at which the oldest needed object was put; infinity if there is none."""
+        return self._chain[0].begun if self._chain else math.inf
+
+    def accept(self, partition: Partition, size: int) -> None:
+        """Called when ``size`` bytes were appended to the partition's buffer."""
+        self._waiting_bytes += size
+        if partition not in self._waiting:
+            self._waiting[partition] = trio.current_time() + partition.config.flush_ms / 1000
+            self._wake.set()
+
+    async def quiet(self, key: tuple[bytes, int]) -> None:
+        """Wait until no object with records of the partition is on its way."""
+        while any(partition.key == key for one in self._under_way for partition, _ in one.needed):
+            await self._counting.wait()
+
+    async def run(self) -> None:
+        """Begin objects until cancelled. Raises LeaseNotFound in the nursery if the chain is sealed."""
+        self._nursery.start_soon(self._watch)
+        while True:
+            await self._may_put()
+            self._begin()
+
+    async def _may_put(self) -> None:
+        """Wait until there are records and an object with them may be put."""
+        while True:
+            now = trio.current_time()
+            due = math.inf
+            if self._waiting and self._next - self._counted <= WINDOW:
+                if self._waiting_bytes >= self._object_bytes:
+                    return
+                delay = self._pace.delay(now)
+                if not delay:
+                    return
+                due = min(now + delay, *self._waiting.values())
+            elif self._carrying and self._next - self._counted <= WINDOW:
+                return
+            if due <= now:
+                return
+            self._wake = trio.Event()
+            with trio.move_on_at(due):
+                await self._wake.wait()
+
+    def _begin(self) -> None:
+        entries = list(self._carried())
+        carries, self._carrying = self._carrying, []
+        remaining = self._object_bytes - sum(entry.size for _, entry in entries)
+        for partition in list(self._waiting):
+            if partition.closed or partition.offline:
+                del self._waiting[partition]
+                continue
+            taken = partition.buffer.to_chain(remaining)
+            if taken is not None:
+                remaining -= taken.size
+                self._waiting_bytes -= taken.size
+                sinks = [
+                    SinkProgress(sink=epoch.sink, epoch=epoch.epoch, batches=batches, committed_ms=epoch.committed_ms)
+                    for epoch, batches in taken.sinks.items()
+                ]
+                pieces = [part for piece in taken.pieces for part in piece]
+                entry = Entry(partition.ref, partition.epoch, taken.base_offset, taken.next_offset, pieces, sinks)
+                entries.append((partition, entry))
+            if partition.buffer.chained_end >= partition.buffer.next_offset:
+                del self._waiting[partition]
+            if remaining <= 0:
+                break
+        if not self._waiting:
+            self._waiting_bytes = 0
+        if not entries:
+            return
+        now = trio.current_time()
+        self._pace.take(now)
+        size = sum(entry.size for _, entry in entries)
+        begun = _Object(self._next, self._checkpoint(), now, entries, carries, size)
+        self._next += 1
+        self._chain.append(begun)
+        self._under_way.append(begun)
+        self._chain_size += size
+        for partition, _ in entries:
+            partition.in_chain += 1
+        self._nursery.start_soon(self._store, begun)
+
+    def _carried(self) -> Iterable[tuple[Partition, Entry]]:
+        return (each for one in self._carrying for each in one.needed if _is_needed(*each))
+
+    def _checkpoint(self) -> int:
+        """Return the number of the first object that is needed, which the next object names."""
+        while self._chain and self._chain[0].number <= self._counted:
+            first = self._chain[0]
+            first.needed = [each for each in first.needed if _is_needed(*each)]
+            if first.needed:
+                break
+            self._chain_size -= self._chain.popleft().size
+        return self._chain[0].number if self._chain else self._next
+
+    async def _store(self, one: _Object) -> None:
+        def build() -> bytes:
+            return encode(
+                self._namespace,
+                self._run_id,
+                number=one.number,
+                checkpoint=one.checkpoint,
+                created_ms=created_ms,
+                entries=[entry for _, entry in one.needed],
+            )
+
+        created_ms = self._now_ms()
+        one.body = build() if one.size < _INLINE_BYTES else await self._run_sync(build)
+        await self._put(one)
+
+    async def _put(self, one: _Object) -> None:
+        """Put the object until it is stored. Raises LeaseNotFound if its place is taken by a seal."""
+        key, pause = paths.intake_key(self._namespace, self._run_id, one.number), _FIRST_PAUSE
+        while not one.stored:
+            try:
+                await self._objects.put_if_absent(key, one.body)
+                break
+            except PreconditionFailed:
+                if one.stored or await self._is_stored(key, one):
+                    break
+            except KafscaleError as error:
+                log.warning("intake object not stored, retrying", key=key, error=str(error))
+            await trio.sleep(pause)
+            pause = min(2 * pause, _LONGEST_PAUSE)
+        if not one.stored:
+            self._stored(one)
+
+    async def _is_stored(self, key: str, one: _Object) -> bool:
+        """Return whether the object at ``key`` is ours. Raises LeaseNotFound if it is another one."""
+        try:
+            there = await self._objects.get(key)
+        except ObjectNotFound:
+            return False
+        except KafscaleError as error:
+            log.warning("intake object not read back, retrying", key=key, error=str(error))
+            return False
+        if there.body != one.body and not one.stored:
+            raise LeaseNotFound(f"another run has sealed the intake at {key}")
+        return True
+
+    def _stored(self, one: _Object) -> None:
+        one.stored = True
+        counted: dict[Partition, None] = {}
+        while self._under_way and self._under_way[0].stored:
+            self._count(self._under_way.popleft(), counted)
+        for partition in counted:
+            self._durable(partition)
+        if counted:
+            self._wake.set()
+            self._counting.set()
+            self._counting = trio.Event()
+
+    def _count(self, one: _Object, counted: dict[Partition, None]) -> None:
+        """Apply an object that counts: all objects before it are stored."""
+        self._counted = one.number
+        self._named_checkpoint = one.checkpoint
+        one.body = b""
+        self._counters.intake_objects += 1
+        self._counters.intake_bytes += one.size
+        self._counters.intake_seconds.observe(trio.current_time() - one.begun)
+        for carried in one.carries:
+            carried.needed = []
+        for partition, entry in one.needed:
+            partition.in_chain -= 1
+            partition.buffer.durable_end = max(partition.buffer.durable_end, entry.next_offset)
+            counted[partition] = None
+
+    async def _watch(self) -> None:
+        """Repeat puts that are not answered, put old records again, and delete what is no longer needed."""
+        tidied = trio.current_time()
+        while True:
+            await trio.sleep(_REPEAT_AFTER / 4)
+            now = trio.current_time()
+            for one in self._under_way:
+                if not one.stored and one.body and not one.repeated and one.begun <= now - _REPEAT_AFTER:
+                    one.repeated = True
+                    self._nursery.start_soon(self._put, one)
+            if self._chain_size > self._chain_bytes:
+                for partition, _ in self._chain[0].needed:
+                    self._too_long(partition)
+            if tidied <= now - _TIDY_SECONDS or self._named_checkpoint - self._deleted_below >= _DELETED_AT_A_TIME:
+                tidied = now
+                await self._settle_released()
+                self._carry_old(now)
+                await self._delete()
+
+    async def _settle_released(self) -> None:
+        """Learn which records that keep the checkpoint back new owners have put into segments."""
+        self._checkpoint()
+        first = self._chain[0].needed if self._chain else ()
+        for partition in {partition: None for partition, _ in first if partition.closed}:
+            try:
+                partition.log.segments_end = await self._segments_end(partition)
+            except STORE_FAILURES as error:
+                log.warning("intake not tidied, the metadata store does not answer", error=str(error))
+                return
+
+    def _carry_old(self, now: float) -> None:
+        """Put the records again that keep the checkpoint back for long, so that newer objects can be deleted."""
+        self._checkpoint()
+        if self._carrying or not self._chain:
+            return
+        first = self._chain[0]
+        if first.number <= self._counted and first.begun <= now - _CARRIED_AFTER:
+            self._carrying = [first]
+            self._wake.set()
+
+    async def _delete(self) -> None:
+        """Delete the objects below the last checkpoint that a stored object names."""
+        start, end = self._deleted_below, min(self._named_checkpoint, self._deleted_below + MAX_KEYS)
+        if start >= end:
+            return
+        keys = [paths.intake_key(self._namespace, self._run_id, number) for number in range(start, end)]
+        try:
+            await self._objects.delete_many(keys)
+        except KafscaleError as error:
+            log.warning("intake objects not deleted, retrying later", error=str(error))
+            return
+        self._deleted_below = end
+
+
+def _is_needed(partition: Partition, entry: Entry) -> bool:
+    return entry.next_offset > partition.log.segments_end

@@ -1,0 +1,185 @@
+"""Records become durable in the intake of a run, and are recovered from it by the next owner."""
+
+import pytest
+import trio
+from trio.testing import MockClock
+
+from kafscale import paths
+from kafscale.intake.chain import WINDOW
+from kafscale.intake.format import parse
+from kafscale.metadata.topics import TopicCatalog
+from kafscale.objects.memory import Call, Fault
+from kafscale.v1.common_pb2 import PartitionRef, Status
+from kafscale.v1.metadata_pb2 import IntakeRegister, PartitionState
+from kafscale.v1.storage_pb2 import PartitionAppended
+from services.storage.settings import StorageSettings
+from tests.support.storage.harness import NAMESPACE, Caller, World, batch, siblings, state_key
+
+SLOW_SEGMENTS = StorageSettings(compression_codec="producer", retention_ms=-1, segment_interval_ms=3_600_000)
+LEASE = 15.0
+
+
+async def _state(world: World, ref: PartitionRef) -> PartitionState:
+    stored = await world.metadata.get(state_key(ref))
+    assert stored is not None
+    return PartitionState.FromString(stored.value)
+
+
+async def _acked(caller: Caller, ref: PartitionRef, *values: bytes) -> PartitionAppended:
+    appended = await caller.append(ref, batch(*values))
+    assert appended.status == Status.OK, appended.detail
+    assert await caller.durable(appended, ref)
+    return appended
+
+
+async def _topic(world: World, caller: Caller, catalog: TopicCatalog) -> PartitionRef:
+    """Create a topic whose first record is in a segment, which is flushed at once."""
+    ref = await world.topic(catalog)
+    await _acked(caller, ref, b"0")
+    await caller.flush(ref)
+    return ref
+
+
+def _puts(world: World) -> list[str]:
+    return [call.key for call in world.objects.calls if call.kind == "put_if_absent" and "~intake" in call.key]
+
+
+async def test_an_acknowledgement_needs_one_put_and_no_write_of_metadata(autojump_clock: MockClock) -> None:
+    async with (world := World(SLOW_SEGMENTS, intake=True)).service() as (caller, catalog):
+        ref = await world.topic(catalog)
+        await _acked(caller, ref, b"a")
+        before, puts = await _state(world, ref), len(_puts(world))
+        began = trio.current_time()
+        await _acked(caller, ref, b"b")
+        assert trio.current_time() - began < 0.05
+        assert len(_puts(world)) == puts + 1
+        assert await _state(world, ref) == before
+        assert await caller.read_all(ref) == [b"a", b"b"]
+
+
+async def test_partitions_share_an_object(autojump_clock: MockClock) -> None:
+    async with (world := World(SLOW_SEGMENTS, intake=True)).service() as (caller, catalog):
+        refs = siblings(await world.topic(catalog, partitions=20), 20)
+        for ref in refs:
+            await caller.append(ref, batch(b"first"))
+        puts = len(_puts(world))
+        async with trio.open_nursery() as nursery:
+            for ref in refs:
+                nursery.start_soon(_acked, caller, ref, b"a", b"b")
+        assert len(_puts(world)) <= puts + 2
+
+
+async def test_a_new_owner_recovers_what_a_dead_one_acknowledged(autojump_clock: MockClock) -> None:
+    world = World(SLOW_SEGMENTS, intake=True)
+    async with world.service(graceful=False) as (caller, catalog):
+        ref = await _topic(world, caller, catalog)
+        for value in (b"a", b"b", b"c"):
+            await _acked(caller, ref, value)
+        assert (await _state(world, ref)).high_watermark == 1
+        first = caller.run_id
+    async with world.service() as (caller, _):
+        await trio.sleep(LEASE)
+        assert await caller.read_all(ref) == [b"0", b"a", b"b", b"c"]
+        assert (await _acked(caller, ref, b"d")).base_offset == 4
+        assert await caller.read_all(ref) == [b"0", b"a", b"b", b"c", b"d"]
+        state = await _state(world, ref)
+        assert (state.high_watermark, state.HasField("tail")) == (4, False)
+        assert (await caller.epoch_end(ref, 1)).end_offset == 4, "a client with the old epoch keeps its position"
+        register = await world.metadata.get(paths.intake_register_key(NAMESPACE, first))
+        assert register is not None
+        assert IntakeRegister.FromString(register.value).sealed
+
+
+async def test_nothing_is_appended_before_the_recovered_records_are_in_segments(autojump_clock: MockClock) -> None:
+    world = World(SLOW_SEGMENTS, intake=True)
+    async with world.service(graceful=False) as (caller, catalog):
+        ref = await _topic(world, caller, catalog)
+        await _acked(caller, ref, b"a")
+    held = trio.Event()
+    world.objects.plan = lambda call: Fault(hold=held) if call.key.endswith(".kfs") and "put" in call.kind else None
+    async with world.service() as (caller, _):
+        await trio.sleep(LEASE)
+        assert await caller.read_all(ref, 1) == [b"a"]
+        refused = await caller.append(ref, batch(b"b"))
+        assert refused.status == Status.UNAVAILABLE
+        held.set()
+        await trio.sleep(1)
+        appended = await caller.append(ref, batch(b"b"))
+        assert (appended.status, appended.base_offset) == (Status.OK, 2)
+
+
+async def test_a_run_that_meets_a_seal_ends(autojump_clock: MockClock) -> None:
+    world = World(SLOW_SEGMENTS, intake=True)
+    async with world.service() as (caller, catalog):
+        ref = await world.topic(catalog)
+        await _acked(caller, ref, b"a")
+        number = 1 + sum(paths.parse_intake_key(key) is not None for key in set(_puts(world)))
+        await world.objects.put_if_absent(paths.intake_key(NAMESPACE, caller.run_id, number), b"a seal")
+        appended = await caller.append(ref, batch(b"b"))
+        assert appended.status == Status.OK
+        await caller.ended.wait()
+        assert not any(news.high_watermark >= appended.end_offset for news in caller.news), "b is not acknowledged"
+
+
+async def test_records_become_segments_and_the_intake_is_deleted_below_its_checkpoint(
+    autojump_clock: MockClock,
+) -> None:
+    async with (world := World(intake=True)).service() as (caller, catalog):
+        ref = await world.topic(catalog)
+        for number in range(300):
+            await _acked(caller, ref, b"%d" % number)
+            await trio.sleep(0.1)
+        await trio.sleep(30)
+        await _acked(caller, ref, b"last")
+        await trio.sleep(30)
+        prefix = paths.intake_prefix(NAMESPACE, caller.run_id)
+        left = await world.objects.list_from(prefix)
+        assert len(left) <= WINDOW
+        newest = parse((await world.objects.get(left[-1].key)).body)
+        assert newest.header.number - newest.header.checkpoint <= WINDOW
+        assert len(await caller.read_all(ref)) == 301
+
+
+async def test_a_partition_released_in_a_hurry_leaves_its_tail(autojump_clock: MockClock) -> None:
+    world = World(SLOW_SEGMENTS, intake=True)
+    async with world.service() as (caller, catalog):
+        ref = await _topic(world, caller, catalog)
+        await _acked(caller, ref, b"a")
+        # No segment can be stored, so the drain ends without.
+        world.objects.plan = lambda call: Fault(hold=trio.Event()) if call.key.endswith(".kfs") else None
+    state = await _state(world, ref)
+    assert (state.owner, state.high_watermark, state.tail.end) == ("", 1, 2)
+    world.objects.plan = None
+    async with world.service() as (caller, _):
+        assert await caller.read_all(ref) == [b"0", b"a"]
+        assert (await _acked(caller, ref, b"b")).base_offset == 2
+
+
+async def test_an_unanswered_put_is_repeated(autojump_clock: MockClock) -> None:
+    world = World(SLOW_SEGMENTS, intake=True)
+    lost: list[Call] = []
+
+    def plan(call: Call) -> Fault | None:
+        if call.kind == "put_if_absent" and "~intake" in call.key and not lost:
+            lost.append(call)
+            return Fault(hold=trio.Event())
+        return None
+
+    async with world.service() as (caller, catalog):
+        ref = await world.topic(catalog)
+        world.objects.plan = plan
+        began = trio.current_time()
+        await _acked(caller, ref, b"a")
+        assert lost
+        assert trio.current_time() - began < 2
+
+
+@pytest.mark.parametrize("puts_per_second", [1, 10])
+async def test_the_pace_limits_puts_after_a_burst(puts_per_second: int, autojump_clock: MockClock) -> None:
+    world = World(SLOW_SEGMENTS, intake=True)
+    async with world.service(intake_puts_per_second=puts_per_second, intake_put_burst=5) as (caller, catalog):
+        ref = await world.topic(catalog, configs={"flush.ms": "10000"})
+        began = trio.current_time()
+        for number in range(25):
+            await _acked(caller, ref, b"%d" % number)
+        assert trio.current_time() - began == pytest.approx(20 / puts_per_second, abs=1.5 / puts_per_second)
