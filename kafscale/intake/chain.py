@@ -109,6 +109,12 @@ class Chain:
                     raise result
                 yield result
 
+    async def pages(self) -> AsyncIterator[list[int]]:
+        """Yield the numbers of all record objects, at most 1000 at a time."""
+        numbers = sorted((await self._list()).records)
+        for first in range(0, len(numbers), MAX_KEYS):
+            yield numbers[first : first + MAX_KEYS]
+
     async def _read_into(self, results: dict[int, IntakeObject | KafscaleError], number: int) -> None:
         key = paths.intake_key(self._namespace, self._run_id, number)
 

@@ -15,7 +15,7 @@ from kafscale.v1.metadata_pb2 import Member, PartitionState
 from services.storage.dependencies import Dependencies
 from services.storage.intake.pace import Pace
 from services.storage.intake.recovery import IntakeRecovery
-from services.storage.intake.register import Register, open_register
+from services.storage.intake.register import Register, RegisterMissing, open_register, seal_register
 from services.storage.intake.writer import IntakeWriter
 from services.storage.log.buffer import Buffer, Trigger
 from services.storage.log.partition import CommittedLog, Partition
@@ -35,6 +35,7 @@ from services.storage.reading.old_end import OldEnd
 from services.storage.reading.reader import Reader
 from services.storage.sinks.sinks import Sinks
 from services.storage.upkeep.deletion import TopicDeleter
+from services.storage.upkeep.intakes import IntakeCollector
 from services.storage.upkeep.retention import Retention
 from services.storage.upkeep.topic_objects import TopicObjects
 from services.storage.writing.commit_streams import CommitStreams
@@ -232,6 +233,15 @@ class Run:
             namespace=deps.namespace,
             holds=self.assignment.holds,
         )
+        self._intakes = IntakeCollector(
+            members=deps.members,
+            membership=self.membership,
+            metadata=deps.metadata,
+            objects=deps.objects,
+            namespace=deps.namespace,
+            now_ms=deps.now_ms,
+            check_seconds=settings.retention_check_ms / 1000,
+        )
         self.logs = Logs(
             deps.metadata,
             self.reader,
@@ -266,6 +276,7 @@ class Run:
         self._nursery.start_soon(self._timers.run)
         self._nursery.start_soon(self.assignment.run)
         self._nursery.start_soon(self._deleter.run)
+        self._nursery.start_soon(self._intakes.run)
         self._nursery.start_soon(self.retention.run)
         self._nursery.start_soon(self._topic_objects.run)
         self._nursery.start_soon(self._configs.run)
@@ -397,6 +408,8 @@ class Run:
             await self.assignment.hand_over_all()
         with trio.move_on_after(_RELEASE_SECONDS):
             await self.assignment.release_all()
+        if self.owned.is_empty:
+            await self._seal_register()
         self.lost_bytes += sum(partition.buffer.volatile_bytes for partition in self.owned)
         with trio.move_on_after(_LEAVE_SECONDS):
             await self.membership.leave()
@@ -406,6 +419,15 @@ class Run:
         self.owned.end()
         self.streams.end()
         self._wake_waiting()
+
+    async def _seal_register(self) -> None:
+        """Say that this run takes over nothing more, so that its intake can be removed."""
+        with trio.move_on_after(_ANNOUNCE_SECONDS):
+            try:
+                await seal_register(self._deps.metadata, self._deps.namespace, self.membership.run_id, own=True)
+            except (*STORE_FAILURES, RegisterMissing) as error:
+                # Another instance seals it once this run has left.
+                log.warning("intake register not sealed", error=str(error))
 
     async def _announce_leaving(self) -> None:
         with trio.move_on_after(_ANNOUNCE_SECONDS):

@@ -6,9 +6,10 @@ from trio.testing import MockClock
 
 from kafscale import paths
 from kafscale.intake.chain import WINDOW
-from kafscale.intake.format import parse
+from kafscale.intake.format import Kind, parse
 from kafscale.metadata.topics import TopicCatalog
 from kafscale.objects.memory import Call, Fault
+from kafscale.paths import parse_intake_key
 from kafscale.v1.common_pb2 import PartitionRef, Status
 from kafscale.v1.metadata_pb2 import IntakeRegister, PartitionState
 from kafscale.v1.storage_pb2 import PartitionAppended
@@ -183,3 +184,37 @@ async def test_the_pace_limits_puts_after_a_burst(puts_per_second: int, autojump
         for number in range(25):
             await _acked(caller, ref, b"%d" % number)
         assert trio.current_time() - began == pytest.approx(20 / puts_per_second, abs=1.5 / puts_per_second)
+
+
+async def test_the_intake_of_an_ended_run_is_removed_when_no_partition_needs_it(autojump_clock: MockClock) -> None:
+    world = World(intake=True)
+    async with world.service(graceful=False) as (caller, catalog):
+        ref = await _topic(world, caller, catalog)
+        await _acked(caller, ref, b"a")
+        await world.topic(catalog, "idle")
+        ended = caller.run_id
+    held = trio.Event()
+    # No segment can be stored, so the intake is needed.
+    world.objects.plan = lambda call: Fault(hold=held) if call.key.endswith(".kfs") and "put" in call.kind else None
+    register = paths.intake_register_key(NAMESPACE, ended)
+    prefix = paths.intake_prefix(NAMESPACE, ended)
+    async with world.service(retention_check_ms=10_000) as (caller, _):
+        await trio.sleep(60)
+        assert await caller.read_all(ref) == [b"0", b"a"]
+        assert await world.metadata.get(register) is not None
+        world.objects.plan = None
+        held.set()
+        await trio.sleep(60)
+        assert await world.metadata.get(register) is None
+        left = [parse_intake_key(info.key) for info in await world.objects.list_from(prefix)]
+        numbers = [key.number for key in left if key is not None and key.number is not None]
+        assert len(numbers) + 1 == len(left), "the mark stays"
+        for number in numbers:
+            seal = parse((await world.objects.get(paths.intake_key(NAMESPACE, ended, number))).body)
+            assert seal.header.kind is Kind.SEAL
+        world.now_ms += 31 * 24 * 3_600_000
+        await trio.sleep(25 * 3600)
+        assert not await world.objects.list_from(prefix)
+    own = await world.metadata.get(paths.intake_register_key(NAMESPACE, caller.run_id))
+    assert own is not None
+    assert IntakeRegister.FromString(own.value).sealed, "a run that stops takes over nothing more"

@@ -1,0 +1,138 @@
+"""Remove the intakes of ended runs when no partition needs them any more.
+
+A register is sealed first, also if no take-over needed that. States are read after that: from then on none can name the
+run again. If none names it, everything that its chain has is in segments. Then the mark `done` is put, which tells the
+rest of a removed chain from one whose metadata was lost, the objects are deleted, and last the register. The seals and
+the mark stay for 30 days: a process of the run that was frozen all the time must find the seal when it wakes up.
+"""
+
+from collections.abc import AsyncIterator, Callable
+
+import structlog
+import trio
+
+from kafscale import paths
+from kafscale.errors import CorruptData, KafscaleError
+from kafscale.intake.chain import Chain
+from kafscale.metadata.interface import Delete, KeyValue, MetadataStore, Unchanged
+from kafscale.metadata.members import Members
+from kafscale.metadata.membership import Membership
+from kafscale.objects.interface import MAX_KEYS, ObjectNotFound, ObjectStore, PreconditionFailed
+from kafscale.v1.metadata_pb2 import PartitionState
+from services.storage.intake.register import StillMember, seal_register
+
+log = structlog.get_logger()
+
+_KEPT_MS = 30 * 24 * 3600 * 1000
+_TIDY_SECONDS = 24 * 3600.0
+
+
+class IntakeCollector:
+    """Looks for intakes of ended runs every ``check_seconds`` while `run` is running, on the first of all members."""
+
+    def __init__(
+        self,
+        *,
+        members: Members,
+        membership: Membership,
+        metadata: MetadataStore,
+        objects: ObjectStore,
+        namespace: str,
+        now_ms: Callable[[], int],
+        check_seconds: float,
+    ) -> None:
+        self._members = members
+        self._membership = membership
+        self._metadata = metadata
+        self._objects = objects
+        self._namespace = namespace
+        self._now_ms = now_ms
+        self._check_seconds = check_seconds
+
+    async def run(self) -> None:
+        tidied = trio.current_time()
+        while True:
+            await trio.sleep(self._check_seconds)
+            if min(self._members.view.by_run_id, default="") != self._membership.run_id:
+                continue
+            try:
+                await self._collect()
+                if tidied <= trio.current_time() - _TIDY_SECONDS:
+                    tidied = trio.current_time()
+                    await self._tidy()
+            except KafscaleError as error:
+                log.warning("intakes of ended runs not removed, retrying later", error=str(error))
+
+    async def _collect(self) -> None:
+        registers = await self._metadata.read_prefix(paths.intake_registers_prefix(self._namespace))
+        live = self._members.view.by_run_id
+        ended: dict[str, KeyValue] = {}
+        for item in registers.items:
+            run_id = paths.parse_intake_register_key(self._namespace, item.key)
+            if run_id is not None and run_id not in live and await self._seal(run_id):
+                ended[run_id] = item
+        if not ended:
+            return
+        states = await self._metadata.read_prefix(paths.partition_states_prefix(self._namespace))
+        for item in states.items:
+            state = PartitionState.FromString(item.value)
+            ended.pop(state.owner, None)
+            ended.pop(state.tail.run_id, None)
+        for run_id in ended:
+            await self._remove(run_id)
+
+    async def _seal(self, run_id: str) -> bool:
+        """Seal the register and the chain of a run, unless it is alive. Return whether they are sealed."""
+        try:
+            await seal_register(self._metadata, self._namespace, run_id)
+            await self._chain(run_id).seal()
+        except StillMember:
+            return False
+        except CorruptData as error:
+            log.error("intake damaged, it is kept", run=run_id, reason=str(error))
+            return False
+        return True
+
+    async def _remove(self, run_id: str) -> None:
+        mark = str(paths.IntakeKey(self._namespace, run_id, None))
+        try:
+            await self._objects.put_if_absent(mark, str(self._now_ms()).encode())
+        except PreconditionFailed:
+            log.debug("intake already marked as done", run=run_id)
+        removed = 0
+        async for numbers in self._chain(run_id).pages():
+            await self._objects.delete_many(paths.intake_key(self._namespace, run_id, number) for number in numbers)
+            removed += len(numbers)
+        register = paths.intake_register_key(self._namespace, run_id)
+        item = await self._metadata.get(register)
+        if item is not None:
+            await self._metadata.txn([Unchanged(register, item.mod_revision)], [Delete(register)])
+        log.info("intake of an ended run removed", run=run_id, objects=removed)
+
+    async def _tidy(self) -> None:
+        """Delete what is left of intakes that were removed 30 days ago."""
+        async for run_id in runs_with_intakes(self._objects, self._namespace):
+            try:
+                mark = await self._objects.get(str(paths.IntakeKey(self._namespace, run_id, None)))
+            except ObjectNotFound:
+                continue
+            if not mark.body.isdigit() or int(mark.body) > self._now_ms() - _KEPT_MS:
+                continue
+            prefix = paths.intake_prefix(self._namespace, run_id)
+            while page := await self._objects.list_from(prefix):
+                await self._objects.delete_many(info.key for info in page)
+                if len(page) < MAX_KEYS:
+                    break
+
+    def _chain(self, run_id: str) -> Chain:
+        return Chain(self._objects, self._namespace, run_id, now_ms=self._now_ms)
+
+
+async def runs_with_intakes(objects: ObjectStore, namespace: str) -> AsyncIterator[str]:
+    """Yield the ids of all runs that have intake objects, by one short listing for each. Raises Unavailable."""
+    prefix, after = paths.intakes_prefix(namespace), ""
+    while page := await objects.list_from(prefix, after, 1):
+        run_id = page[0].key.removeprefix(prefix).split("/")[0]
+        # "~" sorts above all names below a run's prefix.
+        after = f"{paths.intake_prefix(namespace, run_id)}~"
+        yield run_id
