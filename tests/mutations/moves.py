@@ -300,7 +300,9 @@ MUTATIONS = (
     ),
     Mutation(
         "a state of a newer release is not changed",
-        Change("services.storage.owning.takeover", "_fence", "if before.format != _FORMAT:", "if before.format > 9:"),
+        Change(
+            "services.storage.owning.takeover", "_fence", "if before.format not in _FORMATS:", "if before.format > 9:"
+        ),
         _WRONG_METADATA + "test_a_state_of_a_newer_release_is_not_changed",
     ),
     Mutation(

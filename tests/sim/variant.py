@@ -30,6 +30,8 @@ class Variant:
     groups: bool = False
     # Whether to simulate storage and the clients of logs.
     logs: bool = True
+    # Whether storage instances have intakes.
+    intake: bool = False
 
     @contextmanager
     def applied(self) -> Iterator[None]:
@@ -46,5 +48,6 @@ class Variant:
             troubled_seconds=self.troubled_seconds,
             groups=self.groups,
             logs=self.logs,
+            intake=self.intake,
             keep_trace=keep_trace,
         )

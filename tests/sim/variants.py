@@ -1,6 +1,7 @@
 """Deliberately broken products, which the simulation must detect."""
 
 from tests.sim.group_variants import GROUP_VARIANTS
+from tests.sim.intake_variants import INTAKE_VARIANTS
 from tests.sim.variant import Variant
 from tests.sim.wider_variants import WIDER_VARIANTS
 from tests.support.change import Change
@@ -93,7 +94,7 @@ VARIANTS: dict[str, Variant] = {
                 "services.storage.owning.owned",
                 "OwnedPartitions._restore_producers",
                 "await self._restore(partition.log, partition.state)",
-                "Restored(type(partition.producers)(1000), 0)",
+                "Restored(type(partition.producers)(1000), 0, 0)",
             ),
         ),
         _CRASHES,
@@ -246,4 +247,4 @@ VARIANTS: dict[str, Variant] = {
     ),
 }
 
-VARIANTS |= GROUP_VARIANTS | WIDER_VARIANTS
+VARIANTS |= GROUP_VARIANTS | WIDER_VARIANTS | INTAKE_VARIANTS

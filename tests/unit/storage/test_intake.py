@@ -13,6 +13,7 @@ from kafscale.paths import parse_intake_key
 from kafscale.v1.common_pb2 import PartitionRef, Status
 from kafscale.v1.metadata_pb2 import IntakeRegister, PartitionState
 from kafscale.v1.storage_pb2 import PartitionAppended
+from services.storage.intake.register import seal_register
 from services.storage.settings import StorageSettings
 from tests.support.storage.harness import NAMESPACE, Caller, World, batch, siblings, state_key
 
@@ -218,3 +219,15 @@ async def test_the_intake_of_an_ended_run_is_removed_when_no_partition_needs_it(
     own = await world.metadata.get(paths.intake_register_key(NAMESPACE, caller.run_id))
     assert own is not None
     assert IntakeRegister.FromString(own.value).sealed, "a run that stops takes over nothing more"
+
+
+async def test_a_run_whose_register_is_sealed_takes_over_nothing(autojump_clock: MockClock) -> None:
+    world = World(intake=True)
+    async with world.service() as (caller, catalog):
+        ref = await _topic(world, caller, catalog)
+        await seal_register(world.metadata, NAMESPACE, caller.run_id, own=True)
+        fresh = await world.topic(catalog, "fresh")
+        refused = await caller.append(fresh, batch(b"a"))
+        assert refused.status == Status.UNAVAILABLE
+        assert await world.metadata.get(state_key(fresh)) is None
+        await _acked(caller, ref, b"b")
