@@ -13,6 +13,7 @@ from kafscale.segment.format import MAX_OFFSET
 from kafscale.v1.common_pb2 import Status
 from kafscale.v1.metadata_pb2 import Member, PartitionState
 from services.storage.dependencies import Dependencies
+from services.storage.intake.known import unknown_intake
 from services.storage.intake.pace import Pace
 from services.storage.intake.recovery import IntakeRecovery
 from services.storage.intake.register import Register, RegisterMissing, open_register, seal_register
@@ -81,6 +82,8 @@ class Run:
         )
         self.streams = CommitStreams(settings.commit_heartbeat_ms / 1000)
         self._register: Register | None = None
+        self.unknown_intake = ""
+        """A run whose intake is in the bucket although the metadata does not know it; empty if there is none."""
         self.intake = IntakeWriter(
             deps.objects,
             nursery=nursery,
@@ -268,6 +271,7 @@ class Run:
         await self.membership.join()
         self._nursery.start_soon(self.membership.keep)
         self._register = await open_register(deps.metadata, deps.namespace, self.membership.run_id)
+        await self._check_intakes()
         self._nursery.start_soon(self.intake.run)
         view = self._deps.members.view
         while self.membership.run_id not in view.by_run_id:
@@ -330,7 +334,26 @@ class Run:
     def _open_register(self) -> Register:
         if self._register is None:
             raise Unavailable("storage is starting")
+        if self.unknown_intake:
+            raise NotAvailable(
+                Status.DAMAGED,
+                f"the metadata was rolled back, because it does not know the intake of run {self.unknown_intake}. Rebuild "
+                "it from the bucket",
+            )
         return self._register
+
+    async def _check_intakes(self) -> None:
+        outage = Outage("looking for intakes failed, retrying", first=_FIRST_PAUSE, longest=_LONGEST_PAUSE)
+        while self._has_intake:
+            try:
+                self.unknown_intake = await unknown_intake(
+                    self._deps.objects, self._deps.metadata, self._deps.namespace
+                )
+                break
+            except KafscaleError as error:
+                await outage.pause(error)
+        if self.unknown_intake:
+            log.error("metadata was rolled back, taking over nothing", unknown_intake=self.unknown_intake)
 
     def _durable(self, partition: Partition) -> None:
         """Called when records of the partition became durable in the intake."""

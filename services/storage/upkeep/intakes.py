@@ -6,7 +6,7 @@ rest of a removed chain from one whose metadata was lost, the objects are delete
 the mark stay for 30 days: a process of the run that was frozen all the time must find the seal when it wakes up.
 """
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 
 import structlog
 import trio
@@ -19,6 +19,7 @@ from kafscale.metadata.members import Members
 from kafscale.metadata.membership import Membership
 from kafscale.objects.interface import MAX_KEYS, ObjectNotFound, ObjectStore, PreconditionFailed
 from kafscale.v1.metadata_pb2 import PartitionState
+from services.storage.intake.known import runs_with_intakes
 from services.storage.intake.register import StillMember, seal_register
 
 log = structlog.get_logger()
@@ -126,13 +127,3 @@ class IntakeCollector:
 
     def _chain(self, run_id: str) -> Chain:
         return Chain(self._objects, self._namespace, run_id, now_ms=self._now_ms)
-
-
-async def runs_with_intakes(objects: ObjectStore, namespace: str) -> AsyncIterator[str]:
-    """Yield the ids of all runs that have intake objects, by one short listing for each. Raises Unavailable."""
-    prefix, after = paths.intakes_prefix(namespace), ""
-    while page := await objects.list_from(prefix, after, 1):
-        run_id = page[0].key.removeprefix(prefix).split("/")[0]
-        # "~" sorts above all names below a run's prefix.
-        after = f"{paths.intake_prefix(namespace, run_id)}~"
-        yield run_id

@@ -7,6 +7,7 @@ from trio.testing import MockClock
 from kafscale import paths
 from kafscale.intake.chain import WINDOW
 from kafscale.intake.format import Kind, parse
+from kafscale.metadata.interface import Delete
 from kafscale.metadata.topics import TopicCatalog
 from kafscale.objects.memory import Call, Fault
 from kafscale.paths import parse_intake_key
@@ -231,3 +232,21 @@ async def test_a_run_whose_register_is_sealed_takes_over_nothing(autojump_clock:
         assert refused.status == Status.UNAVAILABLE
         assert await world.metadata.get(state_key(fresh)) is None
         await _acked(caller, ref, b"b")
+
+
+async def test_an_intake_that_the_metadata_does_not_know_stops_take_overs(autojump_clock: MockClock) -> None:
+    world = World(intake=True)
+    async with world.service(graceful=False) as (caller, catalog):
+        ref = await _topic(world, caller, catalog)
+        await _acked(caller, ref, b"a")
+        register = paths.intake_register_key(NAMESPACE, caller.run_id)
+        await world.metadata.txn((), [Delete(register)])
+    async with world.service() as (caller, _):
+        await trio.sleep(LEASE)
+        refused = await caller.fetch(ref, 0)
+        assert refused.status == Status.DAMAGED
+        assert "rolled back" in refused.detail
+    await world.objects.put_if_absent(str(paths.IntakeKey(NAMESPACE, "run-1", None)), b"0")
+    async with world.service() as (caller, catalog):
+        fresh = await world.topic(catalog, "fresh")
+        await _acked(caller, fresh, b"b")
