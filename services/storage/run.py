@@ -337,8 +337,8 @@ class Run:
         if self.unknown_intake:
             raise NotAvailable(
                 Status.DAMAGED,
-                f"the metadata was rolled back, because it does not know the intake of run {self.unknown_intake}. Rebuild "
-                "it from the bucket",
+                f"the metadata was rolled back: it does not know the intake of run {self.unknown_intake}. "
+                "Rebuild it from the bucket",
             )
         return self._register
 

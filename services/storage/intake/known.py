@@ -1,13 +1,14 @@
 """Find the intakes in the bucket, and those that the metadata does not know, which shows that it was rolled back."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
 
 from kafscale import paths
 from kafscale.metadata.interface import MetadataStore
 from kafscale.objects.interface import ObjectNotFound, ObjectStore
 
 
-async def runs_with_intakes(objects: ObjectStore, namespace: str) -> AsyncIterator[str]:
+async def runs_with_intakes(objects: ObjectStore, namespace: str) -> AsyncGenerator[str, None]:
     """Yield the ids of all runs that have intake objects, by one short listing for each. Raises Unavailable."""
     prefix, after = paths.intakes_prefix(namespace), ""
     while page := await objects.list_from(prefix, after, 1):
@@ -22,11 +23,12 @@ async def unknown_intake(objects: ObjectStore, metadata: MetadataStore, namespac
 
     A register is written before the first object, and deleted after the mark was put. Raises Unavailable, Refused.
     """
-    async for run_id in runs_with_intakes(objects, namespace):
-        if await metadata.get(paths.intake_register_key(namespace, run_id)) is not None:
-            continue
-        try:
-            await objects.head(str(paths.IntakeKey(namespace, run_id, None)))
-        except ObjectNotFound:
-            return run_id
+    async with aclosing(runs_with_intakes(objects, namespace)) as run_ids:
+        async for run_id in run_ids:
+            if await metadata.get(paths.intake_register_key(namespace, run_id)) is not None:
+                continue
+            try:
+                await objects.head(str(paths.IntakeKey(namespace, run_id, None)))
+            except ObjectNotFound:
+                return run_id
     return ""

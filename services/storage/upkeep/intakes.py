@@ -7,6 +7,7 @@ the mark stay for 30 days: a process of the run that was frozen all the time mus
 """
 
 from collections.abc import Callable
+from contextlib import aclosing
 
 import structlog
 import trio
@@ -112,18 +113,22 @@ class IntakeCollector:
 
     async def _tidy(self) -> None:
         """Delete what is left of intakes that were removed 30 days ago."""
-        async for run_id in runs_with_intakes(self._objects, self._namespace):
-            try:
-                mark = await self._objects.get(str(paths.IntakeKey(self._namespace, run_id, None)))
-            except ObjectNotFound:
-                continue
-            if not mark.body.isdigit() or int(mark.body) > self._now_ms() - _KEPT_MS:
-                continue
-            prefix = paths.intake_prefix(self._namespace, run_id)
-            while page := await self._objects.list_from(prefix):
-                await self._objects.delete_many(info.key for info in page)
-                if len(page) < MAX_KEYS:
-                    break
+        async with aclosing(runs_with_intakes(self._objects, self._namespace)) as run_ids:
+            async for run_id in run_ids:
+                if await self._is_old(run_id):
+                    prefix = paths.intake_prefix(self._namespace, run_id)
+                    while page := await self._objects.list_from(prefix):
+                        await self._objects.delete_many(info.key for info in page)
+                        if len(page) < MAX_KEYS:
+                            break
+
+    async def _is_old(self, run_id: str) -> bool:
+        """Return whether the intake of a run was removed more than 30 days ago."""
+        try:
+            mark = await self._objects.get(str(paths.IntakeKey(self._namespace, run_id, None)))
+        except ObjectNotFound:
+            return False
+        return mark.body.isdigit() and int(mark.body) <= self._now_ms() - _KEPT_MS
 
     def _chain(self, run_id: str) -> Chain:
         return Chain(self._objects, self._namespace, run_id, now_ms=self._now_ms)
