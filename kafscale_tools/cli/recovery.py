@@ -230,7 +230,7 @@ def _show(rebuilt: Rebuilt, restoring: Restore) -> None:
             topic.info.name + (" (adopted)" if topic.adopted else "" if topic.info.live else " (being deleted)"),
             str(log.partition),
             str(log.chain.start),
-            str(log.chain.end),
+            str(log.end),
             f"{len(log.chain.segments):,}",
             str(log.chain.above),
         )
@@ -253,7 +253,7 @@ def _result(rebuilt: Rebuilt) -> dict[str, Any]:
                     {
                         "partition": log.partition,
                         "log_start": log.chain.start,
-                        "log_end": log.chain.end,
+                        "log_end": log.end,
                         "segments": len(log.chain.segments),
                         "not_the_logs": log.chain.above,
                         "holes": [list(hole) for hole in log.chain.holes],

@@ -20,7 +20,7 @@ from kafscale_tools.recovery.rebuild import Rebuilt, cluster_values, topic_objec
 _TXN_BYTES = MAX_REQUEST_BYTES // 2
 _ATTEMPTS = 30
 _PAUSE_SECONDS = 1.0
-_REBUILT = ("cluster", "producer-ids", "topics/", "partitions/", "epochs/", "sinks/")
+_REBUILT = ("cluster", "producer-ids", "topics/", "partitions/", "epochs/", "sinks/", "intake/")
 """Keys, without the namespace's root, that are rebuilt from objects and not copied from a snapshot."""
 
 

@@ -32,6 +32,7 @@ class Known:
     epoch_floor: int = 0
     highest_epoch: int = 0
     next_producer_id: int = 0
+    state_format: int = 1
 
     def partition(self, topic_id: bytes, topic: str, partition: int) -> KnownPartition:
         found = self.partitions.get((topic, partition))
@@ -42,6 +43,7 @@ class Known:
         self.epoch_floor = max(self.epoch_floor, other.epoch_floor)
         self.highest_epoch = max(self.highest_epoch, other.highest_epoch)
         self.next_producer_id = max(self.next_producer_id, other.next_producer_id)
+        self.state_format = max(self.state_format, other.state_format)
 
 
 async def read_known(items: AsyncGenerator[Item, None], namespace: str) -> Known:
@@ -53,7 +55,8 @@ async def read_known(items: AsyncGenerator[Item, None], namespace: str) -> Known
             stored = KeyValue(f"{root}{item.key}", item.value, 0, 0)
             try:
                 if stored.key == paths.cluster_key(namespace):
-                    known.epoch_floor = ClusterInfo.read(stored).epoch_floor
+                    cluster = ClusterInfo.read(stored)
+                    known.epoch_floor, known.state_format = cluster.epoch_floor, cluster.state_format
                 elif stored.key == paths.producer_ids_key(namespace):
                     known.next_producer_id = ProducerIds.FromString(item.value).next
                 elif stored.key.startswith(topics):

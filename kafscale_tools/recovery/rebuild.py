@@ -6,23 +6,27 @@ no object, but clients may know it and would not accept a lower one.
 """
 
 import hashlib
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
 from kafscale import paths
 from kafscale.catalog.topic_object import TopicObject
 from kafscale.errors import CorruptData
+from kafscale.intake.format import Entry
 from kafscale.metadata.topic_values import ClusterInfo, TopicInfo
-from kafscale.v1.metadata_pb2 import EpochHistory, PartitionState, ProducerIds, SinkProgress
+from kafscale.v1.metadata_pb2 import EpochHistory, IntakeRegister, PartitionState, ProducerIds, SinkProgress
 from kafscale_tools.recovery.bucket import Bucket, PartitionObjects, together
 from kafscale_tools.recovery.chain import Chain, chain_of
+from kafscale_tools.recovery.intakes import Intakes, RecoveredTail, first_above, recovered, without_contradicted
 from kafscale_tools.recovery.known import Known
 from services.storage.log.partition import settled
 from services.storage.owning.snapshots import SEGMENTS_BETWEEN
 from services.storage.settings import MOST_FLUSHES_IN_FLIGHT
 
 _FORMAT = 1
+STATE_FORMAT = 2
+"""Of states that name a tail."""
 EPOCH_STEP = 1000
 _MOST_EPOCH = 2**31 - 1 - EPOCH_STEP
 _WITHOUT_SNAPSHOT = SEGMENTS_BETWEEN + 2 * MOST_FLUSHES_IN_FLIGHT
@@ -45,13 +49,22 @@ Report = Callable[[Reading], None]
 
 @dataclass(frozen=True, slots=True)
 class LogFound:
-    """A partition: its log, the keys of unreadable segments, and its producer snapshot."""
+    """A partition: its log in segments, the keys of unreadable ones, and its producer snapshot.
+
+    ``tail``: the records behind the segments that are only in an intake.
+    """
 
     partition: int
     chain: Chain
     unreadable: tuple[str, ...]
     producer_snapshot: str
     producers_from: int
+    tail: RecoveredTail | None = None
+
+    @property
+    def end(self) -> int:
+        """The high watermark."""
+        return self.chain.end if self.tail is None else self.tail.tail.end
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +86,14 @@ class Rebuilt:
     undecided: list[str] = field(default_factory=list)
     faults: list[str] = field(default_factory=list)
     next_producer_id: int = 0
+    # Runs with intakes that are not removed yet.
+    runs: list[str] = field(default_factory=list)
+    known_state_format: int = 1
+
+    @property
+    def state_format(self) -> int:
+        """The format of states that instances write: that of the cluster before, which intakes show too."""
+        return STATE_FORMAT if self.runs else self.known_state_format
 
     @property
     def damaged(self) -> list[str]:
@@ -90,6 +111,7 @@ async def rebuild(
     bucket: Bucket,
     known: Known,
     cluster_id: str,
+    intakes: Intakes,
     *,
     adopt: Collection[str],
     ignore: Collection[str],
@@ -99,7 +121,7 @@ async def rebuild(
     """Rebuild the metadata without writing anything. Raises CorruptData, Unavailable, Refused."""
     stored, faults = await bucket.topic_objects()
     with_segments = await bucket.topics_with_segments()
-    rebuilt = Rebuilt(cluster_id, faults=faults)
+    rebuilt = Rebuilt(cluster_id, faults=[*faults, *intakes.faults], runs=sorted(intakes.spans))
     rebuilt.undecided = sorted(with_segments.keys() - stored.keys() - set(adopt) - set(ignore))
     highest = max(known.highest_epoch, known.epoch_floor)
     names = sorted(stored.keys() | (with_segments.keys() & set(adopt)))
@@ -117,8 +139,19 @@ async def rebuild(
         before = known.partition(info.id, info.name, number)
         topic = stored.get(info.name)
         least = max(before.log_start, topic.log_starts[number] if topic and number < topic.partitions else 0)
-        found = await _log(bucket, number, objects, info, least=least, proven_end=before.high_watermark)
-        read_logs[info.name, number] = found, max(objects.highest_epoch, info.epoch_floor)
+        entries = intakes.of((info.id, number), info.epoch_floor)
+        found = await _log(
+            bucket,
+            number,
+            objects,
+            info,
+            entries=entries,
+            faults=rebuilt.faults,
+            least=least,
+            proven_end=before.high_watermark,
+        )
+        highest_entry = max((entry.epoch for _, entry in entries), default=-1)
+        read_logs[info.name, number] = found, max(objects.highest_epoch, info.epoch_floor, highest_entry)
         reading.done += 1
         report(reading)
 
@@ -134,7 +167,7 @@ async def rebuild(
             highest = max(highest, (await bucket.partition(name, number, advance)).highest_epoch)
     if highest > _MOST_EPOCH:
         raise CorruptData(f"epoch {highest} is too high for another restore")
-    rebuilt.epoch = highest + EPOCH_STEP
+    rebuilt.epoch, rebuilt.known_state_format = highest + EPOCH_STEP, known.state_format
     rebuilt.next_producer_id = max(known.next_producer_id, now_ms << _PRODUCER_ID_BITS)
     return rebuilt
 
@@ -158,18 +191,34 @@ def _info(name: str, stored: Mapping[str, TopicObject], known: Known, cluster_id
 
 
 async def _log(
-    bucket: Bucket, number: int, objects: PartitionObjects, info: TopicInfo, *, least: int, proven_end: int
+    bucket: Bucket,
+    number: int,
+    objects: PartitionObjects,
+    info: TopicInfo,
+    *,
+    entries: Sequence[tuple[str, Entry]],
+    faults: list[str],
+    least: int,
+    proven_end: int,
 ) -> LogFound:
     # Producer snapshots only cover committed segments.
     snapshots = [(end, key) for end, epoch, key in objects.producers if epoch > info.epoch_floor]
-    chain = chain_of(
-        objects.segments,
+    chain_up_to = partial(
+        chain_of,
+        without_contradicted(objects.segments, entries),
         unreadable=sorted(objects.unreadable),
         log_start=least,
         floor=info.epoch_floor,
-        proven_end=max([proven_end, *(end for end, _ in snapshots)]),
         in_flight=MOST_FLUSHES_IN_FLIGHT,
     )
+    proven_end = max([proven_end, *(end for end, _ in snapshots)])
+    chain, tail = chain_up_to(proven_end=proven_end), None
+    try:
+        if (proven := first_above(entries, chain.end)) > chain.end:
+            chain = chain_up_to(proven_end=proven)
+        tail = recovered(entries, chain.end)
+    except CorruptData as error:
+        faults.append(f"{info.name}-{number}: {error}")
     unsaved = chain.segments[-_WITHOUT_SNAPSHOT:]
     producers_from, snapshot = (unsaved[0].base if unsaved else chain.end), ""
     for end, key in reversed(snapshots):
@@ -177,7 +226,7 @@ async def _log(
             producers_from, snapshot = max(producers_from, end), key
             break
     unreadable = tuple(objects.unreadable[base] for base in chain.unreadable)
-    return LogFound(number, chain, unreadable, snapshot, max(producers_from, chain.start))
+    return LogFound(number, chain, unreadable, snapshot, max(producers_from, chain.start), tail)
 
 
 def topic_values(
@@ -200,6 +249,9 @@ def topic_values(
             unclean=True,
             sinks=progress.get((info.id, log.partition), []),
         )
+        if log.tail is not None:
+            state.format = STATE_FORMAT
+            state.tail.run_id, state.tail.epoch, state.tail.end = log.tail.run_id, log.tail.epoch, log.end
         if last is not None:
             state.last_segment.base_offset, state.last_segment.size, state.last_segment.crc = (
                 last.base,
@@ -222,9 +274,12 @@ def topic_values(
 def cluster_values(rebuilt: Rebuilt, namespace: str) -> list[tuple[str, bytes]]:
     """Return the keys and values that exist once per cluster. The cluster's own key is the last one."""
     ids = ProducerIds(format=_FORMAT, next=rebuilt.next_producer_id)
+    sealed = IntakeRegister(format=_FORMAT, sealed=True).SerializeToString()
+    cluster = ClusterInfo(rebuilt.cluster_id, rebuilt.epoch, rebuilt.state_format)
     return [
         (paths.producer_ids_key(namespace), ids.SerializeToString()),
-        (paths.cluster_key(namespace), ClusterInfo(rebuilt.cluster_id, rebuilt.epoch).value()),
+        *((paths.intake_register_key(namespace, run_id), sealed) for run_id in rebuilt.runs),
+        (paths.cluster_key(namespace), cluster.value()),
     ]
 
 

@@ -11,6 +11,7 @@ from kafscale_tools.recovery.apply import check_empty, write_rebuilt
 from kafscale_tools.recovery.backup_format import Item, Manifest
 from kafscale_tools.recovery.backups import NotThisCluster, list_backups, marked_cluster, read_items, read_manifest
 from kafscale_tools.recovery.bucket import Bucket
+from kafscale_tools.recovery.intakes import Intakes, read_intakes, seal_intakes
 from kafscale_tools.recovery.known import read_known
 from kafscale_tools.recovery.rebuild import Rebuilt, Report, rebuild
 from kafscale_tools.recovery.sinks import SinksFound, read_sinks, rebuild_sinks
@@ -29,6 +30,7 @@ class Restore:
         self._bucket = Bucket(stores.objects, stores.namespace, parallel=parallel)
         self._now_ms = now_ms
         self._sinks = SinksFound()
+        self._intakes = Intakes()
         self._overwrite = False
         self.manifest: Manifest | None = None
 
@@ -62,10 +64,12 @@ class Restore:
         # Clients have also seen the metadata that is overwritten. It may be damaged.
         with suppress(CorruptData):
             known.rise_above(await read_known(self._stored(), stores.namespace))
+        self._intakes = await read_intakes(stores.objects, stores.namespace, now_ms=self._now_ms)
         rebuilt = await rebuild(
             self._bucket,
             known,
             cluster_id,
+            self._intakes,
             adopt=adopt,
             ignore=ignore,
             now_ms=self._now_ms,
@@ -81,7 +85,8 @@ class Restore:
         return rebuilt
 
     async def write(self, rebuilt: Rebuilt) -> None:
-        """Write the result of `plan`. Raises the errors of `write_rebuilt`."""
+        """Write the result of `plan`. Raises the errors of `seal_intakes` and of `write_rebuilt`."""
+        await seal_intakes(self._stores.objects, self._stores.namespace, self._intakes, now_ms=self._now_ms)
         await write_rebuilt(
             self._stores.metadata,
             self._stores.objects,

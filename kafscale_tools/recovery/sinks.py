@@ -185,7 +185,7 @@ async def _reached(
             for segment in log.chain.segments
             if segment.created_ms >= since
         ]
-        reached[key] = await _in_order(objects, segments, expected, faults)
+        reached[key] = await _in_order(objects, segments, log, expected, faults)
     return reached
 
 
@@ -196,8 +196,10 @@ def _note_fault(faults: list[str], key: str, error: Exception) -> None:
         faults.append(fault)
 
 
-async def _in_order(objects: ObjectStore, segments: Iterable[str], expected: list[Print], faults: list[str]) -> int:
-    """Return how many of ``expected`` the segments contain in this order, possibly among other batches."""
+async def _in_order(
+    objects: ObjectStore, segments: Iterable[str], log: LogFound, expected: list[Print], faults: list[str]
+) -> int:
+    """Return how many of ``expected`` the segments, and then the intake, have in this order, among other batches."""
     reached = 0
     for key in segments:
         if reached == len(expected):
@@ -209,9 +211,16 @@ async def _in_order(objects: ObjectStore, segments: Iterable[str], expected: lis
         except (CorruptData, ObjectNotFound) as error:
             _note_fault(faults, key, error)
             continue
-        for each in found:
-            if reached < len(expected) and each == expected[reached]:
-                reached += 1
+        reached = _advanced(reached, found, expected)
+    for _, batch in log.tail.tail.batches if log.tail is not None else ():
+        reached = _advanced(reached, prints(batch), expected)
+    return reached
+
+
+def _advanced(reached: int, found: list[Print], expected: list[Print]) -> int:
+    for each in found:
+        if reached < len(expected) and each == expected[reached]:
+            reached += 1
     return reached
 
 
