@@ -6,6 +6,7 @@ rest of a removed chain from one whose metadata was lost, the objects are delete
 the mark stay for 30 days: a process of the run that was frozen all the time must find the seal when it wakes up.
 """
 
+import math
 from collections.abc import Callable
 from contextlib import aclosing
 
@@ -52,7 +53,7 @@ class IntakeCollector:
         self._check_seconds = check_seconds
 
     async def run(self) -> None:
-        tidied = trio.current_time()
+        tidied = -math.inf
         while True:
             await trio.sleep(self._check_seconds)
             if min(self._members.view.by_run_id, default="") != self._membership.run_id:
