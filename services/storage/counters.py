@@ -33,5 +33,5 @@ class StorageCounters:
         self.segment_cache, self.index_cache = CacheCounts(), CacheCounts()
         # Why the last index was built here; empty if an indexer built it.
         self.no_indexer = ""
-        self.intake_objects = self.intake_bytes = 0
+        self.intake_objects = self.intake_bytes = self.intakes_sealed = 0
         self.intake_seconds = Histogram()

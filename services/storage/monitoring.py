@@ -66,6 +66,7 @@ def families(counters: StorageCounters, current: Callable[[], Run | None], setti
     return [
         *_ownership_families(counters, now),
         *_write_families(counters, now, settings),
+        *_intake_families(counters, now),
         *_read_families(counters, now, settings),
         *_sink_families(counters, now, settings),
     ]
@@ -150,8 +151,9 @@ def _write_families(counters: StorageCounters, now: _Now, settings: StorageSetti
             "kafscale_storage_flushes_total",
             "counter",
             "The number of buffers whose upload began, by the reason for closing the buffer: it was full (size), "
-            "flush.ms ended (interval), nothing more arrived (quiet), a flush was requested (request), or the "
-            "partition was handed over (hand_over).",
+            "flush.ms ended (interval), nothing more arrived (quiet), a flush was requested (request), the partition "
+            "was handed over (hand_over), or its records were recovered from the intake of the former owner "
+            "(take_over).",
             lambda: by_label(counters.flushes, get_args(Trigger)),
             ("trigger",),
         ),
@@ -189,6 +191,57 @@ def _write_families(counters: StorageCounters, now: _Now, settings: StorageSetti
             "in time.",
             lambda: by_label(counters.builds, ("indexer", "storage")),
             ("by",),
+        ),
+    ]
+
+
+def _intake_families(counters: StorageCounters, now: _Now) -> list[Family]:
+    return [
+        counter(
+            "kafscale_storage_intake_objects_total",
+            "The number of intake objects that were stored.",
+            lambda: counters.intake_objects,
+        ),
+        counter(
+            "kafscale_storage_intake_bytes_total",
+            "The number of bytes of batches in these objects.",
+            lambda: counters.intake_bytes,
+        ),
+        Family(
+            "kafscale_storage_intake_seconds",
+            "histogram",
+            "The time from the beginning of an intake object until it and all before it are stored.",
+            lambda: {(): counters.intake_seconds},
+        ),
+        gauge(
+            "kafscale_storage_intake_waiting_bytes",
+            "The number of bytes of records that wait for an intake object.",
+            now(lambda run: run.intake.waiting),
+        ),
+        gauge(
+            "kafscale_storage_intake_tokens",
+            "The number of intake objects that may be written at once. Below 0, an object was written without a token.",
+            now(lambda run: run.intake.tokens),
+        ),
+        gauge(
+            "kafscale_storage_intake_chain_objects",
+            "The number of intake objects with records that are not in segments yet.",
+            now(lambda run: run.intake.objects),
+        ),
+        gauge(
+            "kafscale_storage_intake_chain_bytes",
+            "The number of bytes of batches in these objects.",
+            now(lambda run: run.intake.size),
+        ),
+        gauge(
+            "kafscale_storage_intake_oldest_seconds",
+            "The age of the oldest of these objects, or 0 if there is none.",
+            now(lambda run: run.intake.oldest_seconds),
+        ),
+        counter(
+            "kafscale_storage_intakes_sealed_total",
+            "The number of intakes of former owners that were sealed and read.",
+            lambda: counters.intakes_sealed,
         ),
     ]
 

@@ -114,6 +114,7 @@ class Run:
                 nursery=nursery,
                 namespace=deps.namespace,
                 now_ms=deps.now_ms,
+                counters=deps.counters,
                 quiet=self.intake.quiet,
             ),
             restore=self._restore,

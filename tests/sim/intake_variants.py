@@ -29,7 +29,8 @@ _VARIANTS: dict[str, Variant] = {
                 "services.storage.intake.recovery", "IntakeRecovery._sealed", "await chain.seal()", "await chain.span()"
             ),
         ),
-        _CRASHES | _PAUSES,
+        _CRASHES | _PAUSES | {"cut-from-metadata": 6.0, "gateway-cut-from-metadata": 6.0},
+        rare="tests/unit/storage/test_intake.py::test_a_new_owner_recovers_what_a_dead_one_acknowledged",
     ),
     "intake-released-without-tail": Variant(
         "a partition that is released without storing its buffer does not name the intake that has the records",
@@ -47,6 +48,9 @@ _VARIANTS: dict[str, Variant] = {
         "a partition is released while an intake object with its records is on its way",
         (Change("services.storage.owning.handover", "HandOver.settle", "while partition.in_chain:", "while False:"),),
         _MOVES | {"object-slow": 5.0},
+        # Its effects show only when the bucket alone is left.
+        rare="tests/unit/storage/test_intake.py::"
+        "test_a_partition_is_not_released_while_an_object_with_its_records_is_on_its_way",
     ),
     "intake-counts-out-of-order": Variant(
         "an intake object counts as soon as it is stored, although an earlier one is not",

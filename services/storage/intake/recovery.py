@@ -12,6 +12,7 @@ from kafscale.intake.format import Entry
 from kafscale.intake.tail import Tail, tail_of
 from kafscale.metadata.interface import MetadataStore
 from kafscale.objects.interface import ObjectNotFound, ObjectStore
+from services.storage.counters import StorageCounters
 from services.storage.intake.register import seal_register
 from services.storage.reading.single_flight import SingleFlight
 
@@ -37,6 +38,7 @@ class IntakeRecovery:
         nursery: trio.Nursery,
         namespace: str,
         now_ms: Callable[[], int],
+        counters: StorageCounters,
         quiet: Callable[[Key], Awaitable[None]],
     ) -> None:
         self._objects = objects
@@ -44,6 +46,7 @@ class IntakeRecovery:
         self._nursery = nursery
         self._namespace = namespace
         self._now_ms = now_ms
+        self._counters = counters
         self.quiet = quiet
         """Wait until no intake object of this run with records of the partition is on its way."""
         self._reads: SingleFlight[str, Mapping[Key, list[Entry]]] = SingleFlight(nursery)
@@ -68,6 +71,7 @@ class IntakeRecovery:
         chain = self._chain(run_id)
         span = await chain.seal()
         entries = await _read(chain, span)
+        self._counters.intakes_sealed += 1
         log.info("intake sealed", run=run_id, first=span.start, objects=span.end - span.start)
         return entries
 

@@ -126,9 +126,14 @@ class IntakeWriter:
         return self._chain_size
 
     @property
-    def oldest(self) -> float:
-        """Trio time at which the oldest needed object was put; infinity if there is none."""
-        return self._chain[0].begun if self._chain else math.inf
+    def oldest_seconds(self) -> float:
+        """The age of the oldest of these objects; 0 if there is none."""
+        return trio.current_time() - self._chain[0].begun if self._chain else 0.0
+
+    @property
+    def tokens(self) -> float:
+        """How many objects may be put at once. Negative if one was put although the pace did not allow it."""
+        return self._pace.tokens(trio.current_time())
 
     def accept(self, partition: Partition, size: int) -> None:
         """Called when ``size`` bytes were appended to the partition's buffer."""

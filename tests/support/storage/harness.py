@@ -372,6 +372,7 @@ class World:
                 nursery=nursery,
                 namespace=NAMESPACE,
                 now_ms=lambda: self.now_ms,
+                counters=self.counters,
                 quiet=quiet,
             )
             try:

@@ -5,7 +5,7 @@ import trio
 from trio.testing import MockClock
 
 from kafscale import paths
-from kafscale.intake.chain import WINDOW
+from kafscale.intake.chain import WINDOW, Chain
 from kafscale.intake.format import Kind, parse
 from kafscale.metadata.interface import Delete
 from kafscale.metadata.topics import TopicCatalog
@@ -88,6 +88,9 @@ async def test_a_new_owner_recovers_what_a_dead_one_acknowledged(autojump_clock:
         state = await _state(world, ref)
         assert (state.high_watermark, state.HasField("tail")) == (4, False)
         assert (await caller.epoch_end(ref, 1)).end_offset == 4, "a client with the old epoch keeps its position"
+        span = await Chain(world.objects, NAMESPACE, first, now_ms=lambda: 0).span()
+        end = parse((await world.objects.get(paths.intake_key(NAMESPACE, first, span.end))).body)
+        assert end.header.kind is Kind.SEAL
         register = await world.metadata.get(paths.intake_register_key(NAMESPACE, first))
         assert register is not None
         assert IntakeRegister.FromString(register.value).sealed
@@ -251,3 +254,23 @@ async def test_an_intake_that_the_metadata_does_not_know_stops_take_overs(autoju
     async with world.service() as (caller, catalog):
         fresh = await world.topic(catalog, "fresh")
         await _acked(caller, fresh, b"b")
+
+
+async def test_a_partition_is_not_released_while_an_object_with_its_records_is_on_its_way(
+    autojump_clock: MockClock,
+) -> None:
+    world = World(SLOW_SEGMENTS, intake=True)
+    async with world.service(graceful=False) as (caller, catalog), trio.open_nursery() as nursery:
+        ref = await _topic(world, caller, catalog)
+        former = caller.run_id
+        world.objects.plan = lambda call: Fault(hold=trio.Event()) if call.kind == "put_if_absent" else None
+        await caller.append(ref, batch(b"on its way"))
+        await trio.sleep(0.1)
+        run = caller.service.current
+        assert run is not None
+        nursery.start_soon(run.drain)
+        await trio.sleep(100)
+        assert world.counters.hand_overs == 0, "nobody knows whether the record is in the log"
+        register = await world.metadata.get(paths.intake_register_key(NAMESPACE, former))
+        assert register is not None
+        assert IntakeRegister.FromString(register.value).sealed, "the next owner ends the intake first"
