@@ -6,8 +6,11 @@ import click
 
 from kafscale.catalog.page import is_page
 from kafscale.errors import CorruptData, KafscaleError
+from kafscale.intake.format import MAGIC as INTAKE_MAGIC
+from kafscale.intake.format import Kind
+from kafscale.intake.format import parse as parse_intake
 from kafscale.objects.interface import ObjectNotFound
-from kafscale.records.batch import BatchHeader
+from kafscale.records.batch import BatchHeader, walk
 from kafscale.records.checksum import crc32c
 from kafscale.records.codecs import codec_of
 from kafscale.records.record import Record, read_records
@@ -29,10 +32,16 @@ from kafscale_tools.cli.present import facts, quoted, table, time_text
 from kafscale_tools.cli.source import Source, is_missing, parse_source
 
 _MAX_DECODED_BYTES = 256 << 20
-_KINDS = {"segment": "a segment", "index": "an index", "page": "a catalog page", "topic": "a topic object"}
+_KINDS = {
+    "segment": "a segment",
+    "index": "an index",
+    "page": "a catalog page",
+    "topic": "a topic object",
+    "intake": "an intake object",
+}
 
 
-@click.command(short_help="Show the contents of a segment, index, catalog page or topic object.")
+@click.command(short_help="Show the contents of a segment, or of an index, page, topic or intake object.")
 @click.argument("source", metavar="PATH-or-s3-url")
 @click.option("--records", is_flag=True, help="Decode and print every record.")
 @click.option(
@@ -48,12 +57,12 @@ _KINDS = {"segment": "a segment", "index": "an index", "page": "a catalog page",
     help="Verify all checksums and the format; with --records, also decode all records. Exits with 1 on damage.",
 )
 def inspect(source: str, records: bool, width: int, verify: bool) -> None:
-    """Show the contents of a segment (.kfs), an index (.index), a catalog page (~catalog/) or a topic object
-    (~topics/).
+    """Show the contents of a segment (.kfs), an index (.index), a catalog page (~catalog/), a topic object (~topics/)
+    or an intake object (~intake/).
 
     Prints the header, batches and footer of a segment, the entries of an index, the segments that a catalog page
-    describes, or the topic that a topic object describes. With --verify, an index is also compared with its segment,
-    the object of the same name with the suffix .kfs.
+    describes, the topic that a topic object describes, or the header and entries of an intake object. With --verify,
+    an index is also compared with its segment, the object of the same name with the suffix .kfs.
 
     s3://BUCKET/KEY is read with the settings of the services: KAFSCALE_S3_ENDPOINT, KAFSCALE_S3_REGION,
     KAFSCALE_S3_ACCESS_KEY, KAFSCALE_S3_SECRET_KEY and the other KAFSCALE_S3_ settings.
@@ -66,10 +75,12 @@ def inspect(source: str, records: bool, width: int, verify: bool) -> None:
     """
     place, data = _read(source)
     kind = _kind(place, data)
-    if records and kind != "segment":
-        raise click.UsageError(f"--records needs a segment; this is {_KINDS[kind]}, which contains no records")
+    if records and kind not in ("segment", "intake"):
+        raise click.UsageError(f"--records needs a segment or intake object; this is {_KINDS[kind]}, without records")
     if kind == "segment":
         findings = _show_segment(place, data, records, width, verify)
+    elif kind == "intake":
+        findings = _show_intake(place, data, records, width)
     elif kind == "index":
         findings = _show_index(place, data, verify)
     else:
@@ -93,6 +104,8 @@ def _kind(place: Source, data: bytes) -> str:
         return "segment"
     if is_index(data):
         return "index"
+    if data.startswith(INTAKE_MAGIC) or "/~intake/" in f"/{place}":
+        return "intake"
     # Use the name too, so that objects with a damaged beginning can be inspected.
     by_name = {".kfs": "segment", ".index": "index", ".json": "topic"}.get(place.suffix)
     if by_name is not None:
@@ -100,7 +113,8 @@ def _kind(place: Source, data: bytes) -> str:
     if is_page(data) or "/~catalog/" in f"/{place}":
         return "page"
     raise click.ClickException(
-        f"{place} is not a segment, index, catalog page or topic object: it begins with {quoted(data[:4], 16)}"
+        f"{place} is not a segment, index, catalog page, topic object or intake object: it begins with "
+        f"{quoted(data[:4], 16)}"
     )
 
 
@@ -197,9 +211,9 @@ def _codec(bits: int) -> str:
         return f"unknown {bits & 7}"
 
 
-def _show_records(data: bytes, batches: list[tuple[int, BatchHeader]], width: int) -> list[str]:
+def _show_records(data: bytes, batches: list[tuple[int, BatchHeader]], width: int, *, of: str = "") -> list[str]:
     findings = []
-    click.echo("\nRecords")
+    click.echo(f"\nRecords{of}")
     for position, header in batches:
         found: list[Record] = []
         fault = ""
@@ -245,6 +259,48 @@ def _show_index(place: Source, data: bytes, verify: bool) -> list[str]:
     rows = [(str(offset), str(position)) for offset, position in zip(index.offsets, index.positions, strict=True)]
     _lines(table(("offset", "position"), rows))
     return _compare(index, place.with_suffix(".kfs")) if verify else []
+
+
+def _show_intake(place: Source, data: bytes, records: bool, width: int) -> list[str]:
+    """Show an intake object, whose checksums are always verified."""
+    click.echo(f"Intake object {place}, {len(data):,} bytes")
+    try:
+        found = parse_intake(data)
+    except CorruptData as error:
+        return [str(error)]
+    header = found.header
+    click.echo("\nHeader")
+    _lines(
+        facts(
+            [
+                ("kind", header.kind.name.lower()),
+                ("run", found.run_id),
+                ("number", str(header.number)),
+                ("checkpoint", str(header.checkpoint)),
+                ("created", time_text(header.created_ms)),
+            ]
+        )
+    )
+    if header.kind is Kind.SEAL:
+        return []
+    click.echo(f"\nEntries ({len(found.entries)})")
+    rows = [
+        (
+            f"{entry.partition.topic}-{entry.partition.partition}",
+            f"{entry.base_offset}-{entry.next_offset - 1}",
+            str(entry.size),
+            str(entry.epoch),
+            " ".join(f"{each.sink} epoch {each.epoch}: {each.batches}" for each in entry.sinks) or "-",
+        )
+        for entry in found.entries
+    ]
+    _lines(table(("partition", "offsets", "bytes", "epoch", "batches of sinks"), rows, left=("partition",)))
+    findings = []
+    for entry in found.entries if records else ():
+        batches = b"".join(entry.batches)
+        name = f" of {entry.partition.topic}-{entry.partition.partition}"
+        findings += _show_records(batches, list(walk(batches)), width, of=name)
+    return findings
 
 
 def _show_derived(place: Source, data: bytes, kind: str) -> list[str]:

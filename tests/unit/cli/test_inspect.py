@@ -10,6 +10,7 @@ from kafscale.records.batch import seal, with_log_append_time
 from kafscale.records.record import Record, build_batch
 from kafscale.segment.index import build_index
 from kafscale_tools.cli.main import main
+from tests.support.samples import intake
 from tests.support.samples.catalog import PAGE, TOPIC_OBJECT
 from tests.support.samples.segments import (
     KAFSCALE_1_INDEX,
@@ -260,6 +261,23 @@ def test_damaged_pages_and_topic_objects_are_reported(tmp_path: Path) -> None:
     result = _inspect(tmp_path / "orders.json")
     assert result.exit_code == 1
     assert "not a topic object" in result.output
+
+
+def test_an_intake_object_is_printed_with_its_entries_and_their_records(tmp_path: Path) -> None:
+    result = _inspect("--records", intake.RECORDS)
+
+    assert result.exit_code == 0
+    assert "checkpoint  12\n" in result.output
+    assert _rows(result.output, "Entries (2)")[0] == ["orders-2", "1000-1000", "72", "3", "-"]
+    assert "Records of clicks-0\n" in result.output
+    assert '"three"' in result.output
+
+    assert "kind        seal\n" in _inspect(intake.SEAL).output
+
+    (tmp_path / "damaged").write_bytes(intake.RECORDS.read_bytes()[:-1])
+    damaged = _inspect(tmp_path / "damaged")
+    assert damaged.exit_code == 1
+    assert "truncated or damaged" in damaged.output
 
 
 @pytest.mark.parametrize(("path", "kind"), [(PAGE, "catalog page"), (TOPIC_OBJECT, "topic object")])
