@@ -48,36 +48,39 @@ class StorageSettings(LeaseSettings):
         "KAFSCALE_SEGMENT_INTERVAL_MS",
         default=500,
         parse=integer(1, LONGEST_FLUSH_MS),
-        doc="With an intake, how long after the last flush a buffer that is not full becomes a segment, unless the "
-        "topic's flush.ms is longer. Acknowledgements do not wait for it. A longer interval makes fewer and larger "
-        "segments, and fewer writes to the metadata store.",
+        doc="Only with intakes (state format 2): how long after the last flush a buffer that is not full becomes a "
+        "segment, unless the topic's flush.ms is longer. Acknowledgements do not wait for it. A longer interval makes "
+        "fewer and larger segments, and fewer writes to the metadata store.",
     )
     intake_puts_per_second: int = setting(
         "KAFSCALE_INTAKE_PUTS_PER_SECOND",
         default=0,
         parse=integer(0, 10_000),
-        doc="How many objects per second the intake writes at most, unless one is full or KAFSCALE_FLUSH_INTERVAL_MS "
-        "has passed since its first record. 0: the value depends on the store. There is no limit for a local "
-        "directory, and it is 10 for S3, which charges for each PUT.",
+        doc="Only with intakes (state format 2): how many objects per second an intake writes at most, unless one is "
+        "full or KAFSCALE_FLUSH_INTERVAL_MS has passed since its first record. 0: the value depends on the store. "
+        "There is no limit for a local directory, and it is 10 for S3, which charges for each PUT.",
     )
     intake_put_burst: int = setting(
         "KAFSCALE_INTAKE_PUT_BURST",
         default=100,
         parse=integer(1, 100_000),
-        doc="How many objects the intake writes without regard to KAFSCALE_INTAKE_PUTS_PER_SECOND after a pause.",
+        doc="Only with intakes (state format 2): how many objects an intake writes without regard to "
+        "KAFSCALE_INTAKE_PUTS_PER_SECOND after a pause.",
     )
     intake_object_bytes: int = setting(
         "KAFSCALE_INTAKE_OBJECT_BYTES",
         default=8 * MIB,
         parse=within(size, 64 * KIB, 64 * MIB),
-        doc="The size of an intake object at which it is full. The last batch may exceed it.",
+        doc="Only with intakes (state format 2): the size of an intake object at which it is full. The last batch may "
+        "exceed it.",
     )
     intake_chain_bytes: int = setting(
         "KAFSCALE_INTAKE_CHAIN_BYTES",
         default=256 * MIB,
         parse=within(size, 1 * MIB),
-        doc="If the intake objects that are needed exceed this size, the records in the oldest one become segments "
-        "before their interval ends. A new owner reads at most about this much.",
+        doc="Only with intakes (state format 2): if the objects of an intake that are needed exceed this size, the "
+        "records in the oldest one become segments before their interval ends. A new owner reads at most about this "
+        "much.",
     )
     cache_size: int = setting(
         "KAFSCALE_CACHE_SIZE",
