@@ -59,6 +59,7 @@ class Simulated:
 
 THE_PRODUCT = Simulated()
 GROUPS_ALONE = Simulated(groups_alone=True)
+WITH_INTAKES = Simulated(intake=True)
 
 
 def run_seed(seed: int, what: Simulated = THE_PRODUCT, keep_trace: bool = False) -> Result:
