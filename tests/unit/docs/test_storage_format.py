@@ -129,6 +129,8 @@ def test_every_kind_of_key_has_a_row() -> None:
         .replace("TIME", "1700000000000")
         .replace("TOKEN", "run-1")
         .replace("REVISION", "17")
+        .replace("RUN", "4ksrqv5lp2d8")
+        .replace("NUMBER", offset)
         .replace("PART", "00000000")
         .replace("NAME", "20261122T191700Z")
         for row in rows
@@ -140,6 +142,8 @@ def test_every_kind_of_key_has_a_row() -> None:
         paths.index_key("production", "orders", 0, 1000),
         paths.catalog_page_key("production", "orders", 0, 1000, 3),
         paths.topic_object_key("production", "orders"),
+        paths.intake_key("production", "4ksrqv5lp2d8", 1000),
+        str(paths.IntakeKey("production", "4ksrqv5lp2d8", None)),
         paths.producer_snapshot_key("production", "orders", 0, 1000, 3),
         str(stage),
         f"{stage}.manifest",
