@@ -434,10 +434,9 @@ def intake_register_key(namespace: str, run_id: str) -> str:
     return f"{intake_registers_prefix(namespace)}{run_id}"
 
 
-def parse_intake_register_key(namespace: str, key: str) -> str | None:
-    """Return the run id in a key; None if it is another key."""
-    prefix = intake_registers_prefix(namespace)
-    return key.removeprefix(prefix) if key.startswith(prefix) else None
+def run_of_intake_register(namespace: str, key: str) -> str:
+    """Return the run id in the key of a register."""
+    return key.removeprefix(intake_registers_prefix(namespace))
 
 
 def node_ids_prefix(namespace: str) -> str:

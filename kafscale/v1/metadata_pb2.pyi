@@ -74,12 +74,14 @@ class IntakeTail(_message.Message):
     def __init__(self, run_id: _Optional[str] = ..., epoch: _Optional[int] = ..., end: _Optional[int] = ...) -> None: ...
 
 class IntakeRegister(_message.Message):
-    __slots__ = ("format", "sealed")
+    __slots__ = ("format", "sealed", "intake")
     FORMAT_FIELD_NUMBER: _ClassVar[int]
     SEALED_FIELD_NUMBER: _ClassVar[int]
+    INTAKE_FIELD_NUMBER: _ClassVar[int]
     format: int
     sealed: bool
-    def __init__(self, format: _Optional[int] = ..., sealed: _Optional[bool] = ...) -> None: ...
+    intake: bool
+    def __init__(self, format: _Optional[int] = ..., sealed: _Optional[bool] = ..., intake: _Optional[bool] = ...) -> None: ...
 
 class PartitionState(_message.Message):
     __slots__ = ("format", "topic_id", "epoch", "owner", "log_start", "high_watermark", "last_segment", "producer_snapshot", "producers_from", "unclean", "sinks", "tail")

@@ -274,7 +274,7 @@ def topic_values(
 def cluster_values(rebuilt: Rebuilt, namespace: str) -> list[tuple[str, bytes]]:
     """Return the keys and values that exist once per cluster. The cluster's own key is the last one."""
     ids = ProducerIds(format=_FORMAT, next=rebuilt.next_producer_id)
-    sealed = IntakeRegister(format=_FORMAT, sealed=True).SerializeToString()
+    sealed = IntakeRegister(format=_FORMAT, sealed=True, intake=True).SerializeToString()
     cluster = ClusterInfo(rebuilt.cluster_id, rebuilt.epoch, rebuilt.state_format)
     return [
         (paths.producer_ids_key(namespace), ids.SerializeToString()),

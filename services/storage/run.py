@@ -272,8 +272,9 @@ class Run:
         await self.membership.join()
         self._nursery.start_soon(self.membership.keep)
         self._register = await open_register(deps.metadata, deps.namespace, self.membership.run_id)
-        await self._check_intakes()
-        self._nursery.start_soon(self.intake.run)
+        if self._has_intake:
+            await self._check_intakes()
+            self._nursery.start_soon(self.intake.run)
         view = self._deps.members.view
         while self.membership.run_id not in view.by_run_id:
             view = await self._deps.members.wait_change(view)
@@ -330,7 +331,7 @@ class Run:
 
     @property
     def _has_intake(self) -> bool:
-        return self._register is not None and self._register.state_format > 1
+        return self._register is not None and self._register.has_intake
 
     def _open_register(self) -> Register:
         if self._register is None:
@@ -345,7 +346,7 @@ class Run:
 
     async def _check_intakes(self) -> None:
         outage = Outage("looking for intakes failed, retrying", first=_FIRST_PAUSE, longest=_LONGEST_PAUSE)
-        while self._has_intake:
+        while True:
             try:
                 self.unknown_intake = await unknown_intake(
                     self._deps.objects, self._deps.metadata, self._deps.namespace

@@ -156,7 +156,7 @@ _VARIANTS: dict[str, Variant] = {
             Change(
                 "services.storage.upkeep.intakes",
                 "IntakeCollector._collect",
-                "ended.pop(state.owner, None)\n            ended.pop(state.tail.run_id, None)",
+                "ended -= {state.owner, state.tail.run_id}",
                 "pass",
             ),
         ),

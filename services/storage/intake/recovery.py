@@ -67,7 +67,8 @@ class IntakeRecovery:
         return tail_of(entries.get(key, ()), epoch=epoch, start=start)
 
     async def _sealed(self, run_id: str) -> Mapping[Key, list[Entry]]:
-        await seal_register(self._metadata, self._namespace, run_id)
+        if not await seal_register(self._metadata, self._namespace, run_id):
+            return _EMPTY
         chain = self._chain(run_id)
         span = await chain.seal()
         entries = await _read(chain, span)

@@ -18,6 +18,8 @@ from kafscale.v1.metadata_pb2 import IntakeRegister
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 2.0
 _FORMAT = 1
+INTAKE_FORMAT = 2
+"""States of this format may name a tail, and owners have a register and may have an intake."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +30,10 @@ class Register:
     key: str
     revision: int
     state_format: int
+
+    @property
+    def has_intake(self) -> bool:
+        return self.state_format >= INTAKE_FORMAT
 
 
 class RegisterMissing(KafscaleError):
@@ -42,7 +48,6 @@ async def open_register(metadata: MetadataStore, namespace: str, run_id: str) ->
     """Write the register of a new run, retrying until that succeeds."""
     key, cluster_key = paths.intake_register_key(namespace, run_id), paths.cluster_key(namespace)
     outage = Outage("intake register not written", first=_FIRST_PAUSE, longest=_LONGEST_PAUSE)
-    value = IntakeRegister(format=_FORMAT).SerializeToString()
     while True:
         try:
             cluster, there = (await metadata.txn((), [Get(cluster_key), Get(key)])).reads
@@ -50,7 +55,8 @@ async def open_register(metadata: MetadataStore, namespace: str, run_id: str) ->
             if there is not None:
                 # An earlier attempt was applied; run ids are not used twice.
                 return Register(run_id, key, there.mod_revision, state_format)
-            result = await metadata.txn([Unchanged(key, 0)], [Put(key, value)])
+            value = IntakeRegister(format=_FORMAT, intake=state_format >= INTAKE_FORMAT)
+            result = await metadata.txn([Unchanged(key, 0)], [Put(key, value.SerializeToString())])
         except STORE_FAILURES as error:
             await outage.pause(error)
             continue
@@ -58,25 +64,26 @@ async def open_register(metadata: MetadataStore, namespace: str, run_id: str) ->
             return Register(run_id, key, result.revision, state_format)
 
 
-async def seal_register(metadata: MetadataStore, namespace: str, run_id: str, *, own: bool = False) -> None:
-    """Seal the register of a run, unless it is sealed. ``own``: by the run itself, which needs not be gone.
+async def seal_register(metadata: MetadataStore, namespace: str, run_id: str, *, own: bool = False) -> bool:
+    """Seal the register of a run, unless it is sealed. Return whether the run may have intake objects.
 
-    Raises RegisterMissing, StillMember, Unavailable.
+    ``own``: by the run itself, which needs not be gone. Raises RegisterMissing, StillMember, Unavailable.
     """
     key = paths.intake_register_key(namespace, run_id)
     member_key = paths.member_key(namespace, "storage", run_id)
-    value = IntakeRegister(format=_FORMAT, sealed=True).SerializeToString()
     while True:
         register, member = (await metadata.txn((), [Get(key), Get(member_key)])).reads
         if register is None:
             raise RegisterMissing(f"the intake register of run {run_id} is missing")
-        if IntakeRegister.FromString(register.value).sealed:
-            return
+        value = IntakeRegister.FromString(register.value)
+        if value.sealed:
+            return value.intake
         if member is not None and not own:
             raise StillMember(f"run {run_id} is alive")
         compares = [Unchanged(key, register.mod_revision)]
         if not own:
             compares.append(Unchanged(member_key, 0))
-        if (await metadata.txn(compares, [Put(key, value)])).succeeded:
-            return
+        value.sealed = True
+        if (await metadata.txn(compares, [Put(key, value.SerializeToString())])).succeeded:
+            return value.intake
         await trio.lowlevel.checkpoint()

@@ -16,11 +16,11 @@ import trio
 from kafscale import paths
 from kafscale.errors import CorruptData, KafscaleError
 from kafscale.intake.chain import Chain
-from kafscale.metadata.interface import Delete, KeyValue, MetadataStore, Unchanged
+from kafscale.metadata.interface import Delete, MetadataStore, Unchanged
 from kafscale.metadata.members import Members
 from kafscale.metadata.membership import Membership
 from kafscale.objects.interface import MAX_KEYS, ObjectNotFound, ObjectStore, PreconditionFailed
-from kafscale.v1.metadata_pb2 import PartitionState
+from kafscale.v1.metadata_pb2 import IntakeRegister, PartitionState
 from services.storage.intake.known import runs_with_intakes
 from services.storage.intake.register import StillMember, seal_register
 
@@ -59,36 +59,40 @@ class IntakeCollector:
             if min(self._members.view.by_run_id, default="") != self._membership.run_id:
                 continue
             try:
-                await self._collect()
-                if tidied <= trio.current_time() - _TIDY_SECONDS:
+                intakes = await self._collect()
+                if intakes and tidied <= trio.current_time() - _TIDY_SECONDS:
                     tidied = trio.current_time()
                     await self._tidy()
             except KafscaleError as error:
                 log.warning("intakes of ended runs not removed, retrying later", error=str(error))
 
-    async def _collect(self) -> None:
+    async def _collect(self) -> bool:
+        """Remove what is no longer needed. Return whether any run has an intake."""
         registers = await self._metadata.read_prefix(paths.intake_registers_prefix(self._namespace))
+        # Whether each run may have intake objects.
+        runs = {
+            paths.run_of_intake_register(self._namespace, item.key): IntakeRegister.FromString(item.value).intake
+            for item in registers.items
+        }
         live = self._members.view.by_run_id
-        ended: dict[str, KeyValue] = {}
-        for item in registers.items:
-            run_id = paths.parse_intake_register_key(self._namespace, item.key)
-            if run_id is not None and run_id not in live and await self._seal(run_id):
-                ended[run_id] = item
+        ended = {run_id for run_id in runs if run_id not in live and await self._seal(run_id)}
         if not ended:
-            return
+            return any(runs.values())
         states = await self._metadata.read_prefix(paths.partition_states_prefix(self._namespace))
         for item in states.items:
             state = PartitionState.FromString(item.value)
-            ended.pop(state.owner, None)
-            ended.pop(state.tail.run_id, None)
-        for run_id in ended:
-            await self._remove(run_id)
+            ended -= {state.owner, state.tail.run_id}
+        for run_id in sorted(ended):
+            if runs[run_id]:
+                await self._remove_chain(run_id)
+            await self._remove_register(run_id)
+        return any(runs.values())
 
     async def _seal(self, run_id: str) -> bool:
         """Seal the register and the chain of a run, unless it is alive. Return whether they are sealed."""
         try:
-            await seal_register(self._metadata, self._namespace, run_id)
-            await self._chain(run_id).seal()
+            if await seal_register(self._metadata, self._namespace, run_id):
+                await self._chain(run_id).seal()
         except StillMember:
             return False
         except CorruptData as error:
@@ -96,7 +100,7 @@ class IntakeCollector:
             return False
         return True
 
-    async def _remove(self, run_id: str) -> None:
+    async def _remove_chain(self, run_id: str) -> None:
         mark = str(paths.IntakeKey(self._namespace, run_id, None))
         try:
             await self._objects.put_if_absent(mark, str(self._now_ms()).encode())
@@ -106,11 +110,13 @@ class IntakeCollector:
         async for numbers in self._chain(run_id).pages():
             await self._objects.delete_many(paths.intake_key(self._namespace, run_id, number) for number in numbers)
             removed += len(numbers)
+        log.info("intake of an ended run removed", run=run_id, objects=removed)
+
+    async def _remove_register(self, run_id: str) -> None:
         register = paths.intake_register_key(self._namespace, run_id)
         item = await self._metadata.get(register)
         if item is not None:
             await self._metadata.txn([Unchanged(register, item.mod_revision)], [Delete(register)])
-        log.info("intake of an ended run removed", run=run_id, objects=removed)
 
     async def _tidy(self) -> None:
         """Delete what is left of intakes that were removed 30 days ago."""
