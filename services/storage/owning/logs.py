@@ -26,6 +26,8 @@ from services.storage.reading.reader import Reader
 
 log = structlog.get_logger()
 
+_TRIES = 3
+"""Attempts at one read while the log start moves past its offset."""
 _MAX_SEGMENTS = 10_000
 """Segments remembered per partition, at 24 bytes each."""
 
@@ -95,12 +97,14 @@ class Logs:
 
     async def _fetch(self, copy: _Copy, fetch: PartitionFetch, limit: int, result: PartitionFetched) -> bytes:
         view, offset, requested_at = copy.view, fetch.offset, copy.reads
-        if view is not None and view.log_start <= offset < view.segments_end:
+        for _ in range(_TRIES - 1):
+            if view is None or not view.log_start <= offset < view.segments_end:
+                view = await self._refreshed(copy, fetch.partition, requested_at)
             try:
                 return await self._answer(copy, view, offset, limit, result)
             except Damaged:
-                # The missing object may have been deleted since.
-                requested_at = copy.reads
+                # The missing object may have been deleted since the state was read.
+                requested_at, view = copy.reads, None
         view = await self._refreshed(copy, fetch.partition, requested_at)
         return await self._answer(copy, view, offset, limit, result)
 

@@ -7,7 +7,7 @@ from trio.testing import MockClock
 from kafscale import paths
 from kafscale.metadata.memory import no_answer
 from kafscale.objects.interface import ObjectInfo
-from kafscale.objects.memory import MemoryObjectStore
+from kafscale.objects.memory import Call, Fault, MemoryObjectStore
 from kafscale.records.batch import walk
 from kafscale.v1.common_pb2 import PartitionRef, Status
 from kafscale.v1.storage_pb2 import Bound
@@ -97,6 +97,36 @@ async def test_a_scan_below_the_log_start_gets_the_log_start(autojump_clock: Moc
         else:
             assert (answer.status, answer.log_start) == (Status.OFFSET_OUT_OF_RANGE, 6)
         assert await other.caller.read_all(ref, 6, scan=True) == numbers(10)[6:]
+
+
+async def test_records_deleted_during_a_first_read_are_out_of_range_and_not_damaged(
+    autojump_clock: MockClock,
+) -> None:
+    async with cluster(World(), "a:1", "b:1") as two:
+        ref, owner, other = await _owned_and_other(two)
+        for number in range(8):
+            await two.append_durably(ref, numbered(number))
+        held, begun = trio.Event(), trio.Event()
+
+        def plan(call: Call) -> Fault | None:
+            if call.kind != "list_from" or "/orders/" not in call.key or begun.is_set():
+                return None
+            begun.set()
+            return Fault(hold=held)
+
+        two.world.objects.plan = plan
+        found: list[int] = []
+
+        async def read() -> None:
+            found.append((await other.caller.fetch(ref, 0, scan=True)).status)
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(read)
+            await begun.wait()
+            assert (await owner.caller.delete_records(ref, 6)).log_start == 6
+            await trio.sleep(1)
+            held.set()
+        assert found == [Status.OFFSET_OUT_OF_RANGE]
 
 
 async def test_a_scan_reports_a_missing_segment(autojump_clock: MockClock) -> None:
