@@ -156,7 +156,7 @@ _VARIANTS: dict[str, Variant] = {
             Change(
                 "services.storage.upkeep.intakes",
                 "IntakeCollector._collect",
-                "ended -= {state.owner, state.tail.run_id}",
+                "sealed -= {state.owner, state.tail.run_id}",
                 "pass",
             ),
         ),

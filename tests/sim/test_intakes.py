@@ -4,7 +4,7 @@ import pytest
 
 from tests.sim.run import WITH_INTAKES, run_many
 
-SEEDS = 50
+SEEDS = 30
 
 pytestmark = pytest.mark.timeout(1200)
 

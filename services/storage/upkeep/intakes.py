@@ -7,7 +7,7 @@ the mark stay for 30 days: a process of the run that was frozen all the time mus
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import aclosing
 
 import structlog
@@ -53,40 +53,45 @@ class IntakeCollector:
         self._check_seconds = check_seconds
 
     async def run(self) -> None:
-        tidied = -math.inf
+        tidied, looked_at, left = -math.inf, frozenset[str](), True
         while True:
             await trio.sleep(self._check_seconds)
-            if min(self._members.view.by_run_id, default="") != self._membership.run_id:
+            live = frozenset(self._members.view.by_run_id)
+            if min(live, default="") != self._membership.run_id or (live == looked_at and not left):
                 continue
             try:
-                intakes = await self._collect()
-                if intakes and tidied <= trio.current_time() - _TIDY_SECONDS:
+                runs = await self._runs()
+                left = bool(await self._collect(runs))
+                looked_at = live
+                if any(runs.values()) and tidied <= trio.current_time() - _TIDY_SECONDS:
                     tidied = trio.current_time()
                     await self._tidy()
             except KafscaleError as error:
                 log.warning("intakes of ended runs not removed, retrying later", error=str(error))
 
-    async def _collect(self) -> bool:
-        """Remove what is no longer needed. Return whether any run has an intake."""
+    async def _runs(self) -> dict[str, bool]:
+        """Return the runs with registers, and whether each may have intake objects."""
         registers = await self._metadata.read_prefix(paths.intake_registers_prefix(self._namespace))
-        # Whether each run may have intake objects.
-        runs = {
+        return {
             paths.run_of_intake_register(self._namespace, item.key): IntakeRegister.FromString(item.value).intake
             for item in registers.items
         }
+
+    async def _collect(self, runs: Mapping[str, bool]) -> set[str]:
+        """Remove what no partition needs of ended runs. Return those that are left."""
         live = self._members.view.by_run_id
-        ended = {run_id for run_id in runs if run_id not in live and await self._seal(run_id)}
-        if not ended:
-            return any(runs.values())
-        states = await self._metadata.read_prefix(paths.partition_states_prefix(self._namespace))
-        for item in states.items:
-            state = PartitionState.FromString(item.value)
-            ended -= {state.owner, state.tail.run_id}
-        for run_id in sorted(ended):
+        ended = {run_id for run_id in runs if run_id not in live}
+        sealed = {run_id for run_id in sorted(ended) if await self._seal(run_id)}
+        if sealed:
+            states = await self._metadata.read_prefix(paths.partition_states_prefix(self._namespace))
+            for item in states.items:
+                state = PartitionState.FromString(item.value)
+                sealed -= {state.owner, state.tail.run_id}
+        for run_id in sorted(sealed):
             if runs[run_id]:
                 await self._remove_chain(run_id)
             await self._remove_register(run_id)
-        return any(runs.values())
+        return ended - sealed
 
     async def _seal(self, run_id: str) -> bool:
         """Seal the register and the chain of a run, unless it is alive. Return whether they are sealed."""
