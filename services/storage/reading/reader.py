@@ -342,6 +342,8 @@ class Reader:
             parsed = await self.parsed(view, segment)
             return parse_index(build_index(parsed.offsets, parsed.positions, self._index_interval))
         if reply.status == Status.DAMAGED:
+            # A listed object of a dead owner may have been deleted since, so the next attempt lists again.
+            view.segments.forget_stretch(segment.base_offset)
             raise Damaged(reply.detail)
         if reply.status != Status.OK:
             raise Unavailable(reply.detail)

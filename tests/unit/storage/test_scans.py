@@ -234,3 +234,15 @@ async def test_a_plan_by_time_recovers_from_an_orphan_that_was_listed_and_then_d
         await two.world.objects.delete_many([orphan])
         (plan,) = await other.caller.plan(ref, start=Bound(timestamp=2_000))
         assert (plan.status, plan.start) == (Status.OK, 8)
+
+
+async def test_a_fetch_recovers_from_an_orphan_that_was_listed_and_then_deleted(autojump_clock: MockClock) -> None:
+    async with cluster(World(indexing=True), "a:1", "b:1") as two:
+        ref, _, other = await _owned_and_other(two)
+        for number in range(4):
+            await two.append_durably(ref, batch(*(b"%d-%d" % (number, i) for i in range(4))))
+        orphan = paths.segment_key(NAMESPACE, ref.topic, ref.partition, 5)
+        await two.world.objects.put_if_absent(orphan, b"a dead owner's")
+        assert (await other.caller.scan(ref, 0, 4))[-1].next_offset == 4
+        await two.world.objects.delete_many([orphan])
+        assert (await other.caller.fetch(ref, 6, scan=True)).status == Status.OK
