@@ -67,6 +67,17 @@ async def test_a_topic_of_several_owners_is_deleted_at_once_and_recreated_empty(
         await _comes_back_empty(three, refs)
 
 
+async def test_a_recreated_topic_begins_above_all_epochs_of_the_deleted_one(autojump_clock: MockClock) -> None:
+    async with cluster(World(), "a:1", "b:1") as two:
+        refs = await _used_topic(two)
+        last = max([(await two.append_durably(ref, batch(b"old"))).epoch for ref in refs])
+        await two.instances[0].catalog.mark_deleting("orders")
+        await two.instances[0].catalog.wait_free("orders")
+        made = await two.world.topic(two.instances[0].catalog, partitions=1)
+        await trio.sleep(1)
+        assert (await two.append_durably(made, batch(b"new"))).epoch > last
+
+
 async def test_one_instance_deletes_and_the_others_only_release(autojump_clock: MockClock) -> None:
     async with cluster(World(), "a:1", "b:1") as two:
         refs = await _used_topic(two)
