@@ -53,7 +53,7 @@ GROUP_VARIANTS: dict[str, Variant] = {
         "a shard that is dropped during its release because a write fails is not released",
         *_NOT_RELEASED_WHEN_DROPPED,
         boost=_COMING_AND_GOING | _LOST_WRITES | dict.fromkeys(_WITHOUT_PROOF, 0.0),
-        first_seed=18,
+        first_seed=44,
     ),
     "unproven-while-given-back": _variant(
         "a shard that is dropped during its release because the lease cannot be proven is not released",
