@@ -43,6 +43,7 @@ _VARIANTS: dict[str, Variant] = {
             ),
         ),
         _MOVES,
+        first_seed=19,
     ),
     "intake-released-under-way": Variant(
         "a partition is released while an intake object with its records is on its way",
@@ -64,6 +65,7 @@ _VARIANTS: dict[str, Variant] = {
             ),
         ),
         _CRASHES | {"object-slow": 5.0},
+        rare="tests/unit/storage/test_intake.py::test_an_object_counts_only_when_all_before_it_are_stored",
     ),
     "intake-checkpoint-too-high": Variant(
         "the checkpoint passes records that are not in segments",
@@ -76,6 +78,7 @@ _VARIANTS: dict[str, Variant] = {
             ),
         ),
         _CRASHES,
+        rare="tests/unit/storage/test_intake.py::test_a_new_owner_recovers_what_a_dead_one_acknowledged",
     ),
     "intake-appends-before-recovery": Variant(
         "a new owner accepts appends before the recovered records are in segments",
@@ -88,6 +91,7 @@ _VARIANTS: dict[str, Variant] = {
             ),
         ),
         _CRASHES,
+        rare="tests/unit/storage/test_intake.py::test_nothing_is_appended_before_the_recovered_records_are_in_segments",
     ),
     "intake-leader-offset-lost": Variant(
         "the epoch of a new owner is said to begin where segments end, not behind the recovered records",
@@ -100,6 +104,7 @@ _VARIANTS: dict[str, Variant] = {
             ),
         ),
         _CRASHES,
+        rare="tests/unit/storage/test_intake.py::test_a_new_owner_recovers_what_a_dead_one_acknowledged",
     ),
     "intake-sequences-forgotten": Variant(
         "a new owner does not learn the sequences of idempotent producers from the intake",
@@ -112,6 +117,7 @@ _VARIANTS: dict[str, Variant] = {
             ),
         ),
         _CRASHES,
+        rare="tests/unit/recovery/test_restore_intakes.py::test_idempotent_producers_go_on_after_a_restore",
     ),
     "intake-sinks-forgotten": Variant(
         "a new owner does not learn from the intake what it has of a sink's epoch",
@@ -136,6 +142,7 @@ _VARIANTS: dict[str, Variant] = {
             ),
         ),
         _PAUSES,
+        rare="tests/unit/storage/test_intake.py::test_a_run_that_meets_a_seal_ends",
     ),
     "intake-register-not-compared": Variant(
         "a run whose register is sealed takes over partitions",
@@ -161,6 +168,7 @@ _VARIANTS: dict[str, Variant] = {
             ),
         ),
         _CRASHES,
+        rare="tests/unit/storage/test_intake.py::test_the_intake_of_an_ended_run_is_removed_when_no_partition_needs_it",
     ),
 }
 

@@ -189,7 +189,7 @@ WIDER_VARIANTS: dict[str, Variant] = {
             ),
         ),
         {"crash": 3.0, "object-garbled": 60.0},
-        first_seed=6,
+        first_seed=42,
     ),
     "header-believed": Variant(
         "the epoch of an object is trusted after one read of its header",
@@ -204,6 +204,7 @@ WIDER_VARIANTS: dict[str, Variant] = {
         ),
         {"crash": 3.0, "object-garbled": 60.0},
         first_seed=101,
+        rare="tests/unit/storage/test_offline.py::test_a_misread_header_does_not_exclude_a_segment_from_the_log",
     ),
     "ages-by-a-clock-that-jumps": Variant(
         "retention by time uses a clock that is not checked",
@@ -216,7 +217,7 @@ WIDER_VARIANTS: dict[str, Variant] = {
             ),
         ),
         {"wall-clock-jump": 20.0},
-        first_seed=8,
+        first_seed=19,
     ),
     "producers-expired-by-a-clock-that-jumps": Variant(
         "idle producers expire by a clock that is not checked",
@@ -241,7 +242,7 @@ WIDER_VARIANTS: dict[str, Variant] = {
             ),
         ),
         {"wall-clock-jump": 20.0},
-        first_seed=17,
+        first_seed=19,
     ),
     "missing-objects-hold-up-the-log": Variant(
         "the log start does not move over objects that were deleted externally",

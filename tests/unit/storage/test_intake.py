@@ -123,7 +123,9 @@ async def test_a_run_that_meets_a_seal_ends(autojump_clock: MockClock) -> None:
         await world.objects.put_if_absent(paths.intake_key(NAMESPACE, caller.run_id, number), b"a seal")
         appended = await caller.append(ref, batch(b"b"))
         assert appended.status == Status.OK
-        await caller.ended.wait()
+        with trio.move_on_after(60):
+            await caller.ended.wait()
+        assert caller.ended.is_set()
         assert not any(news.high_watermark >= appended.end_offset for news in caller.news), "b is not acknowledged"
 
 
@@ -274,3 +276,27 @@ async def test_a_partition_is_not_released_while_an_object_with_its_records_is_o
         register = await world.metadata.get(paths.intake_register_key(NAMESPACE, former))
         assert register is not None
         assert IntakeRegister.FromString(register.value).sealed, "the next owner ends the intake first"
+
+
+async def test_an_object_counts_only_when_all_before_it_are_stored(autojump_clock: MockClock) -> None:
+    world = World(SLOW_SEGMENTS, intake=True)
+    async with world.service() as (caller, catalog):
+        ref = await _topic(world, caller, catalog)
+        held = trio.Event()
+        first: list[Call] = []
+
+        def plan(call: Call) -> Fault | None:
+            if call.kind == "put_if_absent" and "~intake" in call.key and (not first or call.key == first[0].key):
+                first.append(call)
+                return Fault(hold=held)
+            return None
+
+        world.objects.plan = plan
+        for value in (b"a", b"b"):
+            await caller.append(ref, batch(value))
+            await trio.sleep(0.1)
+        await trio.sleep(5)
+        assert max(news.high_watermark for news in caller.news) == 1
+        held.set()
+        await trio.sleep(1)
+        assert await caller.read_all(ref, 1) == [b"a", b"b"]

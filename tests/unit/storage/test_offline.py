@@ -16,8 +16,9 @@ from kafscale.segment.format import HEADER_SIZE
 from kafscale.telemetry import State
 from kafscale.v1.common_pb2 import PartitionRef, Status
 from kafscale.v1.metadata_pb2 import PartitionState
+from kafscale.v1.storage_pb2 import LogSizesRequest, SizeQuery
 from services.storage.monitoring import _partitions
-from tests.support.storage.harness import NAMESPACE, Caller, World, batch, state_key
+from tests.support.storage.harness import NAMESPACE, TIMEOUT, Caller, World, batch, state_key
 from tests.support.storage.sequences import numbered, send
 from tests.unit.storage.test_described_producers import listed_producers
 
@@ -237,3 +238,19 @@ async def test_an_upload_cancelled_with_its_failed_sibling_may_still_apply(autoj
     assert item is not None
     state = PartitionState.FromString(item.value)
     assert (state.owner, state.unclean) == ("", True)
+
+
+async def test_a_misread_header_does_not_exclude_a_segment_from_the_log(autojump_clock: MockClock) -> None:
+    world = World()
+    async with world.service() as (caller, catalog):
+        ref = await world.topic(catalog)
+        for value in (b"a", b"b", b"c"):
+            assert await caller.durable(await caller.append(ref, batch(value)), ref)
+            await caller.flush(ref)
+    endpoint, objects = _endpoint(world)
+    async with world.service(objects=objects) as (caller, _):
+        endpoint.garble = lambda key: key.endswith("segment-00000000000000000000.kfs")
+        request = LogSizesRequest(queries=[SizeQuery(partition=ref)])
+        (size,) = (await caller.storage.log_sizes(request, timeout=TIMEOUT)).results
+        assert (size.status, size.segments) == (Status.OK, 3)
+        assert await caller.read_all(ref) == [b"a", b"b", b"c"]
