@@ -119,18 +119,6 @@ _VARIANTS: dict[str, Variant] = {
         _CRASHES,
         rare="tests/unit/recovery/test_restore_intakes.py::test_idempotent_producers_go_on_after_a_restore",
     ),
-    "intake-sinks-forgotten": Variant(
-        "a new owner does not learn from the intake what it has of a sink's epoch",
-        (
-            Change(
-                "services.storage.owning.owned",
-                "OwnedPartitions._partition",
-                "partition.sinks.appended(SinkEpoch.of(progress), progress.batches)",
-                "pass",
-            ),
-        ),
-        _CRASHES,
-    ),
     "intake-seal-overwritten": Variant(
         "a run that meets a seal takes it for its own object",
         (
