@@ -7,6 +7,7 @@ from functools import partial
 import structlog
 import trio
 
+from kafscale.errors import Unavailable
 from kafscale.intake.chain import Chain, Span
 from kafscale.intake.format import Entry
 from kafscale.intake.tail import Tail, tail_of
@@ -20,6 +21,7 @@ log = structlog.get_logger()
 
 Key = tuple[bytes, int]
 _KEPT_SECONDS = 30.0
+_ATTEMPTS = 20
 _EMPTY: Mapping[Key, list[Entry]] = {}
 
 
@@ -43,7 +45,6 @@ class IntakeRecovery:
     ) -> None:
         self._objects = objects
         self._metadata = metadata
-        self._nursery = nursery
         self._namespace = namespace
         self._now_ms = now_ms
         self._counters = counters
@@ -63,7 +64,8 @@ class IntakeRecovery:
 
     async def of_released(self, run_id: str, key: Key, *, epoch: int, start: int) -> Tail:
         """Return what the intake of a run, which may go on for other partitions, has of one that it released."""
-        entries = await self._reads.do(f"{run_id} now", partial(self._so_far, run_id))
+        # Not shared: a read that began before the last object counted would lack its records.
+        entries = await self._so_far(run_id)
         return tail_of(entries.get(key, ()), epoch=epoch, start=start)
 
     async def _sealed(self, run_id: str) -> Mapping[Key, list[Entry]]:
@@ -78,12 +80,13 @@ class IntakeRecovery:
 
     async def _so_far(self, run_id: str) -> Mapping[Key, list[Entry]]:
         chain = self._chain(run_id)
-        while True:
+        for _ in range(_ATTEMPTS):
             try:
                 return await _read(chain, await chain.span())
             except ObjectNotFound:
                 # The run has moved its checkpoint; what a released partition needs stays.
                 continue
+        raise Unavailable(f"the intake of run {run_id} keeps changing")
 
     def _chain(self, run_id: str) -> Chain:
         return Chain(self._objects, self._namespace, run_id, now_ms=self._now_ms)

@@ -7,8 +7,6 @@ chain.
 
 from dataclasses import dataclass
 
-import trio
-
 from kafscale import paths
 from kafscale.errors import KafscaleError
 from kafscale.metadata.interface import Get, MetadataStore, Put, Unchanged
@@ -86,4 +84,3 @@ async def seal_register(metadata: MetadataStore, namespace: str, run_id: str, *,
         value.sealed = True
         if (await metadata.txn(compares, [Put(key, value.SerializeToString())])).succeeded:
             return value.intake
-        await trio.lowlevel.checkpoint()
