@@ -16,7 +16,7 @@ from typing import TypeVar
 import trio
 
 from kafscale import paths
-from kafscale.errors import CorruptData, KafscaleError
+from kafscale.errors import CorruptData, KafscaleError, Unavailable
 from kafscale.intake.format import HEADER_SIZE, CorruptIntake, IntakeHeader, IntakeObject, encode_seal, parse
 from kafscale.objects.interface import MAX_KEYS, ObjectNotFound, ObjectStore, PreconditionFailed
 
@@ -92,7 +92,7 @@ class Chain:
             if not any(number > missing for number in listing.seals):
                 await self._put_seal(max({missing, *listing.records}) + _STOP_AHEAD)
             await self._put_seal(missing)
-        raise DamagedChain(f"the intake of run {self._run_id} keeps changing")
+        raise Unavailable(f"the intake of run {self._run_id} keeps changing")
 
     async def read(self, span: Span) -> AsyncIterator[IntakeObject]:
         """Yield the objects of the span, in order.
@@ -132,7 +132,7 @@ class Chain:
     async def _list(self) -> _Listing:
         """List the chain, and read the newest checkpoint. A seal is known by its size, which no record object has."""
         prefix = paths.intake_prefix(self._namespace, self._run_id)
-        while True:
+        for _ in range(_ATTEMPTS):
             listed: dict[int, int] = {}
             after, full = "", True
             while full:
@@ -149,6 +149,7 @@ class Chain:
             except ObjectNotFound:
                 # The run has put a newer one since.
                 continue
+        raise Unavailable(f"the intake of run {self._run_id} keeps changing")
 
     async def _checkpoint(self, number: int) -> int:
         """Return the checkpoint that an object names. Raises ObjectNotFound, DamagedChain."""
