@@ -1,3 +1,4 @@
+import multiprocessing
 import os
 import resource
 import sqlite3
@@ -133,21 +134,28 @@ async def test_the_file_does_not_grow_with_the_number_of_commits(tmp_path: Path)
     assert bytes_in(tmp_path) < 64 << 10
 
 
-async def test_a_commit_that_cannot_be_written_is_unavailable_and_leaves_nothing(tmp_path: Path) -> None:
-    async with open_sqlite(tmp_path / "m.db") as store:
+async def _commit_beyond_the_limit(path: Path) -> None:
+    async with open_sqlite(path) as store:
         before = await store.txn([], [Put("a", b"1")])
         soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
         resource.setrlimit(resource.RLIMIT_FSIZE, (256 << 10, hard))
-        try:
-            with pytest.raises(Unavailable):
-                await store.txn([], [Put("a", b"2"), Put("big", bytes(1 << 20))])
-        finally:
-            resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+        with pytest.raises(Unavailable):
+            await store.txn([], [Put("a", b"2"), Put("big", bytes(1 << 20))])
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
         item = await store.get("a")
         assert item is not None
         assert (item.value, item.mod_revision) == (b"1", before.revision)
         after = await store.txn([Unchanged("a", before.revision)], [Put("a", b"3")])
         assert after.revision == before.revision + 1
+
+
+async def test_a_commit_that_cannot_be_written_is_unavailable_and_leaves_nothing(tmp_path: Path) -> None:
+    # The limit is that of a whole process, so it is a process of its own that has it.
+    context = multiprocessing.get_context("spawn")
+    child = context.Process(target=trio.run, args=(_commit_beyond_the_limit, tmp_path / "m.db"))
+    child.start()
+    child.join()
+    assert child.exitcode == 0
     async with open_sqlite(tmp_path / "m.db") as store:
         assert [(item.key, item.value) for item in (await store.read_prefix("")).items] == [("a", b"3")]
 
