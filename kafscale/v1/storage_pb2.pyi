@@ -39,7 +39,7 @@ class AppendReply(_message.Message):
     def __init__(self, results: _Optional[_Iterable[_Union[PartitionAppended, _Mapping]]] = ...) -> None: ...
 
 class PartitionAppended(_message.Message):
-    __slots__ = ("status", "detail", "epoch", "base_offset", "end_offset", "log_start", "append_time_ms", "hold_until", "owner")
+    __slots__ = ("status", "detail", "epoch", "base_offset", "end_offset", "log_start", "append_time_ms", "hold_until", "owner", "durable_soon")
     STATUS_FIELD_NUMBER: _ClassVar[int]
     DETAIL_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
@@ -49,6 +49,7 @@ class PartitionAppended(_message.Message):
     APPEND_TIME_MS_FIELD_NUMBER: _ClassVar[int]
     HOLD_UNTIL_FIELD_NUMBER: _ClassVar[int]
     OWNER_FIELD_NUMBER: _ClassVar[int]
+    DURABLE_SOON_FIELD_NUMBER: _ClassVar[int]
     status: _common_pb2.Status
     detail: str
     epoch: int
@@ -58,7 +59,8 @@ class PartitionAppended(_message.Message):
     append_time_ms: int
     hold_until: int
     owner: str
-    def __init__(self, status: _Optional[_Union[_common_pb2.Status, str]] = ..., detail: _Optional[str] = ..., epoch: _Optional[int] = ..., base_offset: _Optional[int] = ..., end_offset: _Optional[int] = ..., log_start: _Optional[int] = ..., append_time_ms: _Optional[int] = ..., hold_until: _Optional[int] = ..., owner: _Optional[str] = ...) -> None: ...
+    durable_soon: bool
+    def __init__(self, status: _Optional[_Union[_common_pb2.Status, str]] = ..., detail: _Optional[str] = ..., epoch: _Optional[int] = ..., base_offset: _Optional[int] = ..., end_offset: _Optional[int] = ..., log_start: _Optional[int] = ..., append_time_ms: _Optional[int] = ..., hold_until: _Optional[int] = ..., owner: _Optional[str] = ..., durable_soon: _Optional[bool] = ...) -> None: ...
 
 class FetchRequest(_message.Message):
     __slots__ = ("stream_id", "max_bytes", "fetches", "scan", "more_max_bytes")
@@ -127,18 +129,20 @@ class CommitsEvent(_message.Message):
     def __init__(self, ready: _Optional[bool] = ..., committed: _Optional[_Iterable[_Union[Committed, _Mapping]]] = ...) -> None: ...
 
 class Committed(_message.Message):
-    __slots__ = ("partition", "epoch", "high_watermark", "log_start", "lost")
+    __slots__ = ("partition", "epoch", "high_watermark", "log_start", "lost", "in_memory")
     PARTITION_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     HIGH_WATERMARK_FIELD_NUMBER: _ClassVar[int]
     LOG_START_FIELD_NUMBER: _ClassVar[int]
     LOST_FIELD_NUMBER: _ClassVar[int]
+    IN_MEMORY_FIELD_NUMBER: _ClassVar[int]
     partition: _common_pb2.PartitionRef
     epoch: int
     high_watermark: int
     log_start: int
     lost: bool
-    def __init__(self, partition: _Optional[_Union[_common_pb2.PartitionRef, _Mapping]] = ..., epoch: _Optional[int] = ..., high_watermark: _Optional[int] = ..., log_start: _Optional[int] = ..., lost: _Optional[bool] = ...) -> None: ...
+    in_memory: int
+    def __init__(self, partition: _Optional[_Union[_common_pb2.PartitionRef, _Mapping]] = ..., epoch: _Optional[int] = ..., high_watermark: _Optional[int] = ..., log_start: _Optional[int] = ..., lost: _Optional[bool] = ..., in_memory: _Optional[int] = ...) -> None: ...
 
 class ListOffsetsRequest(_message.Message):
     __slots__ = ("queries",)
@@ -179,10 +183,12 @@ class PartitionOffset(_message.Message):
     def __init__(self, status: _Optional[_Union[_common_pb2.Status, str]] = ..., detail: _Optional[str] = ..., offset: _Optional[int] = ..., timestamp: _Optional[int] = ..., leader_epoch: _Optional[int] = ..., owner: _Optional[str] = ...) -> None: ...
 
 class FlushRequest(_message.Message):
-    __slots__ = ("partitions",)
+    __slots__ = ("partitions", "for_plan")
     PARTITIONS_FIELD_NUMBER: _ClassVar[int]
+    FOR_PLAN_FIELD_NUMBER: _ClassVar[int]
     partitions: _containers.RepeatedCompositeFieldContainer[_common_pb2.PartitionRef]
-    def __init__(self, partitions: _Optional[_Iterable[_Union[_common_pb2.PartitionRef, _Mapping]]] = ...) -> None: ...
+    for_plan: bool
+    def __init__(self, partitions: _Optional[_Iterable[_Union[_common_pb2.PartitionRef, _Mapping]]] = ..., for_plan: _Optional[bool] = ...) -> None: ...
 
 class FlushReply(_message.Message):
     __slots__ = ("results",)

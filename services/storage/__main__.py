@@ -15,13 +15,14 @@ from kafscale.process.startup import (
     WITH_OBJECTS,
     Endpoint,
     check_shared,
+    connector,
     indexer_pool,
     open_metadata,
     open_objects,
     open_operations,
     running,
 )
-from kafscale.rpc.generated import IndexerClient
+from kafscale.rpc.generated import IndexerClient, SegmentStorageClient
 from kafscale.rpc.services import bind_storage
 from kafscale.threads import run_in_thread
 from services.storage.dependencies import Dependencies
@@ -58,6 +59,7 @@ async def serve(settings: Loaded, stopping: trio.Event) -> None:
                 now_ms=wall_clock_ms,
                 run_sync=run_in_thread,
                 address=endpoint.address,
+                connect=connector(settings, operations, SegmentStorageClient),
                 tracer=operations.tracer,
             )
             storage = StorageService(deps)

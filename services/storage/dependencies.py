@@ -1,18 +1,21 @@
 """The dependencies of a storage run: settings, stores, clocks and other services."""
 
 from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 
 from kafscale.metadata.interface import MetadataStore
-from kafscale.metadata.members import Members
+from kafscale.metadata.members import LiveMember, Members
 from kafscale.metadata.membership import suspension_clock
 from kafscale.metadata.topics import TopicCatalog
 from kafscale.objects.interface import ObjectStore
-from kafscale.rpc.generated import IndexerClient
+from kafscale.rpc.generated import IndexerClient, SegmentStorageClient
 from kafscale.threads import RunSync
 from kafscale.tracing import Tracer
 from services.storage.counters import StorageCounters
 from services.storage.settings import StorageSettings
+
+Connect = Callable[[LiveMember], AbstractAsyncContextManager[SegmentStorageClient]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,6 +36,8 @@ class Dependencies:
     address: str = ""
     # The address for readers and writers of whole topics in that case; empty if there is none.
     listener: str = ""
+    # Connects to another storage instance. None if there is only this one.
+    connect: Connect | None = None
     # None if tracing is off.
     tracer: Tracer | None = None
     lease_clock: Callable[[], float] = suspension_clock

@@ -51,6 +51,10 @@ _LEAVE_SECONDS = 1.0
 """Part of the last 5 seconds of a stopping process. A released partition can be taken over before the lease expires."""
 _ANNOUNCE_SECONDS = 2.0
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 2.0
+_PLAN_PAUSE = 1.0
+"""Seconds between flushes of a partition for plans."""
+_OPEN_SHARE = 4
+"""Open buffers fill at most 1/_OPEN_SHARE of KAFSCALE_BUFFER_BYTES."""
 _VERIFIED_AT_A_TIME = 2
 """Segments, across all requests, because each is held in memory whole, here and in an indexer."""
 
@@ -63,6 +67,8 @@ class Run:
         self._deps = deps
         self._nursery = nursery
         self.buffered_bytes = 0
+        # The part of it that is in open buffers.
+        self._open_bytes = 0
         self.lost_bytes = 0
         self._timers = SealTimers(self._seal_in_time)
         self._moved = trio.Event()
@@ -296,6 +302,7 @@ class Run:
         if self._has_intake:
             self.intake.accept(partition, size)
         self._flush_in_time(partition)
+        self._limit_open()
 
     def _flush_in_time(self, partition: Partition) -> None:
         """Flush the buffer if it is full or due, otherwise set its timer."""
@@ -308,18 +315,34 @@ class Run:
             self._timers.set(partition, min(due, now + settings.early_flush_quiet_ms / 1000))
         elif waiting and not partition.timer:
             self._timers.set(partition, due)
+        self._count_open(partition)
         self._flusher.start(partition)
+
+    def _count_open(self, partition: Partition) -> None:
+        """Update the sum of all open buffers with that of the partition."""
+        self._open_bytes += partition.buffer.open_bytes - partition.open_counted
+        partition.open_counted = partition.buffer.open_bytes
+
+    def _limit_open(self) -> None:
+        """Seal the buffers that are due first while open ones fill more than a part of the memory for buffers."""
+        while self._open_bytes > self._deps.settings.buffer_bytes // _OPEN_SHARE:
+            first = self._timers.first()
+            if first is None:
+                return
+            self.seal(first, "memory")
 
     def seal(self, partition: Partition, trigger: Trigger) -> None:
         """Close the open buffer and upload it."""
         self._timers.clear(partition)
         if partition.buffer.seal(trigger):
             partition.last_flush = trio.current_time()
+        self._count_open(partition)
         self._flusher.start(partition)
 
     def _seal_in_time(self, partition: Partition) -> None:
         interval_is_over = self._segment_due(partition) <= trio.current_time()
-        self.seal(partition, "interval" if interval_is_over else "quiet")
+        early: Trigger = "request" if self._has_intake else "quiet"
+        self.seal(partition, "interval" if interval_is_over else early)
 
     def _segment_due(self, partition: Partition) -> float:
         """Return when the open buffer becomes a segment, in Trio time."""
@@ -328,6 +351,11 @@ class Run:
             # Nobody waits for the segment, because records are durable in the intake.
             interval_ms = max(interval_ms, self._deps.settings.segment_interval_ms)
         return partition.last_flush + interval_ms / 1000
+
+    @property
+    def durable_soon(self) -> bool:
+        """Whether records become durable without delay, because puts of the intake cost nothing."""
+        return self._has_intake and not self._deps.settings.intake_puts_per_second
 
     @property
     def _has_intake(self) -> bool:
@@ -387,10 +415,18 @@ class Run:
             return NotAvailable(Status.UNAVAILABLE, "the partition is still being taken over")
         return partition
 
+    def seal_for_plan(self, partition: Partition) -> None:
+        """Flush what is durable and not in segments, at once or a second after the partition's last flush."""
+        if partition.buffer.durable_end > max(partition.log.segments_end, partition.buffer.open_offset):
+            self._timers.set(partition, min(self._segment_due(partition), partition.last_flush + _PLAN_PAUSE))
+
     async def flush(self, partition: Partition, trigger: Trigger) -> bool:
         """Wait until everything buffered now is in committed segments. Return False if this epoch ended first."""
-        end = partition.buffer.next_offset
         self.seal(partition, trigger)
+        return await self.stored(partition, partition.buffer.next_offset)
+
+    async def stored(self, partition: Partition, end: int) -> bool:
+        """Wait until all before ``end`` is in committed segments. Return False if this epoch ended first."""
         while partition.log.segments_end < end and not partition.closed and not partition.offline:
             await self.moved()
         return partition.log.segments_end >= end
@@ -503,11 +539,12 @@ class Run:
                 partition.committed_producers.add(batch, arrival_ms)
         log_view.log_start = partition.state.log_start
         self.buffered_bytes -= partition.buffer.committed(buffers)
-        partition.sinks.written(partition.state)
+        partition.sinks.written(partition.state, partition.buffer.sink_epochs)
         self.snapshots.committed(partition, len(buffers))
         self.snapshots.referred(partition, former)
         if former.log_start != partition.state.log_start:
             self._topic_objects.moved(partition.topic.id)
+        self.intake.committed(partition)
         self._announce(partition)
         if partition.buffer.stored():
             self._committer.ready(partition)
@@ -556,7 +593,7 @@ class Run:
         if offline:
             log.error("partition offline", partition=partition.name, reason=reason)
             partition.offline = reason
-            self.buffered_bytes -= partition.buffer.discard(keep_durable=True)
+            self._discard(partition, keep_durable=True)
             self._announce(partition, lost=True)
         else:
             self._fenced(partition, reason)
@@ -566,6 +603,11 @@ class Run:
         self._timers.clear(partition)
         if self.owned.stopping:
             self.lost_bytes += partition.buffer.volatile_bytes
-        self.buffered_bytes -= partition.buffer.discard()
+        self._discard(partition)
         self._announce(partition, lost=True)
         self.streams.forget(partition.key)
+
+    def _discard(self, partition: Partition, *, keep_durable: bool = False) -> None:
+        self._open_bytes -= partition.open_counted
+        partition.open_counted = 0
+        self.buffered_bytes -= partition.buffer.discard(keep_durable=keep_durable)

@@ -40,8 +40,8 @@ VARIANTS: dict[str, Variant] = {
             Change(
                 "services.gateway.owners.appends",
                 "AppendStream.replied",
-                "append.wait_for = result.hold_until if append.unacknowledged else result.end_offset",
-                "append.wait_for = result.hold_until",
+                "append.acks == _ALL or (append.acks and result.durable_soon)",
+                "False",
             ),
         ),
         _CRASHES,

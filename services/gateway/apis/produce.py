@@ -13,9 +13,9 @@
 - 4, 6, 11, 12: no changes.
 
 With acks=0 or acks=1, a request is complete when its records are in the owner's buffer. With acks=all, it is complete
-when they are durable. If the request's timeout expires first, the response is REQUEST_TIMED_OUT, and the records may
-still become durable. As in Kafka, an error for records that were in the buffer and may be lost contains the offset that
-they had there.
+when they are durable. If records become durable without delay, acks=1 waits for that too, so that they can be read. If
+the request's timeout expires first, the response is REQUEST_TIMED_OUT, and the records may still become durable. As in
+Kafka, an error for records that were in the buffer and may be lost contains the offset that they had there.
 
 Old message sets are converted to one batch of magic 2. A record set may contain several batches: Kafka refuses that
 with INVALID_RECORD, KafScale only if one of them has a producer id. A batch with a producer id is stored as it is. The
@@ -115,7 +115,7 @@ class _Produce:
             partition,
             key,
             records,
-            unacknowledged=self._acks != -1,
+            acks=self._acks,
             deadline=self.deadline,
             on_finish=finished,
             trace="" if self._span is None else self._span.place,

@@ -17,6 +17,7 @@ from services.gateway.owners.commit_view import CommitView, Key
 from services.gateway.owners.errors import MAY_BE_KEPT, NEVER_KEPT, TIMED_OUT, append_code_of, behind
 from services.gateway.owners.pending import PendingAppend
 
+_ALL = -1
 _ENTRY_BYTES = 32
 """The size of an append in a message, excluding its records and the name of its partition."""
 
@@ -166,7 +167,7 @@ class AppendStream:
             entry = message.appends.add()
             entry.partition.CopyFrom(append.partition)
             entry.records = bytes(append.records)
-            entry.unacknowledged = append.unacknowledged
+            entry.unacknowledged = append.acks != _ALL
             if append.trace:
                 entry.trace = append.trace
             append.records = b""
@@ -199,8 +200,10 @@ class AppendStream:
             append.base_offset = result.base_offset
             append.log_start = result.log_start
             append.append_time_ms = result.append_time_ms
-            append.wait_for = result.hold_until if append.unacknowledged else result.end_offset
-            if append.wait_for:
+            append.hold_until = result.hold_until
+            if append.acks == _ALL or (append.acks and result.durable_soon):
+                append.wait_for = result.end_offset
+            if append.wait_for or append.hold_until:
                 self._view.hold(append)
             else:
                 append.finish(ErrorCode.none)

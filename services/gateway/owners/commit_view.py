@@ -33,11 +33,12 @@ class Waiter:
 
 
 class _Partition:
-    __slots__ = ("epoch", "held", "high_watermark", "lost", "recent_from", "waiters")
+    __slots__ = ("epoch", "held", "high_watermark", "lost", "recent_from", "segments_end", "waiters")
 
     def __init__(self) -> None:
         self.epoch = -1
         self.high_watermark = -1
+        self.segments_end = -1
         # The offset at which the last reported commit begins.
         self.recent_from = -1
         self.lost = False
@@ -49,7 +50,7 @@ class _Partition:
         if append.epoch > self.epoch:
             return None
         if append.epoch == self.epoch:
-            if append.wait_for <= self.high_watermark:
+            if append.wait_for <= self.high_watermark and append.hold_until <= self.segments_end:
                 return ErrorCode.none
             if not self.lost:
                 return None
@@ -91,10 +92,12 @@ class CommitView:
                 continue
             if event.epoch > partition.epoch:
                 partition.epoch, partition.high_watermark, partition.lost = event.epoch, event.high_watermark, False
+                partition.segments_end = -1
                 partition.recent_from = event.high_watermark
             elif event.high_watermark > partition.high_watermark:
                 partition.recent_from = partition.high_watermark
             partition.high_watermark = max(partition.high_watermark, event.high_watermark)
+            partition.segments_end = max(partition.segments_end, event.high_watermark - event.in_memory)
             partition.lost = partition.lost or event.lost
             self._settle(key, partition)
             for waiter in partition.waiters:
@@ -106,7 +109,7 @@ class CommitView:
                     self._forget(next(iter(self._lost)))
 
     def hold(self, append: PendingAppend) -> None:
-        """Finish a buffered append when ``append.wait_for`` is committed in ``append.epoch``, or is lost."""
+        """Finish a buffered append when what it waits for is reached in ``append.epoch``, or is lost."""
         partition = self._partition(append.key)
         verdict = partition.verdict(append)
         if verdict is None:

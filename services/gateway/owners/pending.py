@@ -11,12 +11,14 @@ from kafscale.v1.common_pb2 import PartitionRef
 class PendingAppend:
     """An append, from the handler through queue, message and buffer to its outcome, which is reported exactly once.
 
-    ``trace`` identifies the span that the append belongs to, or is empty if it is not traced. ``wait_for`` is the high
-    watermark at which the response is sent. Times are Trio's, except ``append_time_ms``, which is Unix time.
+    ``trace`` identifies the span that the append belongs to, or is empty if it is not traced. The response is sent when
+    the high watermark has reached ``wait_for`` and the end of the segments ``hold_until``. Times are Trio's, except
+    ``append_time_ms``, which is Unix time.
     """
 
     __slots__ = (
         "_on_finish",
+        "acks",
         "append_time_ms",
         "base_offset",
         "deadline",
@@ -24,13 +26,13 @@ class PendingAppend:
         "epoch",
         "error",
         "finished",
+        "hold_until",
         "key",
         "log_start",
         "partition",
         "records",
         "size",
         "trace",
-        "unacknowledged",
         "wait_for",
     )
 
@@ -40,7 +42,7 @@ class PendingAppend:
         key: tuple[bytes, int],
         records: Buffer,
         *,
-        unacknowledged: bool,
+        acks: int,
         deadline: float,
         on_finish: Callable[["PendingAppend"], None],
         trace: str = "",
@@ -49,7 +51,7 @@ class PendingAppend:
         self.key = key
         self.records = records
         self.size = len(records)
-        self.unacknowledged = unacknowledged
+        self.acks = acks
         self.deadline = deadline
         self._on_finish = on_finish
         self.trace = trace
@@ -59,6 +61,7 @@ class PendingAppend:
         self.epoch = -1
         self.base_offset = -1
         self.wait_for = 0
+        self.hold_until = 0
         self.log_start = -1
         self.append_time_ms = -1
 

@@ -3,6 +3,8 @@
 Records wait until a put may begin: at most ``WINDOW`` objects are on their way, and the pace allows one. An object has
 all batches that wait by then, up to a size. When all objects up to one are stored, its records are durable: the high
 watermarks of their partitions move, without a write to the metadata store. Segments are made of the same records later.
+Of a partition whose buffer fills up before its records are in an object, they are put once, as a segment, and its later
+records wait for that. If it takes long, they are put into objects nevertheless.
 Each object names a checkpoint, the first object that is needed because its records are not in segments. The run deletes
 what is below a checkpoint that a stored object names.
 """
@@ -38,6 +40,8 @@ _CARRIED_AFTER = 60.0
 """Seconds after which records that keep the checkpoint back are put again."""
 _DELETED_AT_A_TIME = 100
 _TIDY_SECONDS = 10.0
+_SEGMENT_PATIENCE = 1.0
+"""Seconds after which records that wait for a segment of their partition are put."""
 
 
 @dataclass(slots=True, eq=False)
@@ -98,6 +102,8 @@ class IntakeWriter:
         # Partitions with records that wait, and by when they must be put although the pace does not allow it.
         self._waiting: dict[Partition, float] = {}
         self._waiting_bytes = 0
+        # Partitions whose records wait for a segment, and until when.
+        self._bulk: dict[Partition, float] = {}
         self._next = 1
         self._counted = 0
         # Objects from the first one that is needed, and those of them that do not count yet.
@@ -137,10 +143,22 @@ class IntakeWriter:
 
     def accept(self, partition: Partition, size: int) -> None:
         """Called when ``size`` bytes were appended to the partition's buffer."""
-        self._waiting_bytes += size
-        if partition not in self._waiting:
-            self._waiting[partition] = trio.current_time() + partition.config.flush_ms / 1000
-            self._wake.set()
+        if partition in self._waiting:
+            self._waiting_bytes += size
+        elif partition not in self._bulk:
+            self._wait(partition)
+
+    def _wait(self, partition: Partition) -> None:
+        self._waiting[partition] = trio.current_time() + partition.config.flush_ms / 1000
+        self._waiting_bytes += partition.buffer.unchained_bytes
+        self._wake.set()
+
+    def committed(self, partition: Partition) -> None:
+        """Called when segments of the partition were committed."""
+        if partition in self._bulk and not partition.buffer.is_bulk:
+            del self._bulk[partition]
+            if partition.buffer.unchained_bytes and partition not in self._waiting:
+                self._wait(partition)
 
     async def quiet(self, key: tuple[bytes, int]) -> None:
         """Wait until no object with records of the partition is on its way."""
@@ -178,14 +196,18 @@ class IntakeWriter:
         entries = list(self._carried())
         carries, self._carrying = self._carrying, []
         remaining = self._object_bytes - sum(entry.size for _, entry in entries)
+        now = trio.current_time()
         for partition in list(self._waiting):
             if partition.closed or partition.offline:
+                del self._waiting[partition]
+                self._bulk.pop(partition, None)
+                continue
+            if partition.buffer.is_bulk and self._bulk.setdefault(partition, now + _SEGMENT_PATIENCE) > now:
                 del self._waiting[partition]
                 continue
             taken = partition.buffer.to_chain(remaining)
             if taken is not None:
                 remaining -= taken.size
-                self._waiting_bytes -= taken.size
                 sinks = [
                     SinkProgress(sink=epoch.sink, epoch=epoch.epoch, batches=batches, committed_ms=epoch.committed_ms)
                     for epoch, batches in taken.sinks.items()
@@ -195,13 +217,13 @@ class IntakeWriter:
                 entries.append((partition, entry))
             if partition.buffer.chained_end >= partition.buffer.next_offset:
                 del self._waiting[partition]
+            if not partition.buffer.is_bulk:
+                self._bulk.pop(partition, None)
             if remaining <= 0:
                 break
-        if not self._waiting:
-            self._waiting_bytes = 0
+        self._waiting_bytes = sum(partition.buffer.unchained_bytes for partition in self._waiting)
         if not entries:
             return
-        now = trio.current_time()
         self._pace.take(now)
         size = sum(entry.size for _, entry in entries)
         begun = _Object(self._next, self._checkpoint(), now, entries, carries, size)
@@ -308,6 +330,9 @@ class IntakeWriter:
                 if not one.stored and one.body and not one.repeated and one.begun <= now - _REPEAT_AFTER:
                     one.repeated = True
                     self._nursery.start_soon(self._put, one)
+            for partition, until in self._bulk.items():
+                if until <= now and partition not in self._waiting:
+                    self._wait(partition)
             if self._chain_size > self._chain_bytes:
                 for partition, _ in self._chain[0].needed:
                     self._too_long(partition)

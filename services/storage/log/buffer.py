@@ -15,9 +15,9 @@ from services.storage.log.sink_progress import SinkEpoch
 
 _MAX_TRACES = 32
 
-Trigger = Literal["size", "interval", "quiet", "request", "hand_over", "take_over"]
-"""Why a buffer is sealed: it is full, flush.ms elapsed, appends paused, a request, a hand-over of the partition, or a
-take-over with records that the former owner had only in its intake."""
+Trigger = Literal["size", "interval", "quiet", "request", "hand_over", "take_over", "memory"]
+"""Why a buffer is sealed: it is full, its interval elapsed, appends paused, a request, a hand-over of the partition, a
+take-over with records that the former owner had only in its intake, or much is buffered on this instance."""
 
 
 @dataclass(slots=True, eq=False)
@@ -44,6 +44,11 @@ class Buffer:
     started: bool = False
     segment: BuiltSegment | None = None
 
+    def size_from(self, offset: int) -> int:
+        """Return the size of the batches from ``offset`` on, where one begins."""
+        first = bisect_left(self.offsets, offset)
+        return sum(len(prefix) + len(rest) for prefix, rest in self.pieces[first:]) if first else self.size
+
 
 class Chained(NamedTuple):
     """Consecutive batches for the intake. ``sinks``: how many batches of each sink epoch the log has with them."""
@@ -69,8 +74,9 @@ class WriteBuffer:
         self._sealed: deque[Buffer] = deque()
         # Records below this offset survive the loss of this process. It never falls.
         self.durable_end = next_offset
-        # Records below this offset were handed to the intake, or are in segments.
+        # Records below this offset were handed to the intake, or are in segments. The size of those from it on.
         self.chained_end = next_offset
+        self.unchained_bytes = 0
         self.uncommitted_bytes = 0
         self.staged_bytes = 0  # the part of uncommitted_bytes that is from sinks
 
@@ -82,6 +88,15 @@ class WriteBuffer:
     @property
     def open_bytes(self) -> int:
         return self._open.size
+
+    @property
+    def open_offset(self) -> int:
+        """Where the open buffer begins."""
+        return self._open.base_offset
+
+    @property
+    def has_sealed(self) -> bool:
+        return bool(self._sealed)
 
     def end_of_first(self, size: int) -> int:
         """Return the high watermark at which the oldest ``size`` bytes, but at least one buffer, are committed."""
@@ -112,6 +127,7 @@ class WriteBuffer:
         self._open.next_offset = following
         self._open.size += len(records)
         self.uncommitted_bytes += len(records)
+        self.unchained_bytes += len(records)
         if self._open.size >= self.segment_bytes:
             self.seal("size")
         return base
@@ -207,6 +223,16 @@ class WriteBuffer:
             if base >= self.durable_end
         )
 
+    @property
+    def is_bulk(self) -> bool:
+        """Whether most of a full buffer was not handed to the intake. Its segment makes it durable, with one put."""
+        first = next((buffer for buffer in self._sealed if buffer.next_offset > self.chained_end), None)
+        return (
+            first is not None
+            and first.trigger == "size"
+            and 2 * first.size_from(self.chained_end) >= self.segment_bytes
+        )
+
     def to_chain(self, limit: int) -> Chained | None:
         """Return the batches that were not handed to the intake yet, in order, or None if there are none.
 
@@ -226,7 +252,25 @@ class WriteBuffer:
             self.chained_end = buffer.offsets[last] if last < len(buffer.pieces) else buffer.next_offset
         if not found:
             return None
+        self.unchained_bytes -= size
         return Chained(base, self.chained_end, size, found, self._sinks_between(base, self.chained_end))
+
+    def durable_batches(self, epoch: SinkEpoch) -> int:
+        """Return how many batches of the epoch the log durably has, according to batches in buffers; 0 if none are."""
+        return max(
+            (
+                batches
+                for buffer in (*self._sealed, self._open)
+                for following, of, batches in buffer.sinks
+                if of == epoch and following <= self.durable_end
+            ),
+            default=0,
+        )
+
+    @property
+    def sink_epochs(self) -> set[SinkEpoch]:
+        """The epochs with batches in buffers."""
+        return {epoch for buffer in (*self._sealed, self._open) for _, epoch, _ in buffer.sinks}
 
     def _sinks_between(self, start: int, end: int) -> dict[SinkEpoch, int]:
         """Return for each sink epoch with batches between the offsets how many of its batches the log then has."""
@@ -270,7 +314,7 @@ class WriteBuffer:
             kept.base_offset = kept.offsets[0] if kept.offsets else kept.next_offset
         self._sealed.clear()
         self._open = kept
-        discarded, self.uncommitted_bytes, self.staged_bytes = self.uncommitted_bytes, 0, 0
+        discarded, self.uncommitted_bytes, self.staged_bytes, self.unchained_bytes = self.uncommitted_bytes, 0, 0, 0
         return discarded
 
     def committed(self, buffers: list[Buffer]) -> int:
@@ -280,7 +324,9 @@ class WriteBuffer:
             if self._sealed and self._sealed[0] is buffer:
                 freed += self._sealed.popleft().size
                 self.durable_end = max(self.durable_end, buffer.next_offset)
-                self.chained_end = max(self.chained_end, buffer.next_offset)
+                if buffer.next_offset > self.chained_end:
+                    self.unchained_bytes -= buffer.size_from(self.chained_end)
+                    self.chained_end = buffer.next_offset
                 self.staged_bytes -= buffer.staged
         self.uncommitted_bytes -= freed
         return freed

@@ -97,6 +97,8 @@ class Partition:
     last_flush: float = -math.inf
     # The number of the timer that will seal the open buffer; 0 if none is set.
     timer: int = 0
+    # How many bytes of the open buffer are counted among those of all partitions.
+    open_counted: int = 0
     # Records below this offset were recovered from a former owner's intake. They must be in segments before appends.
     recovered_end: int = 0
     # Why no writes are accepted (damaged or rolled-back metadata), as a message for operators.
@@ -186,6 +188,7 @@ class Partition:
             high_watermark=self.log.high_watermark,
             log_start=self.log.log_start,
             lost=lost,
+            in_memory=self.log.high_watermark - self.log.segments_end,
         )
 
     @property

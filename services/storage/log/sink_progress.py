@@ -36,6 +36,10 @@ class SinkPositions:
         """Return how many batches are in the log or the write buffer. ``state`` is the partition's current state."""
         return max(committed_batches(state, epoch), self._appended.get(epoch, 0))
 
+    def known(self, state: PartitionState) -> list[SinkEpoch]:
+        """Return the epochs whose progress the state or the write buffer has."""
+        return list({SinkEpoch.of(progress): None for progress in state.sinks} | self._appended)
+
     def has_room(self, epoch: SinkEpoch, state: PartitionState) -> bool:
         """Return whether the state has room for the progress of ``epoch``."""
         others = {SinkEpoch.of(progress) for progress in state.sinks} | self._appended.keys()
@@ -52,15 +56,17 @@ class SinkPositions:
     def note(self, state: PartitionState, committing: Iterable[tuple[SinkEpoch, int]]) -> None:
         """Record in ``state``, which is about to be written, the progress that it commits, in log order."""
         kept = {entry.sink: entry for entry in state.sinks if SinkEpoch.of(entry) not in self._finished}
-        for (sink, number, committed_ms), batches in committing:
-            kept[sink] = SinkProgress(sink=sink, epoch=number, batches=batches, committed_ms=committed_ms)
+        for epoch, batches in committing:
+            if epoch not in self._finished:
+                sink, number, committed_ms = epoch
+                kept[sink] = SinkProgress(sink=sink, epoch=number, batches=batches, committed_ms=committed_ms)
         noted = list(kept.values())
         del state.sinks[:]
         state.sinks.extend(noted)
 
-    def written(self, state: PartitionState) -> None:
-        """Called when ``state`` has been written."""
-        self._finished &= {SinkEpoch.of(progress) for progress in state.sinks}
+    def written(self, state: PartitionState, buffered: set[SinkEpoch]) -> None:
+        """Called when ``state`` has been written. ``buffered``: epochs with batches that are in no segment yet."""
+        self._finished &= {SinkEpoch.of(progress) for progress in state.sinks} | buffered
 
 
 def committed_batches(state: PartitionState, epoch: SinkEpoch) -> int:

@@ -126,6 +126,8 @@ def place(
     # Hold replies until space is freed: if all were sent at the next commit, producers would fill the buffer again.
     excess = buffer.uncommitted_bytes - settings.partition_buffer_bytes // 2
     congested = excess > 0 or run.buffered_bytes > settings.buffer_bytes // 2
+    if congested and not buffer.has_sealed:
+        run.seal(partition, "memory")
     return PartitionAppended(
         epoch=partition.epoch,
         base_offset=base,
@@ -133,6 +135,7 @@ def place(
         log_start=partition.log.log_start,
         append_time_ms=-1 if append_time is None else append_time,
         hold_until=buffer.end_of_first(excess) if congested else 0,
+        durable_soon=run.durable_soon,
     )
 
 

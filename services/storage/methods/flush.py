@@ -1,29 +1,43 @@
 """Flush: store and commit the write buffers of partitions."""
 
-from kafscale.v1.common_pb2 import Status
+import trio
+
+from kafscale.errors import KafscaleError
+from kafscale.v1.common_pb2 import PartitionRef, Status
 from kafscale.v1.storage_pb2 import FlushReply, FlushRequest, PartitionFlushed
+from services.storage.dependencies import Dependencies
 from services.storage.log.partition import Partition
 from services.storage.methods.acquiring import acquire_all
 from services.storage.owning.takeover import NotAvailable
 from services.storage.run import Run
 
+_PLAN_SECONDS = 3.0
+"""How long a plan waits for the owners of its partitions."""
+
 
 async def flush(run: Run, request: FlushRequest) -> FlushReply:
     """Return a result for each partition of the request, or for all owned partitions if the request names none."""
-    if request.partitions:
+    for_plan = request.for_plan
+    if for_plan:
+        refs = [ref for ref in request.partitions if run.owned.busy((ref.topic_id, ref.partition))]
+        found = await acquire_all(run, refs, patience=_PLAN_SECONDS)
+    elif request.partitions:
         found = await acquire_all(run, list(request.partitions))
     else:
         found = list(run.owned)
     # Seal all of them first, so that they are uploaded concurrently.
     for one in found:
         if isinstance(one, Partition):
-            run.seal(one, "request")
+            if for_plan:
+                run.seal_for_plan(one)
+            else:
+                run.seal(one, "request")
     reply = FlushReply()
     for one in found:
         if isinstance(one, NotAvailable):
             reply.results.append(PartitionFlushed(status=one.status, detail=str(one), owner=one.owner))
             continue
-        done = await run.flush(one, "request")
+        done = await run.stored(one, one.log.high_watermark if for_plan else one.buffer.next_offset)
         result = PartitionFlushed(partition=one.ref, high_watermark=one.log.high_watermark)
         if one.offline:
             result.status, result.detail = Status.DAMAGED, one.offline
@@ -31,3 +45,32 @@ async def flush(run: Run, request: FlushRequest) -> FlushReply:
             result.status, result.owner = Status.NOT_OWNER, run.owned.elsewhere(one.key)
         reply.results.append(result)
     return reply
+
+
+async def flush_for_plan(run: Run, deps: Dependencies, refs: list[PartitionRef]) -> None:
+    """Have the owners store in segments what is durable. An owner that does not answer in time is not waited for."""
+    by_owner: dict[str, list[PartitionRef]] = {}
+    for ref in refs:
+        key = ref.topic_id, ref.partition
+        assigned = deps.members.view.owner(*key)
+        owner = run.membership.run_id if assigned is None or run.owned.busy(key) else assigned.run_id
+        by_owner.setdefault(owner, []).append(ref)
+    with trio.move_on_after(_PLAN_SECONDS):
+        async with trio.open_nursery() as nursery:
+            for owner, partitions in by_owner.items():
+                nursery.start_soon(_ask, run, deps, owner, FlushRequest(partitions=partitions, for_plan=True))
+
+
+async def _ask(run: Run, deps: Dependencies, owner: str, request: FlushRequest) -> None:
+    if owner == run.membership.run_id:
+        await flush(run, request)
+        return
+    member = deps.members.view.by_run_id.get(owner)
+    if member is None or deps.connect is None:
+        return
+    try:
+        async with deps.connect(member) as storage:
+            await storage.flush(request, timeout=_PLAN_SECONDS)
+    except KafscaleError:
+        # The plan then ends where the segments end, as it would if its owner had stopped.
+        return

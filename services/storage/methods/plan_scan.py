@@ -14,6 +14,7 @@ from services.storage.dependencies import Dependencies
 from services.storage.log.partition import CommittedLog
 from services.storage.log.segments import UNKNOWN_TIME, KnownSegment
 from services.storage.log.splits import MAX_SPLITS, Stretch, TooManySplits, cut
+from services.storage.methods.flush import flush_for_plan
 from services.storage.owning.takeover import NotAvailable
 from services.storage.reading.finder import Damaged
 from services.storage.reading.offsets import list_offset
@@ -28,7 +29,11 @@ _TRIES = 3
 
 
 async def plan_scan(run: Run, deps: Dependencies, request: PlanScanRequest) -> PlanScanReply:
-    """Return a plan for each scan. KAFSCALE_PLANS_IN_FLIGHT bounds concurrent plans across all calls."""
+    """Return a plan for each scan, of records in segments, after the owners have stored what is durable there.
+
+    KAFSCALE_PLANS_IN_FLIGHT bounds concurrent plans across all calls.
+    """
+    await flush_for_plan(run, deps, [scan.partition for scan in request.scans])
     plans = [PartitionPlan() for _ in request.scans]
     remaining = iter(zip(request.scans, plans, strict=True))
 

@@ -2,8 +2,8 @@
 
 For one partition: acquire it; read the sink's record, which says whether the partition still lacks the epoch; skip the
 batches that are committed or buffered; append the others to the write buffer in the order of the manifest, as space
-allows. The state that commits the records has the progress. Once it shows that all are committed, the partition is
-removed from the record; once that is known, the state drops the progress.
+allows. The state that commits the records has the progress, and so has the intake entry with them. Once all are
+durable, the partition is removed from the record; once that is known, the state drops the progress.
 """
 
 import math
@@ -117,8 +117,8 @@ class SinkAppends:
                 await self._wake.wait()
 
     def taken(self, partition: Partition) -> None:
-        """Called after a take-over. Starts to drop progress from its state that is no longer needed."""
-        if partition.state.sinks:
+        """Called after a take-over. Starts to drop progress that is no longer needed."""
+        if partition.sinks.known(partition.state):
             self._nursery.start_soon(self._forget_finished, partition)
 
     def _wake_up(self) -> None:
@@ -209,7 +209,7 @@ class SinkAppends:
                 # Another owner has appended the whole epoch.
                 return
             raise
-        if await self._committed(partition, epoch, total):
+        if await self._durable(partition, epoch, total):
             await self._take_out(job, epoch, ref)
             partition.sinks.finish(epoch)
 
@@ -284,9 +284,9 @@ class SinkAppends:
             return False
         return not self._buffered() or self._buffered() + size <= settings.buffer_bytes
 
-    async def _committed(self, partition: Partition, epoch: SinkEpoch, total: int) -> bool:
-        """Wait until the log has ``total`` batches of the epoch. Return False if a later owner must complete it."""
-        while committed_batches(partition.state, epoch) < total:
+    async def _durable(self, partition: Partition, epoch: SinkEpoch, total: int) -> bool:
+        """Wait until ``total`` batches of the epoch are durable. Return False if a later owner must complete it."""
+        while max(committed_batches(partition.state, epoch), partition.buffer.durable_batches(epoch)) < total:
             if partition.closed or partition.offline or partition.sinks.position(epoch, partition.state) < total:
                 return False
             await self._moved()
@@ -318,7 +318,7 @@ class SinkAppends:
     async def _forget_finished(self, partition: Partition) -> None:
         """Drop the progress of epochs from the state whose records no longer list the partition."""
         outage = Outage("reading sinks failed, retrying", first=_FIRST_PAUSE, longest=_LONGEST_PAUSE)
-        for epoch in [SinkEpoch.of(progress) for progress in partition.state.sinks]:
+        for epoch in partition.sinks.known(partition.state):
             while not partition.closed:
                 try:
                     if await self._waiting_for(epoch, partition.ref) is None:

@@ -52,6 +52,15 @@ class SealTimers:
         if self._due[0][1] == partition.timer:
             self._wake.set()
 
+    def first(self) -> Partition | None:
+        """Return the partition whose timer is due first, or None if there is none."""
+        while self._due:
+            partition = self._timed.get(self._due[0][1])
+            if partition is not None:
+                return partition
+            heapq.heappop(self._due)
+        return None
+
     def clear(self, partition: Partition) -> None:
         self._timed.pop(partition.timer, None)
         partition.timer = 0

@@ -89,6 +89,7 @@ class FakeStorage(SegmentStorageClient):
         self.keep_records = True
         self.append_time_ms = -1
         self.hold_until = 0
+        self.durable_soon = False
         # Statuses for the next appends to a partition, which are then not stored.
         self.refuse: dict[Key, list[Status]] = {}
         # Events that the replies to appends with these sequence numbers wait for.
@@ -175,15 +176,22 @@ class FakeStorage(SegmentStorageClient):
             log_start=partition.log_start,
             append_time_ms=self.append_time_ms,
             hold_until=self.hold_until,
+            durable_soon=self.durable_soon,
         )
 
-    def commit(self, partition: Partition, end: int | None = None) -> None:
+    def commit(self, partition: Partition, end: int | None = None, *, in_memory: int = 0) -> None:
         """Commit the appended records (up to ``end``), and announce that."""
         partition.high_watermark = partition.end if end is None else end
-        self.announce(partition)
+        self.announce(partition, in_memory=in_memory)
 
     def announce(
-        self, partition: Partition, *, ref: PartitionRef | None = None, epoch: int | None = None, lost: bool = False
+        self,
+        partition: Partition,
+        *,
+        ref: PartitionRef | None = None,
+        epoch: int | None = None,
+        lost: bool = False,
+        in_memory: int = 0,
     ) -> None:
         event = Committed(
             partition=ref or partition.ref,
@@ -191,6 +199,7 @@ class FakeStorage(SegmentStorageClient):
             high_watermark=partition.high_watermark,
             log_start=partition.log_start,
             lost=lost,
+            in_memory=in_memory,
         )
         for stream in self.streams.values():
             stream.send.send_nowait(CommitsEvent(committed=[event]))

@@ -1,7 +1,7 @@
 """The storage service on in-memory stores and Trio's virtual clock, and a caller that follows its commit stream."""
 
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
@@ -11,7 +11,7 @@ from google.protobuf.message import Message
 from kafscale import paths
 from kafscale.errors import KafscaleError, Unavailable
 from kafscale.metadata.interface import MetadataStore, Put, Unchanged
-from kafscale.metadata.members import Members
+from kafscale.metadata.members import LiveMember, Members
 from kafscale.metadata.memory import MemoryMetadataStore
 from kafscale.metadata.topic_values import ClusterInfo
 from kafscale.metadata.topics import TopicCatalog
@@ -254,7 +254,7 @@ class World:
         *,
         settle_seconds: float = 0.0,
         indexing: bool = False,
-        intake: bool = False,
+        intake: bool = True,
     ) -> None:
         self.objects = MemoryObjectStore(settle_seconds=settle_seconds)
         self.metadata = MemoryMetadataStore()
@@ -267,6 +267,7 @@ class World:
         self.tracer: Tracer | None = None
         self.runs = 0
         self._intake = intake
+        self._services: dict[str, StorageService] = {}
         self.now_ms = 1_700_000_000_000
 
     @asynccontextmanager
@@ -297,6 +298,7 @@ class World:
             now_ms=lambda: self.now_ms,
             run_sync=inline,
             address=address,
+            connect=self._connect,
             lease_clock=trio.current_time,
             counters=self.counters,
             tracer=self.tracer,
@@ -309,6 +311,7 @@ class World:
             return runs[-1]
 
         service = StorageService(deps, make_run_id=make_run_id)
+        self._services[address] = service
         stop, stopped = trio.Event(), trio.Event()
 
         async def serve(task_status: trio.TaskStatus[None]) -> None:
@@ -330,6 +333,9 @@ class World:
                     await stopped.wait()
                 nursery.cancel_scope.cancel()
 
+    def _connect(self, member: LiveMember) -> AbstractAsyncContextManager[SegmentStorageClient]:
+        return nullcontext(SegmentStorageClient(Direct(bind_storage(self._services[member.address]))))
+
     async def topic(
         self,
         catalog: TopicCatalog,
@@ -344,6 +350,11 @@ class World:
             name, partitions, configs or {}, now_ms=self.now_ms, topic_id=self.now_ms.to_bytes(16, "big")
         )
         return PartitionRef(topic=name, topic_id=made.id, partition=0)
+
+    async def state(self, ref: PartitionRef) -> PartitionState:
+        """Return the stored state of a partition; an empty one if it never had an owner."""
+        item = await self.metadata.get(state_key(ref))
+        return PartitionState.FromString(item.value) if item else PartitionState()
 
     async def seize(self, ref: PartitionRef) -> None:
         """Make another run the partition's owner in the next epoch."""

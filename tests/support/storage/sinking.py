@@ -176,6 +176,7 @@ def steps(partitions: int) -> list[Step]:
         Step("commit", txn=lambda then: any(len(sink.remaining) == partitions for sink in _sinks(then))),
         Step("manifest-read", call=lambda kind, key: kind == "get" and is_manifest(key)),
         Step("stage-read", call=lambda kind, key: kind == "get" and is_stage(key)),
+        Step("intake", call=lambda kind, key: kind == "put_if_absent" and "/~intake/" in key),
         Step("segment", call=lambda kind, key: kind == "put_if_absent" and key.endswith(".kfs")),
         Step("progress", txn=lambda then: any(state.sinks and state.high_watermark for state in _states(then))),
         Step("removal", txn=lambda then: any(0 <= len(sink.remaining) < partitions for sink in _sinks(then))),

@@ -20,9 +20,7 @@ def _event(number: int, *, high_watermark: int = 0, epoch: int = 1, lost: bool =
 
 
 def _buffered(number: int, *, wait_for: int) -> PendingAppend:
-    append = PendingAppend(
-        PartitionRef(), _key(number), b"", unacknowledged=False, deadline=100.0, on_finish=lambda _: None
-    )
+    append = PendingAppend(PartitionRef(), _key(number), b"", acks=-1, deadline=100.0, on_finish=lambda _: None)
     append.epoch, append.wait_for = 1, wait_for
     return append
 

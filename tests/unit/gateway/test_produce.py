@@ -234,6 +234,37 @@ async def test_acks_1_waits_for_commits_when_storage_requests_it() -> None:
         assert (await produced(client)).base_offset == 0
 
 
+async def test_acks_1_is_answered_after_the_commit_if_that_takes_no_time() -> None:
+    async with running_gateway() as harness:
+        harness.storage.auto_commit = False
+        harness.storage.durable_soon = True
+        topic = await harness.topic()
+        client = await harness.connect()
+        await client.send(0, 9, produce_body({("t", 0): batch(b"a")}, acks=1))
+        await harness.storage.wait_until(lambda: len(harness.storage.appends) == 1)
+        with trio.move_on_after(0.1):
+            await produced(client)
+            pytest.fail("the record cannot be read yet")
+        harness.storage.commit(harness.partition(topic), 1)
+        assert (await produced(client)).base_offset == 0
+
+
+async def test_all_producers_wait_for_segments_when_storage_requests_it() -> None:
+    async with running_gateway() as harness:
+        harness.storage.auto_commit = False
+        harness.storage.hold_until = 1
+        topic = await harness.topic()
+        client = await harness.connect()
+        await client.send(0, 9, produce_body({("t", 0): batch(b"a")}, acks=-1))
+        await harness.storage.wait_until(lambda: len(harness.storage.appends) == 1)
+        harness.storage.commit(harness.partition(topic), 1, in_memory=1)
+        with trio.move_on_after(0.1):
+            await produced(client)
+            pytest.fail("the record is in memory only")
+        harness.storage.commit(harness.partition(topic), 1)
+        assert (await produced(client)).base_offset == 0
+
+
 async def test_acks_0_gets_no_reply_and_keeps_its_order() -> None:
     async with running_gateway() as harness:
         topic = await harness.topic()

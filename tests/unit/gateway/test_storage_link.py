@@ -41,7 +41,7 @@ class Appends:
             ref(partition),
             (T_ID, partition),
             batch(value),
-            unacknowledged=not acks_all,
+            acks=-1 if acks_all else 1,
             deadline=trio.current_time() + timeout,
             on_finish=self.finished.append,
         )

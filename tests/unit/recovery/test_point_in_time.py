@@ -120,7 +120,7 @@ def test_a_compacted_batch_may_have_no_record_before_the_cut(log_start: int) -> 
 
 
 async def test_each_partition_ends_before_its_first_later_record(autojump_clock: MockClock) -> None:
-    world = World()
+    world = World(intake=False)
     async with world.service() as (caller, catalog):
         first, second, third, fourth = siblings(
             await world.topic(catalog, partitions=4, configs={"retention.ms": "-1"}), 4
@@ -152,7 +152,7 @@ async def test_each_partition_ends_before_its_first_later_record(autojump_clock:
 
 async def test_another_owner_can_take_the_new_topic_over(autojump_clock: MockClock) -> None:
     """After a kill the bucket has everything it needs."""
-    world = World()
+    world = World(intake=False)
     async with world.service(graceful=False) as (caller, catalog):
         ref = await world.topic(catalog, partitions=1)
         await stored(caller, ref, *(timed(time) for time in range(20)))
@@ -174,7 +174,7 @@ async def test_another_owner_can_take_the_new_topic_over(autojump_clock: MockClo
 
 
 async def test_producers_of_the_old_topic_and_new_ones_can_write_to_the_new_topic(autojump_clock: MockClock) -> None:
-    world = World()
+    world = World(intake=False)
     async with world.service() as (caller, catalog):
         ref = await world.topic(catalog, partitions=1)
         await stored(caller, ref, *(numbered(5, sequence) for sequence in range(3)))
@@ -191,7 +191,7 @@ async def test_producers_of_the_old_topic_and_new_ones_can_write_to_the_new_topi
 async def test_records_deleted_by_retention_are_not_copied(
     autojump_clock: MockClock,
 ) -> None:
-    world = World()
+    world = World(intake=False)
     async with world.service() as (caller, catalog):
         ref = await world.topic(catalog, partitions=1)
         await stored(caller, ref, *(timed(time, time) for time in range(6)))
@@ -213,7 +213,7 @@ async def test_records_deleted_by_retention_are_not_copied(
 
 
 async def test_a_failed_copy_deletes_what_it_stored(autojump_clock: MockClock) -> None:
-    world = World(settle_seconds=5)
+    world = World(settle_seconds=5, intake=False)
     async with world.service() as (caller, catalog):
         ref = await world.topic(catalog, partitions=1)
         await stored(caller, ref, *(timed(time) for time in range(30)))
@@ -242,7 +242,7 @@ async def test_a_failed_copy_deletes_what_it_stored(autojump_clock: MockClock) -
 
 
 async def test_an_interrupted_copy_deletes_what_it_stored(autojump_clock: MockClock) -> None:
-    world = World()
+    world = World(intake=False)
     async with world.service() as (caller, catalog):
         ref = await world.topic(catalog, partitions=1)
         await stored(caller, ref, timed(1), timed(2))
@@ -278,7 +278,7 @@ async def killed(world: World, late: str) -> None:
 
 
 async def test_a_topic_created_after_a_killed_copy_has_no_records_of_it(autojump_clock: MockClock) -> None:
-    world = World()
+    world = World(intake=False)
     async with world.service() as (caller, catalog):
         ref = await world.topic(catalog, partitions=1)
         await stored(caller, ref, *(timed(time) for time in range(12)))
@@ -294,7 +294,7 @@ async def test_a_topic_created_after_a_killed_copy_has_no_records_of_it(autojump
 
 
 async def test_the_first_of_two_concurrent_copies_wins(autojump_clock: MockClock) -> None:
-    world = World()
+    world = World(intake=False)
     async with world.service() as (caller, catalog):
         ref = await world.topic(catalog, partitions=1)
         await stored(caller, ref, timed(1), timed(2))
@@ -314,7 +314,7 @@ async def test_the_first_of_two_concurrent_copies_wins(autojump_clock: MockClock
 
 @pytest.mark.parametrize("late", ["~producers/" + INTO, "segment-00000000000000000000.index"])
 async def test_a_topic_created_meanwhile_loses_nothing_to_a_copy(autojump_clock: MockClock, late: str) -> None:
-    world = World()
+    world = World(intake=False)
     async with world.service() as (caller, catalog):
         ref = await world.topic(catalog, partitions=1)
         await stored(caller, ref, timed(*range(120)) * 3)
@@ -353,7 +353,7 @@ async def test_a_topic_created_meanwhile_loses_nothing_to_a_copy(autojump_clock:
 
 
 async def test_impossible_copies_are_refused_and_change_nothing(autojump_clock: MockClock) -> None:
-    world = World()
+    world = World(intake=False)
     async with world.service() as (caller, catalog):
         ref = await world.topic(catalog, "or.ders", partitions=1)
         await stored(caller, ref, timed(10, 20), timed(20), timed(30))

@@ -28,7 +28,7 @@ GROUP = paths.GroupKeys(NAMESPACE, "readers")
 
 @pytest.mark.parametrize("snapshot", [False, True])
 async def test_all_acked_records_remain_and_epochs_continue_above(autojump_clock: MockClock, snapshot: bool) -> None:
-    world = World()
+    world = World(intake=False)
     async with world.service() as (caller, catalog):
         first, second, third = siblings(await world.topic(catalog, configs={"retention.ms": "-1"}), 3)
         await acked(caller, first, b"0", b"1")
@@ -76,7 +76,7 @@ async def test_a_second_restore_has_the_same_result(autojump_clock: MockClock) -
 
 
 async def test_uncommitted_records_of_a_dead_owner_do_not_replace_committed_ones(autojump_clock: MockClock) -> None:
-    world = World()
+    world = World(intake=False)
     async with world.service(graceful=False) as (caller, catalog):
         ref = await world.topic(catalog)
         await acked(caller, ref, b"0")
@@ -329,7 +329,7 @@ async def test_an_interrupted_restore_has_no_effect_and_can_be_repeated(autojump
 
 
 async def test_a_sinks_epoch_in_some_logs_is_applied_to_all_of_them_once(autojump_clock: MockClock) -> None:
-    world = World()
+    world = World(intake=False)
     async with world.service(graceful=False) as (caller, catalog):
         first, second, _ = siblings(await world.topic(catalog, configs={"compression.type": "zstd"}), 3)
         await acked(caller, first, b"0")
@@ -366,7 +366,7 @@ async def test_a_sinks_epoch_in_some_logs_is_applied_to_all_of_them_once(autojum
 async def test_damaged_stages_of_a_sink_are_reported_and_everything_else_is_restored(
     autojump_clock: MockClock, damaged: str
 ) -> None:
-    world = World()
+    world = World(intake=False)
     async with world.service(graceful=False) as (caller, catalog):
         ref = await world.topic(catalog)
         await acked(caller, ref, b"0")

@@ -9,7 +9,7 @@ from tests.unit.recovery.restoring import acked, restored
 
 
 async def test_partitions_are_read_concurrently_up_to_the_limit(autojump_clock: MockClock) -> None:
-    world = World()
+    world = World(intake=False)
     async with world.service() as (caller, catalog):
         refs = siblings(await world.topic(catalog, partitions=9), 9)
         for ref in refs:

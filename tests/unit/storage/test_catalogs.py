@@ -204,7 +204,7 @@ async def test_the_largest_timestamp_is_looked_up_in_pages(autojump_clock: MockC
 
 
 async def test_retention_by_time_reads_pages_after_a_restart(autojump_clock: MockClock) -> None:
-    world = World()
+    world = World(intake=False)
     world.now_ms = START + 1000 * HOUR
     ref = await _log_of_200(world, [START + i * HOUR for i in range(200)])
     world.now_ms = START + 150 * HOUR
@@ -226,7 +226,7 @@ async def test_retention_by_time_reads_pages_after_a_restart(autojump_clock: Moc
 async def test_pages_are_deleted_after_the_log_start_moved_and_only_with_a_proven_lease(
     autojump_clock: MockClock,
 ) -> None:
-    world = World()
+    world = World(intake=False)
     ref = await _log_of_200(world)
     async with world.service(retention_check_ms=1_000) as (caller, _):
         world.objects.plan = lambda call: Fault(error=Unavailable("down")) if call.kind == "delete_many" else None

@@ -10,7 +10,7 @@ from tests.support.storage.harness import World, batch, siblings
 
 
 async def test_a_fenced_partition_does_not_affect_others_in_its_transaction(autojump_clock: MockClock) -> None:
-    async with (world := World()).service() as (caller, catalog):
+    async with (world := World(intake=False)).service() as (caller, catalog):
         first, lost, kept = siblings(await world.topic(catalog), 3)
         for ref in (first, lost, kept):
             await caller.append(ref, batch(b"before"))

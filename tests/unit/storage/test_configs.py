@@ -34,7 +34,7 @@ async def _seconds_until_durable(caller: Caller, ref: PartitionRef) -> float:
 
 
 async def test_flush_ms_overrides_the_clusters_interval(autojump_clock: MockClock) -> None:
-    async with (world := World()).service(flush_interval_ms=500) as (caller, catalog):
+    async with (world := World(intake=False)).service(flush_interval_ms=500) as (caller, catalog):
         ref = await world.topic(catalog, configs={"flush.ms": "9000"})
         await _seconds_until_durable(caller, ref)
         assert 8 < await _seconds_until_durable(caller, ref) < 10
@@ -47,7 +47,7 @@ async def test_flush_ms_overrides_the_clusters_interval(autojump_clock: MockCloc
 
 
 async def test_a_shorter_flush_ms_applies_to_buffered_records(autojump_clock: MockClock) -> None:
-    async with (world := World()).service(flush_interval_ms=500) as (caller, catalog):
+    async with (world := World(intake=False)).service(flush_interval_ms=500) as (caller, catalog):
         ref = await world.topic(catalog, configs={"flush.ms": "9000"})
         await _seconds_until_durable(caller, ref)
         appended = await caller.append(ref, batch(b"waits"))

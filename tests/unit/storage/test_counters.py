@@ -17,7 +17,7 @@ _FULL = 10_000
     [("size", [_FULL]), ("interval", [100]), ("quiet", [3_000]), ("request", [100]), ("hand_over", [100])],
 )
 async def test_flushes_are_counted_by_trigger(trigger: str, sizes: list[int], autojump_clock: MockClock) -> None:
-    world = World()
+    world = World(intake=False)
     settings: dict[str, Any] = {"segment_bytes": _FULL, "early_flush_bytes": 2_000, "flush_interval_ms": 60_000}
     async with world.service(**settings) as (caller, catalog):
         ref = await world.topic(catalog)

@@ -94,7 +94,7 @@ async def test_one_instance_deletes_and_the_others_only_release(autojump_clock: 
 
 
 async def test_a_deletion_waits_for_an_upload_of_another_instance(autojump_clock: MockClock) -> None:
-    world = World(settle_seconds=15)
+    world = World(intake=False, settle_seconds=15)
     async with cluster(world, "a:1", "b:1") as two:
         refs = await _used_topic(two)
         _, other = _responsible(two, refs)

@@ -190,7 +190,7 @@ async def test_lagging_readers_do_not_delay_producers(autojump_clock: MockClock)
 
 
 async def test_without_etcd_acks_stop_with_the_lease_and_reads_continue(autojump_clock: MockClock) -> None:
-    async with (world := World()).service(lease_ttl_seconds=10) as (caller, catalog):
+    async with (world := World(intake=False)).service(lease_ttl_seconds=10) as (caller, catalog):
         ref = await world.topic(catalog)
         assert await caller.durable(await caller.append(ref, batch(b"a", b"b")))
         world.metadata.faults.append(no_answer(times=10**9))

@@ -71,7 +71,7 @@ async def test_requests_that_need_a_proven_lease_fail_when_it_is_not_renewed(aut
 
 
 async def test_an_object_of_a_later_owner_fences_and_is_not_overwritten(autojump_clock: MockClock) -> None:
-    async with (world := World()).service() as (caller, catalog):
+    async with (world := World(intake=False)).service() as (caller, catalog):
         ref = await world.topic(catalog)
         first = await caller.append(ref, batch(b"first"))
         assert await caller.durable(first)
@@ -87,7 +87,7 @@ async def test_an_object_of_a_later_owner_fences_and_is_not_overwritten(autojump
 async def test_an_unexplained_object_of_the_same_or_a_later_epoch_is_not_overwritten(
     autojump_clock: MockClock, later: int
 ) -> None:
-    async with (world := World()).service(buffer_bytes=65536) as (caller, catalog):
+    async with (world := World(intake=False)).service(buffer_bytes=65536) as (caller, catalog):
         ref = await world.topic(catalog)
         first = await caller.append(ref, batch(b"first"))
         assert await caller.durable(first)
@@ -107,7 +107,7 @@ async def test_an_unexplained_object_of_the_same_or_a_later_epoch_is_not_overwri
 async def test_a_partition_that_goes_offline_during_a_commit_keeps_the_committed_records(
     autojump_clock: MockClock,
 ) -> None:
-    async with (world := World()).service(buffer_bytes=65536) as (caller, catalog):
+    async with (world := World(intake=False)).service(buffer_bytes=65536) as (caller, catalog):
         ref = await world.topic(catalog)
         first = await caller.append(ref, batch(b"first"))
         assert await caller.durable(first)
@@ -143,7 +143,7 @@ async def test_an_assigned_but_uncommitted_offset_is_not_out_of_range(autojump_c
 
 
 async def test_a_committed_offset_of_an_offline_partition_is_not_out_of_range(autojump_clock: MockClock) -> None:
-    async with (world := World()).service() as (caller, catalog):
+    async with (world := World(intake=False)).service() as (caller, catalog):
         ref = await world.topic(catalog)
         first = await caller.append(ref, batch(b"first"))
         assert await caller.durable(first)

@@ -95,7 +95,7 @@ async def test_segments_of_an_earlier_topic_are_recognized_by_their_header(autoj
 
 
 async def test_offsets_near_a_dead_owners_object_are_readable(autojump_clock: MockClock) -> None:
-    world = World()
+    world = World(intake=False)
     async with world.service() as (caller, catalog):
         ref = await world.topic(catalog)
         assert await caller.durable(await caller.append(ref, batch(b"first")))

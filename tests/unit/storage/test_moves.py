@@ -211,7 +211,7 @@ async def test_a_dead_instances_partitions_are_taken_over_when_its_lease_expires
 
 
 async def test_ownership_that_moves_back_and_forth_loses_and_duplicates_nothing(autojump_clock: MockClock) -> None:
-    async with cluster(World(), "a:1") as moving:
+    async with cluster(World(intake=False), "a:1") as moving:
         refs = await _used_topic(moving, 4)
         number = 1
         for _ in range(4):
@@ -233,7 +233,7 @@ async def test_ownership_that_moves_back_and_forth_loses_and_duplicates_nothing(
 async def test_a_late_put_after_the_hand_over_deadline_overwrites_nothing(
     autojump_clock: MockClock, lands_first: bool
 ) -> None:
-    world = World()
+    world = World(intake=False)
     async with cluster(world, "a:1", flush_interval_ms=600_000, handover_timeout_ms=5_000, cache_size=0) as one:
         refs = await _used_topic(one, 6)
         old = one.instances[0].caller

@@ -75,6 +75,7 @@ async def _write_and_kill(world: World, batches: int) -> PartitionRef:
         ref = await world.topic(catalog)
         for number in range(batches):
             assert await caller.durable(await send(caller, ref, number))
+            await caller.flush(ref)
     await trio.sleep(60)
     return ref
 
@@ -102,7 +103,7 @@ async def test_a_single_bad_read_puts_no_partition_offline(autojump_clock: MockC
 
 
 async def test_a_partition_comes_back_online_when_its_objects_are_back(autojump_clock: MockClock) -> None:
-    world = World()
+    world = World(intake=False)
     ref = await _write_and_kill(world, 3)
     endpoint, objects = _endpoint(world)
     async with world.service(objects=objects) as (caller, _):
@@ -159,7 +160,7 @@ async def test_a_missing_object_keeps_a_partition_offline_until_it_is_back(autoj
 
 @pytest.mark.parametrize("graceful", [False, True])
 async def test_an_offline_partition_is_handed_over(autojump_clock: MockClock, graceful: bool) -> None:
-    world = World()
+    world = World(intake=False)
     ref = await _write_and_kill(world, 3)
     endpoint, objects = _endpoint(world)
     async with world.service(objects=objects, graceful=graceful) as (caller, _):
@@ -222,7 +223,7 @@ async def test_a_single_bad_read_of_an_own_object_does_not_fence(autojump_clock:
 
 
 async def test_an_upload_cancelled_with_its_failed_sibling_may_still_apply(autojump_clock: MockClock) -> None:
-    world = World(settle_seconds=3_600)
+    world = World(intake=False, settle_seconds=3_600)
     async with world.service() as (caller, catalog):
         ref = await world.topic(catalog)
         assert await caller.durable(await caller.append(ref, batch(b"0")))

@@ -29,7 +29,7 @@ async def test_acked_records_and_no_others_survive_a_kill(autojump_clock: MockCl
 
 
 async def test_a_recreated_topic_is_empty(autojump_clock: MockClock) -> None:
-    async with (world := World()).service() as (caller, catalog):
+    async with (world := World(intake=False)).service() as (caller, catalog):
         old = await world.topic(catalog)
         appended = await caller.append(old, batch(b"old"))
         await caller.durable(appended)
@@ -134,7 +134,7 @@ async def _die_with_a_stray_put(world: World) -> PartitionRef:
 
 
 async def test_a_changed_state_fences_and_fails_buffered_appends(autojump_clock: MockClock) -> None:
-    async with (world := World()).service() as (caller, catalog):
+    async with (world := World(intake=False)).service() as (caller, catalog):
         ref = await world.topic(catalog)
         await caller.durable(await caller.append(ref, batch(b"mine")))
         await world.seize(ref)

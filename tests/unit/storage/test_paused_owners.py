@@ -48,7 +48,7 @@ async def _taken_by(two: Cluster, ref: PartitionRef, instance: Instance) -> None
 
 
 async def test_a_late_segment_of_a_former_owner_is_never_read(autojump_clock: MockClock) -> None:
-    world = World()
+    world = World(intake=False)
     async with cluster(world, "a:1", "b:1", cache_size=0, flush_interval_ms=100) as two:
         a, b = two.instances
         ref = await _of(two, a, await world.topic(a.catalog, partitions=PARTITIONS))
@@ -76,7 +76,7 @@ async def test_a_late_segment_of_a_former_owner_is_never_read(autojump_clock: Mo
 
 
 async def test_a_former_owners_object_is_overwritten_and_never_deleted(autojump_clock: MockClock) -> None:
-    world = World()
+    world = World(intake=False)
     async with cluster(world, "a:1", "b:1") as two:
         a, b = two.instances
         ref = await _of(two, a, await world.topic(a.catalog, partitions=PARTITIONS))
@@ -114,7 +114,7 @@ async def test_a_partition_is_released_with_its_high_watermark(autojump_clock: M
 
 
 async def test_uncommitted_segments_are_not_served_when_ownership_returns(autojump_clock: MockClock) -> None:
-    world = World()
+    world = World(intake=False)
     async with cluster(world, "a:1", handover_timeout_ms=2_000) as one:
         (a,) = one.instances
         first = await world.topic(a.catalog, partitions=PARTITIONS)
@@ -157,7 +157,7 @@ async def test_a_stale_owner_does_not_report_offsets_out_of_range(autojump_clock
 
 
 async def test_a_restarted_instance_is_distinct_from_its_paused_predecessor(autojump_clock: MockClock) -> None:
-    world = World()
+    world = World(intake=False)
     async with cluster(world, "a:1", lease_ttl_seconds=10, flush_interval_ms=100) as one:
         (former,) = one.instances
         ref = await world.topic(former.catalog, partitions=1)
@@ -198,7 +198,7 @@ class _SlowListing:
 
 
 async def test_a_late_cleanup_of_a_former_owner_keeps_the_referenced_snapshot(autojump_clock: MockClock) -> None:
-    world = World()
+    world = World(intake=False)
     held = _SlowListing(world.objects)
 
     async def append(producer_id: int, count: int) -> None:
@@ -305,7 +305,7 @@ class _StoppedBeforeSending:
 async def test_a_late_delete_of_a_paused_owner_does_not_affect_the_recreated_topic(
     autojump_clock: MockClock, by: str
 ) -> None:
-    world = World(settle_seconds=20)
+    world = World(intake=False, settle_seconds=20)
     store = _StoppedBeforeSending(world.objects)
     async with cluster(world) as two:
         a = await two.start("a:1", objects=cast(ObjectStore, store))

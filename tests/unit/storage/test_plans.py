@@ -46,7 +46,7 @@ async def test_latest_is_the_current_high_watermark(autojump_clock: MockClock) -
 
 
 async def test_splits_without_records_in_the_time_range_are_omitted(autojump_clock: MockClock) -> None:
-    async with cluster(World(indexing=True), "a:1", "b:1") as two:
+    async with cluster(World(intake=False, indexing=True), "a:1", "b:1") as two:
         ref, owner, other = await two_instances(two)
         # Two pages, the second with records inside the range, and segments without a page.
         for number in range(150):
@@ -108,7 +108,7 @@ async def test_hundreds_of_partitions_are_planned_in_one_call(autojump_clock: Mo
 
 
 async def test_a_few_new_segments_are_planned_without_a_listing(autojump_clock: MockClock) -> None:
-    world = World(indexing=True)
+    world = World(intake=False, indexing=True)
     async with cluster(world, "a:1", "b:1") as two:
         ref, *_ = await two_instances(two, partitions=20)
         refs, (first, _) = siblings(ref, 20), two.instances
@@ -143,7 +143,7 @@ async def test_many_new_segments_are_planned_with_one_listing(autojump_clock: Mo
 
 
 async def test_a_scan_of_new_segments_lists_once(autojump_clock: MockClock) -> None:
-    world = World(indexing=True)
+    world = World(intake=False, indexing=True)
     async with cluster(world, "a:1", "b:1", cache_size=0) as two:
         ref, _, other = await two_instances(two)
         # More offsets than the first backward step of a search without any knowledge.
@@ -157,7 +157,7 @@ async def test_a_scan_of_new_segments_lists_once(autojump_clock: MockClock) -> N
 
 
 async def test_a_hundred_thousand_segments_are_planned_from_pages(autojump_clock: MockClock) -> None:
-    world = World(indexing=True)
+    world = World(intake=False, indexing=True)
     async with cluster(world, "a:1", "b:1") as two:
         ref, owner, other = await two_instances(two)
         segments, records = 100_000, 10

@@ -26,7 +26,7 @@ async def _owned_and_other(two: Cluster) -> tuple[PartitionRef, Instance, Instan
 
 
 async def test_a_scan_follows_commits_of_another_instance(autojump_clock: MockClock) -> None:
-    async with cluster(World(indexing=True), "a:1", "b:1") as two:
+    async with cluster(World(intake=False, indexing=True), "a:1", "b:1") as two:
         ref, owner, other = await _owned_and_other(two)
         assert (await other.caller.fetch(ref, 0)).status == Status.NOT_OWNER
         never_used = await other.caller.fetch(ref, 0, scan=True)
@@ -51,7 +51,7 @@ async def test_a_scan_below_the_known_end_reads_no_metadata(autojump_clock: Mock
 
 
 async def test_a_scan_reports_out_of_range_only_by_the_current_state(autojump_clock: MockClock) -> None:
-    async with cluster(World(), "a:1", "b:1") as two:
+    async with cluster(World(intake=False), "a:1", "b:1") as two:
         ref, _, other = await _owned_and_other(two)
         await two.append_durably(ref, numbered(0))
         assert (await other.caller.fetch(ref, 2, scan=True)).status == Status.OFFSET_OUT_OF_RANGE
@@ -84,7 +84,7 @@ async def test_a_scan_does_not_rely_on_an_earlier_state_read(autojump_clock: Moc
 
 @pytest.mark.parametrize("cached", [True, False])
 async def test_a_scan_below_the_log_start_gets_the_log_start(autojump_clock: MockClock, cached: bool) -> None:
-    async with cluster(World(), "a:1", "b:1", cache_size=1 << 20 if cached else 0) as two:
+    async with cluster(World(intake=False), "a:1", "b:1", cache_size=1 << 20 if cached else 0) as two:
         ref, owner, other = await _owned_and_other(two)
         for number in range(10):
             await two.append_durably(ref, numbered(number))
@@ -102,7 +102,7 @@ async def test_a_scan_below_the_log_start_gets_the_log_start(autojump_clock: Moc
 async def test_records_deleted_during_a_first_read_are_out_of_range_and_not_damaged(
     autojump_clock: MockClock,
 ) -> None:
-    async with cluster(World(), "a:1", "b:1") as two:
+    async with cluster(World(intake=False), "a:1", "b:1") as two:
         ref, owner, other = await _owned_and_other(two)
         for number in range(8):
             await two.append_durably(ref, numbered(number))
@@ -130,7 +130,7 @@ async def test_records_deleted_during_a_first_read_are_out_of_range_and_not_dama
 
 
 async def test_a_scan_reports_a_missing_segment(autojump_clock: MockClock) -> None:
-    async with cluster(World(), "a:1", "b:1", cache_size=0) as two:
+    async with cluster(World(intake=False), "a:1", "b:1", cache_size=0) as two:
         ref, _, other = await _owned_and_other(two)
         for number in range(3):
             await two.append_durably(ref, numbered(number))
@@ -191,7 +191,7 @@ class _HeldListings:
 
 
 async def test_a_listing_does_not_hide_segments_committed_meanwhile(autojump_clock: MockClock) -> None:
-    world = World(indexing=True)
+    world = World(intake=False, indexing=True)
     async with cluster(world) as two:
         stores = {address: _HeldListings(world.objects) for address in ("a:1", "b:1")}
         for address, store in stores.items():
@@ -221,7 +221,7 @@ async def test_a_listing_does_not_hide_segments_committed_meanwhile(autojump_clo
 async def test_a_plan_by_time_recovers_from_an_orphan_that_was_listed_and_then_deleted(
     autojump_clock: MockClock,
 ) -> None:
-    async with cluster(World(indexing=True), "a:1", "b:1") as two:
+    async with cluster(World(intake=False, indexing=True), "a:1", "b:1") as two:
         ref, _, other = await _owned_and_other(two)
         for number in range(4):
             records = [b"%d-%d" % (number, i) for i in range(4)]
@@ -237,7 +237,7 @@ async def test_a_plan_by_time_recovers_from_an_orphan_that_was_listed_and_then_d
 
 
 async def test_a_fetch_recovers_from_an_orphan_that_was_listed_and_then_deleted(autojump_clock: MockClock) -> None:
-    async with cluster(World(indexing=True), "a:1", "b:1") as two:
+    async with cluster(World(intake=False, indexing=True), "a:1", "b:1") as two:
         ref, _, other = await _owned_and_other(two)
         for number in range(4):
             await two.append_durably(ref, batch(*(b"%d-%d" % (number, i) for i in range(4))))

@@ -28,7 +28,7 @@ async def test_a_commit_after_the_discard_is_refused(autojump_clock: MockClock) 
 
 
 async def test_a_commit_that_waits_for_the_previous_epoch_is_refused_after_a_discard(autojump_clock: MockClock) -> None:
-    world = World()
+    world = World(intake=False)
     async with world.service() as (caller, catalog):
         ref = await world.topic(catalog)
         world.objects.plan = no_segments

@@ -52,7 +52,9 @@ async def _applied(world: World) -> None:
 
 
 async def _stop_at(step: Step, *, done: bool, pause: float) -> None:
-    world, stop = World(), Stop(step, done=done, pause=pause)
+    # With intakes, the epoch is applied before its records are in segments.
+    intake = step.name not in ("segment", "progress")
+    world, stop = World(intake=intake), Stop(step, done=done, pause=pause)
     async with cluster(world, "b:1", stage_check_ms=CHECK_MS) as two:
         a = await _start_stopping(two, stop, step)
         refs = siblings(await world.topic(a.catalog, partitions=PARTITIONS), PARTITIONS)
@@ -71,10 +73,11 @@ async def _stop_at(step: Step, *, done: bool, pause: float) -> None:
                 await _applied(world)
                 for ref in refs:
                     await two.append_durably(ref, batch(b"x"))
-        assert stop.reached.is_set()
+                    await two.assigned(ref).caller.flush(ref)
         await driver.write(3)
         await _applied(world)
         await trio.sleep(pause)
+        assert stop.reached.is_set()
         found = [[value for value in log if value != b"x"] for log in await logs(two, written)]
         assert found == [[b"0", *driver.expected(ref)] for ref in written]
         # Nothing is applied twice, and nothing is remembered forever.
@@ -82,6 +85,7 @@ async def _stop_at(step: Step, *, done: bool, pause: float) -> None:
             await a.kill()
         for ref in written:
             await two.append_durably(ref, batch(b"last"))
+            await two.assigned(ref).caller.flush(ref)
             assert not (await two.state(ref)).sinks
         # Uncommitted stages expire.
         world.now_ms += StorageSettings().stage_expiry_ms + 1
@@ -176,7 +180,7 @@ class _DelayedWatch:
 
 
 async def test_an_owner_with_an_outdated_sink_record_reads_it_before_appending(autojump_clock: MockClock) -> None:
-    world = World()
+    world = World(intake=False)
     late = _LateWatch(world.metadata)
     async with cluster(world, "a:1") as two:
         (a,) = two.instances

@@ -47,7 +47,7 @@ async def test_one_time_sinks_are_forgotten_when_their_stages_expire(autojump_cl
 
 
 async def test_a_one_time_sink_is_not_forgotten_before_it_is_applied(autojump_clock: MockClock) -> None:
-    world = World()
+    world = World(intake=False)
     async with world.service(stage_check_ms=5_000) as (caller, catalog):
         ref = await world.topic(catalog)
         world.objects.plan = no_segments

@@ -129,7 +129,7 @@ async def test_epochs_increase_and_may_have_gaps_and_no_records(autojump_clock: 
 
 
 async def test_an_epoch_waits_until_the_previous_one_is_applied(autojump_clock: MockClock) -> None:
-    world = World()
+    world = World(intake=False)
     async with world.service(flush_interval_ms=4_000) as (caller, catalog):
         ref = await world.topic(catalog)
         await caller.append(ref, batch(b"before"))
@@ -225,7 +225,7 @@ async def test_a_commit_in_flight_fails_if_its_stages_are_discarded(autojump_clo
 
 
 async def test_expired_stages_are_not_committed_and_are_deleted(autojump_clock: MockClock) -> None:
-    world = World()
+    world = World(intake=False)
     async with world.service(stage_check_ms=5_000) as (caller, catalog):
         ref = await world.topic(catalog)
         old = await staged(caller, ref, batch(b"old"))
@@ -248,7 +248,7 @@ async def test_expired_stages_are_not_committed_and_are_deleted(autojump_clock: 
 
 
 async def test_an_expired_sink_may_start_again(autojump_clock: MockClock) -> None:
-    world = World()
+    world = World(intake=False)
     async with cluster(world, "a:1", stage_check_ms=5_000) as one:
         (a,) = one.instances
         ref = await world.topic(a.catalog)
@@ -347,7 +347,7 @@ async def test_log_append_time_is_the_time_of_the_append(autojump_clock: MockClo
 
 
 async def test_a_new_owner_removes_the_finished_epochs_of_the_former_one(autojump_clock: MockClock) -> None:
-    world = World()
+    world = World(intake=False)
     async with cluster(world, "a:1") as one:
         (a,) = one.instances
         ref = await world.topic(a.catalog)
@@ -384,3 +384,33 @@ async def test_a_new_owner_continues_an_epoch_where_the_state_says(autojump_cloc
     async with world.service() as (caller, _):
         assert (await commit(caller, *stages)).applied
         assert await caller.read_all(ref) == [b"0", b"1", b"2"][progress:]
+
+
+async def test_an_epoch_is_applied_when_its_records_are_durable_and_the_next_owner_knows_it(
+    autojump_clock: MockClock,
+) -> None:
+    world = World(StorageSettings(compression_codec="producer", retention_ms=-1, segment_interval_ms=3_600_000))
+    async with world.service(graceful=False) as (caller, catalog):
+        ref = await world.topic(catalog)
+        assert await caller.durable(await caller.append(ref, batch(b"0")))
+        await caller.flush(ref)
+        for epoch in (0, 1):
+            made = await staged(caller, ref, batch(b"a"), batch(b"b"), epoch=epoch)
+            assert (await commit(caller, made, epoch=epoch)).applied
+        assert (await world.state(ref)).high_watermark == 1
+    await trio.sleep(60)
+    async with world.service() as (caller, _):
+        assert await caller.read_all(ref) == [b"0", b"a", b"b", b"a", b"b"]
+        held = trio.Event()
+        world.objects.plan = lambda call: Fault(hold=held) if call.key.endswith(".kfs") else None
+        assert await caller.durable(await caller.append(ref, batch(b"x")))
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(caller.flush, ref)
+            await trio.sleep(0.1)
+            made = await staged(caller, ref, batch(b"c"), epoch=2)
+            assert (await commit(caller, made, epoch=2)).applied
+            held.set()
+        assert not (await world.state(ref)).sinks, "the record does not wait for the partition any more"
+        await caller.flush(ref)
+        assert not (await world.state(ref)).sinks
+        assert await caller.read_all(ref) == [b"0", b"a", b"b", b"a", b"b", b"x", b"c"]

@@ -17,7 +17,7 @@ def _own(caller: Caller, ref: PartitionRef) -> Partition:
 
 
 async def test_clients_see_durable_records_before_they_are_in_a_segment(autojump_clock: MockClock) -> None:
-    async with (world := World()).service() as (caller, catalog):
+    async with (world := World(intake=False)).service() as (caller, catalog):
         ref = await world.topic(catalog)
         await caller.append(ref, batch(b"a", b"b", timestamp=1_000))
         await caller.flush(ref)
@@ -36,7 +36,7 @@ async def test_clients_see_durable_records_before_they_are_in_a_segment(autojump
         assert (await caller.epoch_end(ref, 1)).end_offset == 5
 
         [plan] = await caller.plan(ref)
-        assert plan.high_watermark == 2, "a scan ends where segments end"
+        assert plan.high_watermark >= 5, "durable records are put into segments for a plan"
 
 
 async def test_deleting_durable_records_stores_them_first(autojump_clock: MockClock) -> None:

@@ -108,7 +108,7 @@ async def test_unchanged_topics_cause_no_requests_to_the_object_store(autojump_c
     world = World()
     async with world.service() as (_, catalog):
         await world.topic(catalog)
-        await trio.sleep(SOON)
+        await trio.sleep(SOON + CHECK)
         world.objects.calls.clear()
         await trio.sleep(10 * CHECK)
         assert not world.objects.calls

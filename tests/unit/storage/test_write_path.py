@@ -34,7 +34,7 @@ async def test_every_batch_of_an_append_is_readable_after_the_commit(autojump_cl
 
 
 async def test_a_failed_flush_acks_no_append(autojump_clock: MockClock) -> None:
-    async with (world := World()).service() as (caller, catalog):
+    async with (world := World(intake=False)).service() as (caller, catalog):
         ref = await world.topic(catalog)
         assert await caller.durable(await caller.append(ref, batch(b"zero")))
         refused = {"n": 0}
@@ -69,7 +69,7 @@ async def test_a_failed_flush_acks_no_append(autojump_clock: MockClock) -> None:
 
 
 async def test_a_buffer_is_flushed_after_the_interval_and_at_shutdown(autojump_clock: MockClock) -> None:
-    world = World()
+    world = World(intake=False)
     async with world.service(flush_interval_ms=60_000) as (caller, catalog):
         ref = await world.topic(catalog)
         assert await caller.durable(await caller.append(ref, batch(b"at once")))
@@ -83,7 +83,7 @@ async def test_a_buffer_is_flushed_after_the_interval_and_at_shutdown(autojump_c
 
 
 async def test_appends_within_one_interval_share_a_segment(autojump_clock: MockClock) -> None:
-    async with (world := World()).service() as (caller, catalog):
+    async with (world := World(intake=False)).service() as (caller, catalog):
         ref = await world.topic(catalog)
         await caller.durable(await caller.append(ref, batch(b"first")))
         before = _segments(world)
@@ -108,7 +108,7 @@ async def test_partitions_of_one_request_are_flushed_together(autojump_clock: Mo
 
 
 async def test_the_high_watermark_moves_only_after_object_and_metadata_are_stored(autojump_clock: MockClock) -> None:
-    async with (world := World()).service() as (caller, catalog):
+    async with (world := World(intake=False)).service() as (caller, catalog):
         ref = await world.topic(catalog)
         held = trio.Event()
         world.objects.plan = lambda call: Fault(hold=held) if call.key.endswith(".kfs") else None
@@ -123,7 +123,7 @@ async def test_the_high_watermark_moves_only_after_object_and_metadata_are_store
 
 
 async def test_the_high_watermark_does_not_move_before_the_commit_is_answered(autojump_clock: MockClock) -> None:
-    async with (world := World()).service() as (caller, catalog):
+    async with (world := World(intake=False)).service() as (caller, catalog):
         ref = await world.topic(catalog)
         await caller.durable(await caller.append(ref, batch(b"first")))
         world.metadata.faults.append(no_answer("txn", key=state_key(ref), times=1_000))
@@ -159,6 +159,7 @@ async def test_an_idle_partition_causes_no_requests(autojump_clock: MockClock) -
     async with (world := World()).service(stage_check_ms=86_400_000) as (caller, catalog):
         ref = await world.topic(catalog)
         await caller.durable(await caller.append(ref, batch(b"x")))
+        await trio.sleep(600)
         before = len(world.objects.calls)
         await trio.sleep(3600)
         assert world.objects.calls[before:] == []
@@ -274,7 +275,7 @@ async def test_all_partitions_share_a_total_limit(autojump_clock: MockClock) -> 
 
 
 async def test_a_lost_partition_frees_its_buffer_space(autojump_clock: MockClock) -> None:
-    async with (world := World()).service(buffer_bytes=65536) as (caller, catalog):
+    async with (world := World(intake=False)).service(buffer_bytes=65536) as (caller, catalog):
         first, second, _ = siblings(await world.topic(catalog), 3)
         await caller.append(first, batch(b"x"))
         await caller.flush(first)
@@ -299,7 +300,9 @@ async def test_congestion_holds_back_unacknowledged_producers(autojump_clock: Mo
 async def test_a_producer_with_many_requests_in_flight_is_slowed_down_and_not_refused(
     autojump_clock: MockClock,
 ) -> None:
-    async with (world := World()).service(partition_buffer_bytes=65536, segment_bytes=4096, flushes_in_flight=1) as (
+    async with (world := World(intake=False)).service(
+        partition_buffer_bytes=65536, segment_bytes=4096, flushes_in_flight=1
+    ) as (
         caller,
         catalog,
     ):
@@ -369,7 +372,10 @@ async def test_a_segment_larger_than_the_buffer_does_not_stop_a_producer(autojum
 
 
 async def test_a_buffer_whose_producers_wait_is_flushed_early(autojump_clock: MockClock) -> None:
-    async with (world := World()).service(early_flush_bytes=5_000, early_flush_quiet_ms=5) as (caller, catalog):
+    async with (world := World(intake=False)).service(early_flush_bytes=5_000, early_flush_quiet_ms=5) as (
+        caller,
+        catalog,
+    ):
         ref = await world.topic(catalog)
         await caller.durable(await caller.append(ref, batch(b"at once")))
         began = trio.current_time()

@@ -83,7 +83,7 @@ async def test_a_partition_with_older_metadata_stays_offline_after_every_take_ov
 async def test_metadata_of_the_same_epoch_with_an_older_end_puts_the_partition_offline(
     autojump_clock: MockClock,
 ) -> None:
-    world = World()
+    world = World(intake=False)
     async with world.service() as (caller, catalog):
         ref = await world.topic(catalog)
         await _committed(caller, ref, b"first")
@@ -98,7 +98,7 @@ async def test_metadata_of_the_same_epoch_with_an_older_end_puts_the_partition_o
 
 @pytest.mark.parametrize("deleting", [False, True], ids=["empty", "another's"])
 async def test_another_clusters_metadata_deletes_nothing(autojump_clock: MockClock, *, deleting: bool) -> None:
-    world, other = World(), World()
+    world, other = World(intake=False), World(intake=False)
     async with world.service() as (caller, catalog):
         ref = await world.topic(catalog)
         await _committed(caller, ref, b"ours")
