@@ -10,11 +10,12 @@ from dataclasses import dataclass, field
 
 from kafscale import paths
 from kafscale.errors import CorruptData, Unavailable
-from kafscale.intake.chain import Chain, DamagedChain, Span
 from kafscale.intake.format import Entry
+from kafscale.intake.listing import Span
 from kafscale.intake.tail import Tail, tail_of
 from kafscale.objects.interface import ObjectNotFound, ObjectStore
 from kafscale_tools.recovery.chain import Found
+from services.storage.intake.chain import Chain, DamagedChain
 from services.storage.intake.known import runs_with_intakes
 
 Key = tuple[bytes, int]

@@ -8,12 +8,13 @@ import structlog
 import trio
 
 from kafscale.errors import Unavailable
-from kafscale.intake.chain import Chain, Span
 from kafscale.intake.format import Entry
+from kafscale.intake.listing import Span
 from kafscale.intake.tail import Tail, tail_of
 from kafscale.metadata.interface import MetadataStore
 from kafscale.objects.interface import ObjectNotFound, ObjectStore
 from services.storage.counters import StorageCounters
+from services.storage.intake.chain import Chain
 from services.storage.intake.register import seal_register
 from services.storage.reading.single_flight import SingleFlight
 

@@ -19,8 +19,8 @@ import trio
 
 from kafscale import paths
 from kafscale.errors import KafscaleError
-from kafscale.intake.chain import WINDOW
 from kafscale.intake.format import Entry, encode
+from kafscale.intake.listing import WINDOW
 from kafscale.metadata.interface import LeaseNotFound
 from kafscale.metadata.outage import STORE_FAILURES
 from kafscale.objects.interface import MAX_KEYS, ObjectNotFound, ObjectStore, PreconditionFailed

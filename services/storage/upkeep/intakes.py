@@ -15,12 +15,12 @@ import trio
 
 from kafscale import paths
 from kafscale.errors import CorruptData, KafscaleError
-from kafscale.intake.chain import Chain
 from kafscale.metadata.interface import Delete, MetadataStore, Unchanged
 from kafscale.metadata.members import Members
 from kafscale.metadata.membership import Membership
 from kafscale.objects.interface import MAX_KEYS, ObjectNotFound, ObjectStore, PreconditionFailed
 from kafscale.v1.metadata_pb2 import IntakeRegister, PartitionState
+from services.storage.intake.chain import Chain
 from services.storage.intake.known import runs_with_intakes
 from services.storage.intake.register import StillMember, seal_register
 

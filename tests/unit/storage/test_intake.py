@@ -5,8 +5,8 @@ import trio
 from trio.testing import MockClock
 
 from kafscale import paths
-from kafscale.intake.chain import WINDOW, Chain
 from kafscale.intake.format import Kind, parse
+from kafscale.intake.listing import WINDOW
 from kafscale.metadata.interface import Delete
 from kafscale.metadata.topics import TopicCatalog
 from kafscale.objects.memory import Call, Fault
@@ -14,6 +14,7 @@ from kafscale.paths import parse_intake_key
 from kafscale.v1.common_pb2 import PartitionRef, Status
 from kafscale.v1.metadata_pb2 import IntakeRegister, PartitionState
 from kafscale.v1.storage_pb2 import PartitionAppended
+from services.storage.intake.chain import Chain
 from services.storage.intake.register import seal_register
 from services.storage.settings import StorageSettings
 from tests.support.storage.harness import NAMESPACE, Caller, World, batch, siblings, state_key

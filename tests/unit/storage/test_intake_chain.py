@@ -10,10 +10,11 @@ import trio.testing
 
 from kafscale import paths
 from kafscale.errors import KafscaleError, Unavailable
-from kafscale.intake.chain import WINDOW, Chain, DamagedChain, Span
 from kafscale.intake.format import Entry, IntakeObject, Kind, encode, parse
+from kafscale.intake.listing import WINDOW, Span
 from kafscale.objects.interface import PreconditionFailed
 from kafscale.objects.memory import Call, Fault, MemoryObjectStore
+from services.storage.intake.chain import Chain, DamagedChain
 from tests.support.samples.intake import ORDERS, RUN, entries
 from tests.support.scheduling import run
 

@@ -1,16 +1,11 @@
 """The chain of intake objects of one storage run: find its end, seal it, and read it.
 
-A run R puts the objects 1, 2, 3 ... create-only, and begins object n only when all objects up to n - ``WINDOW`` are
-known to be stored. Each object names a checkpoint: the lowest number whose records are needed. R deletes objects only
-below a checkpoint that a stored object names. An object counts if all objects from the checkpoint up to it are stored.
-
-When R has ended, or must end, another run seals the chain: it puts a seal at the first missing number. Everything
-below the seal counts; nothing at or above it ever does. R cannot overwrite a seal, and ends when it meets one.
+When run R has ended, or must end, another run seals its chain: it puts a seal at the first missing number. R cannot
+overwrite a seal, and ends when it meets one. `kafscale.intake.listing` says which objects count.
 """
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import TypeVar
 
 import trio
@@ -18,12 +13,11 @@ import trio
 from kafscale import paths
 from kafscale.errors import CorruptData, KafscaleError, Unavailable
 from kafscale.intake.format import HEADER_SIZE, CorruptIntake, IntakeHeader, IntakeObject, encode_seal, parse
+from kafscale.intake.listing import Listing, Span
 from kafscale.objects.interface import MAX_KEYS, ObjectNotFound, ObjectStore, PreconditionFailed
 
 T = TypeVar("T")
 
-WINDOW = 4
-"""How many objects of a chain may be on their way to the store at the same time."""
 _STOP_AHEAD = 64
 """A first seal is put this far above the first missing number, so that a run which is still putting stops there."""
 _ATTEMPTS = 50
@@ -35,31 +29,6 @@ class DamagedChain(CorruptData):
     """An object that must be stored is missing or damaged."""
 
 
-@dataclass(frozen=True, slots=True)
-class Span:
-    """The objects of a chain that count and are needed: from number ``start`` up to ``end``, exclusive."""
-
-    start: int
-    end: int
-
-
-@dataclass(frozen=True, slots=True)
-class _Listing:
-    """The numbers of the listed objects, and the newest checkpoint that one of them names (1 if there are none)."""
-
-    records: set[int]
-    seals: set[int]
-    checkpoint: int
-
-    @property
-    def first_missing(self) -> int:
-        """The first number from the checkpoint on that is not the number of a record object."""
-        number = self.checkpoint
-        while number in self.records:
-            number += 1
-        return number
-
-
 class Chain:
     """The chain of run ``run_id``, for those who read or end it. All methods raise Unavailable and Refused."""
 
@@ -69,10 +38,34 @@ class Chain:
         self._run_id = run_id
         self._now_ms = now_ms
 
+    async def listing(self) -> Listing:
+        """List the chain, and read the newest checkpoint. Raises DamagedChain."""
+        prefix = paths.intake_prefix(self._namespace, self._run_id)
+        for _ in range(_ATTEMPTS):
+            listed: dict[int, int] = {}
+            removed, after, full = False, "", True
+            while full:
+                page = await self._objects.list_from(prefix, after)
+                full = len(page) == MAX_KEYS
+                for info in page:
+                    after, parsed = info.key, paths.parse_intake_key(info.key)
+                    if parsed is not None and parsed.number is not None:
+                        listed[parsed.number] = info.size
+                    removed = removed or (parsed is not None and parsed.number is None)
+            # A seal is known by its size, which no record object has.
+            seals = {number for number, size in listed.items() if size == len(self._seal(number))}
+            records = {number: size for number, size in listed.items() if number not in seals}
+            try:
+                checkpoint = (await self.header(max(records))).checkpoint if records else 1
+                return Listing(records, seals, checkpoint, removed)
+            except ObjectNotFound:
+                # The run has put a newer one since.
+                continue
+        raise Unavailable(f"the intake of run {self._run_id} keeps changing")
+
     async def span(self) -> Span:
         """Return what counts now, without sealing. More may count later unless the chain is sealed."""
-        listing = await self._list()
-        return Span(listing.checkpoint, listing.first_missing)
+        return (await self.listing()).span
 
     async def seal(self) -> Span:
         """Seal the chain, unless it is sealed, and return what counts. Raises DamagedChain.
@@ -80,11 +73,11 @@ class Chain:
         Any number of callers may do so at the same time, beside the run itself; all return the same end.
         """
         for _ in range(_ATTEMPTS):
-            listing = await self._list()
-            missing = listing.first_missing
-            if missing in listing.seals:
-                return Span(listing.checkpoint, missing)
-            if any(number >= missing + WINDOW for number in listing.records):
+            listing = await self.listing()
+            missing = listing.span.end
+            if listing.sealed:
+                return listing.span
+            if listing.has_gap:
                 await self._check_missing(missing)
                 continue
             # The end counts only once a later listing shows it, because the run may have stored and deleted the
@@ -109,9 +102,18 @@ class Chain:
                     raise result
                 yield result
 
+    async def header(self, number: int) -> IntakeHeader:
+        """Return the header of an object. Raises ObjectNotFound, DamagedChain."""
+        key = paths.intake_key(self._namespace, self._run_id, number)
+
+        async def attempt() -> IntakeHeader:
+            return IntakeHeader.parse(await self._objects.get_range(key, 0, HEADER_SIZE))
+
+        return await _verified(key, attempt)
+
     async def pages(self) -> AsyncIterator[list[int]]:
         """Yield the numbers of all record objects, at most 1000 at a time."""
-        numbers = sorted((await self._list()).records)
+        numbers = sorted((await self.listing()).records)
         for first in range(0, len(numbers), MAX_KEYS):
             yield numbers[first : first + MAX_KEYS]
 
@@ -129,37 +131,6 @@ class Chain:
         except KafscaleError as error:
             results[number] = error
 
-    async def _list(self) -> _Listing:
-        """List the chain, and read the newest checkpoint. A seal is known by its size, which no record object has."""
-        prefix = paths.intake_prefix(self._namespace, self._run_id)
-        for _ in range(_ATTEMPTS):
-            listed: dict[int, int] = {}
-            after, full = "", True
-            while full:
-                page = await self._objects.list_from(prefix, after)
-                full = len(page) == MAX_KEYS
-                for info in page:
-                    after, parsed = info.key, paths.parse_intake_key(info.key)
-                    if parsed is not None and parsed.number is not None:
-                        listed[parsed.number] = info.size
-            seals = {number for number, size in listed.items() if size == len(self._seal(number))}
-            records = listed.keys() - seals
-            try:
-                return _Listing(records, seals, await self._checkpoint(max(records)) if records else 1)
-            except ObjectNotFound:
-                # The run has put a newer one since.
-                continue
-        raise Unavailable(f"the intake of run {self._run_id} keeps changing")
-
-    async def _checkpoint(self, number: int) -> int:
-        """Return the checkpoint that an object names. Raises ObjectNotFound, DamagedChain."""
-        key = paths.intake_key(self._namespace, self._run_id, number)
-
-        async def attempt() -> int:
-            return IntakeHeader.parse(await self._objects.get_range(key, 0, HEADER_SIZE)).checkpoint
-
-        return await _verified(key, attempt)
-
     async def _check_missing(self, number: int) -> None:
         """Raise DamagedChain if object ``number`` is gone although the run knew that it was stored.
 
@@ -168,7 +139,7 @@ class Chain:
         try:
             await self._objects.head(paths.intake_key(self._namespace, self._run_id, number))
         except ObjectNotFound:
-            if (await self._list()).checkpoint <= number:
+            if (await self.listing()).checkpoint <= number:
                 raise DamagedChain(
                     f"object {number} of the intake of run {self._run_id} is missing, but later ones are there"
                 ) from None
