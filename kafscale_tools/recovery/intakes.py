@@ -52,7 +52,13 @@ async def read_intakes(objects: ObjectStore, namespace: str, *, now_ms: int) -> 
                 continue
             chain = Chain(objects, namespace, run_id, now_ms=lambda: now_ms)
             try:
-                span = found.spans[run_id] = await chain.span()
+                try:
+                    span = await chain.checked_span()
+                except DamagedChain as error:
+                    # What is below the missing object can still be read.
+                    found.faults.append(f"intake of run {run_id}: {error}")
+                    span = await chain.span()
+                found.spans[run_id] = span
                 async for one in chain.read(span):
                     for entry in one.entries:
                         key = entry.partition.topic_id, entry.partition.partition

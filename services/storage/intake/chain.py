@@ -39,7 +39,7 @@ class Chain:
         self._now_ms = now_ms
 
     async def listing(self) -> Listing:
-        """List the chain, and read the newest checkpoint. Raises DamagedChain."""
+        """List the chain, and read the newest checkpoint. Raises DamagedChain if that is unreadable."""
         prefix = paths.intake_prefix(self._namespace, self._run_id)
         for _ in range(_ATTEMPTS):
             listed: dict[int, int] = {}
@@ -66,6 +66,15 @@ class Chain:
     async def span(self) -> Span:
         """Return what counts now, without sealing. More may count later unless the chain is sealed."""
         return (await self.listing()).span
+
+    async def checked_span(self) -> Span:
+        """Return what counts now. Raises DamagedChain also if the object at its end is lost."""
+        for _ in range(_ATTEMPTS):
+            listing = await self.listing()
+            if not listing.has_gap:
+                return listing.span
+            await self._check_missing(listing.span.end)
+        raise Unavailable(f"the intake of run {self._run_id} keeps changing")
 
     async def seal(self) -> Span:
         """Seal the chain, unless it is sealed, and return what counts. Raises DamagedChain.

@@ -108,3 +108,21 @@ async def test_a_restore_stops_processes_that_were_forgotten(autojump_clock: Moc
         await restore.write(rebuilt)
     async with world.service() as (caller, _):
         assert await caller.read_all(ref) == [b"0", b"1"]
+
+
+async def test_a_missing_object_is_reported_and_what_is_before_it_is_restored(autojump_clock: MockClock) -> None:
+    world = _world()
+    async with world.service(graceful=False) as (caller, catalog):
+        ref = await world.topic(catalog)
+        await acked(caller, ref, b"0")
+        await caller.flush(ref)
+        for value in range(1, 8):
+            await acked(caller, ref, b"%d" % value)
+        await trio.sleep(10)
+        lost = paths.intake_key(NAMESPACE, caller.run_id, 3)
+    await world.objects.delete_many([lost])
+    rebuilt = await restored(world)
+    (fault,) = rebuilt.damaged
+    assert "object 3 of the intake" in fault
+    async with world.service() as (caller, _):
+        assert await caller.read_all(ref) == [b"0", b"1"]

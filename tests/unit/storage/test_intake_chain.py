@@ -149,8 +149,9 @@ async def test_a_missing_object_that_the_run_knew_to_be_stored_is_damage_and_sea
     store = MemoryObjectStore()
     for number in (1, 2, 3 + WINDOW):
         await _put(store, number)
-    with pytest.raises(DamagedChain, match="object 3 of the intake"):
-        await _chain(store).seal()
+    for read in (_chain(store).seal, _chain(store).checked_span):
+        with pytest.raises(DamagedChain, match="object 3 of the intake"):
+            await read()
     assert len(await store.list_from("")) == 3
 
 
