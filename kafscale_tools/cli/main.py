@@ -17,6 +17,7 @@ _MODULES = {
     "flush": "kafscale_tools.cli.admin.cluster",
     "group": "kafscale_tools.cli.admin.group",
     "inspect": "kafscale_tools.cli.inspect",
+    "intake": "kafscale_tools.cli.intake",
     "partition": "kafscale_tools.cli.admin.topic",
     "produce": "kafscale_tools.cli.records",
     "restore": "kafscale_tools.cli.recovery",

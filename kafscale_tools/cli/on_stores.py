@@ -9,6 +9,7 @@ from kafscale.errors import ConfigError, KafscaleError, Unavailable
 from kafscale.metadata.topic_values import InvalidTopicName, TopicExists
 from kafscale.process.logging import configure_logging
 from kafscale_tools.cli.exits import Exit, Failed
+from kafscale_tools.cli.intakes import NoIntake
 from kafscale_tools.recovery.apply import NotEmpty
 from kafscale_tools.recovery.backups import NoBackup, NotThisCluster
 from kafscale_tools.recovery.claim import LeftOver, NameTaken
@@ -21,6 +22,7 @@ _EXITS: list[tuple[type[KafscaleError], Exit]] = [
     (ConfigError, Exit.WRONG),
     (InvalidTopicName, Exit.WRONG),
     (NoBackup, Exit.NOT_FOUND),
+    (NoIntake, Exit.NOT_FOUND),
     (NoSuchTopic, Exit.NOT_FOUND),
     (TopicExists, Exit.EXISTS),
     (LeftOver, Exit.REFUSED),

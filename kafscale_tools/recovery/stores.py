@@ -38,20 +38,11 @@ async def opened(environ: Mapping[str, str]) -> AsyncIterator[Stores]:
     Raises ConfigError, Unavailable, Refused.
     """
     s3, etcd = load(S3Settings, environ), load(EtcdSettings, environ)
-    health = StoreHealth(load(HealthSettings, environ).thresholds())
     if etcd.endpoints and not s3.bucket:
         raise ConfigError("KAFSCALE_S3_BUCKET is not set, but KAFSCALE_ETCD_ENDPOINTS is")
-    file = s3.data_dir / "metadata.sqlite"
-    if not etcd.endpoints and not s3.data_dir.is_dir():
-        raise ConfigError(
-            f"KAFSCALE_ETCD_ENDPOINTS is not set, and the directory {s3.data_dir} (KAFSCALE_DATA_DIR) does not exist"
-        )
-    async with (
-        open_object_store(
-            s3, recorder=OperationCounters(), health=health, random=random.random, patience=_PATIENCE_SECONDS
-        ) as objects,
-        open_backup_bucket(environ) as own,
-    ):
+    if not etcd.endpoints:
+        _check_directory(s3, "KAFSCALE_ETCD_ENDPOINTS")
+    async with opened_objects(environ) as objects, open_backup_bucket(environ) as own:
         backups = own or objects
         if etcd.endpoints:
             async with open_etcd_store(
@@ -59,5 +50,23 @@ async def opened(environ: Mapping[str, str]) -> AsyncIterator[Stores]:
             ) as metadata:
                 yield Stores(metadata, objects, s3.namespace, backups)
         else:
-            async with open_sqlite(file) as metadata:
+            async with open_sqlite(s3.data_dir / "metadata.sqlite") as metadata:
                 yield Stores(metadata, objects, s3.namespace, backups)
+
+
+@asynccontextmanager
+async def opened_objects(environ: Mapping[str, str]) -> AsyncIterator[ObjectStore]:
+    """Open the bucket or directory alone. Raises ConfigError, Unavailable, Refused."""
+    s3 = load(S3Settings, environ)
+    health = StoreHealth(load(HealthSettings, environ).thresholds())
+    if not s3.bucket:
+        _check_directory(s3, "KAFSCALE_S3_BUCKET")
+    async with open_object_store(
+        s3, recorder=OperationCounters(), health=health, random=random.random, patience=_PATIENCE_SECONDS
+    ) as objects:
+        yield objects
+
+
+def _check_directory(s3: S3Settings, unset: str) -> None:
+    if not s3.data_dir.is_dir():
+        raise ConfigError(f"{unset} is not set, and the directory {s3.data_dir} (KAFSCALE_DATA_DIR) does not exist")
