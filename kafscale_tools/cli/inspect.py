@@ -9,6 +9,7 @@ from kafscale.errors import CorruptData, KafscaleError
 from kafscale.intake.format import MAGIC as INTAKE_MAGIC
 from kafscale.intake.format import Kind
 from kafscale.intake.format import parse as parse_intake
+from kafscale.intake.verify import verify_batches
 from kafscale.objects.interface import ObjectNotFound
 from kafscale.records.batch import BatchHeader, walk
 from kafscale.records.checksum import crc32c
@@ -80,7 +81,7 @@ def inspect(source: str, records: bool, width: int, verify: bool) -> None:
     if kind == "segment":
         findings = _show_segment(place, data, records, width, verify)
     elif kind == "intake":
-        findings = _show_intake(place, data, records, width)
+        findings = _show_intake(place, data, records, width, verify)
     elif kind == "index":
         findings = _show_index(place, data, verify)
     else:
@@ -261,8 +262,8 @@ def _show_index(place: Source, data: bytes, verify: bool) -> list[str]:
     return _compare(index, place.with_suffix(".kfs")) if verify else []
 
 
-def _show_intake(place: Source, data: bytes, records: bool, width: int) -> list[str]:
-    """Show an intake object, whose checksums are always verified."""
+def _show_intake(place: Source, data: bytes, records: bool, width: int, verify: bool) -> list[str]:
+    """Show an intake object. The checksums of header, table and entries are always verified."""
     click.echo(f"Intake object {place}, {len(data):,} bytes")
     try:
         found = parse_intake(data)
@@ -295,7 +296,7 @@ def _show_intake(place: Source, data: bytes, records: bool, width: int) -> list[
         for entry in found.entries
     ]
     _lines(table(("partition", "offsets", "bytes", "epoch", "batches of sinks"), rows, left=("partition",)))
-    findings = []
+    findings = verify_batches(found) if verify else []
     for entry in found.entries if records else ():
         batches = b"".join(entry.batches)
         name = f" of {entry.partition.topic}-{entry.partition.partition}"

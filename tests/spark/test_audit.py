@@ -15,6 +15,8 @@ from pyspark.sql import SparkSession
 from jobs import audit
 from kafscale.catalog.page import SEGMENTS_PER_PAGE, build_page, parse_page
 from kafscale.errors import Unavailable
+from kafscale.intake.format import encode, encode_seal
+from kafscale.paths import intake_prefix
 from kafscale.records.checksum import crc32c
 from kafscale.segment.format import FOOTER_SIZE, HEADER_SIZE, SegmentFooter
 from kafscale.segment.index import INDEX_HEADER_SIZE, parse_index
@@ -24,6 +26,7 @@ from tests.servers.minio import Minio
 from tests.servers.ports import free_ports
 from tests.support.broker import KafscaleBroker
 from tests.support.clients.confluent import ConfluentClient
+from tests.support.samples.intake import RUN, entries
 
 WAYS = ("flipped", "cut", "bad-batch", "renamed", "gap", "short", "no-index", "torn-index", "wrong-index", "lone-index")
 PAGED = "wrong-page"
@@ -160,6 +163,20 @@ def _wrong_page(segments: list[Path]) -> None:
     page.write_bytes(build_page(ref, content.epoch, content.segments))
 
 
+def _put_intake(bucket: Bucket, *numbers: int, seal: int) -> Path:
+    """Put the intake of a run that has ended, and return its directory."""
+    directory = bucket.data / "objects" / intake_prefix("default", RUN)
+    directory.mkdir(parents=True)
+    objects = {
+        number: encode("default", RUN, number=number, checkpoint=1, created_ms=0, entries=entries())
+        for number in numbers
+    }
+    objects[seal] = encode_seal("default", RUN, number=seal, created_ms=0)
+    for number, data in objects.items():
+        (directory / f"{number:020d}").write_bytes(data)
+    return directory
+
+
 DAMAGE: dict[str, tuple[Callable[[list[Path]], None], str]] = {
     "flipped": (_flipped, "segment damaged"),
     "cut": (_cut, "segment damaged"),
@@ -188,19 +205,37 @@ def test_each_kind_of_damage_is_reported_with_its_location(
     for topic, (damage, _) in DAMAGE.items():
         damage(damaged.segments(topic))
     (damaged.data / "objects" / "default" / "junk.bin").write_bytes(b"x")
+    intake = _put_intake(damaged, 1, 2, seal=3)
+    (intake / f"{1:020d}").write_bytes((intake / f"{2:020d}").read_bytes())
     endpoints = ["--endpoints", bucket.endpoint] if with_endpoints else []
     status, output = _audit(spark, damaged, monkeypatch, capsys, "--output", str(tmp_path / "findings"), *endpoints)
     found: dict[str, set[str]] = {}
     for row in spark.read.parquet(str(tmp_path / "findings")).collect():
         found.setdefault(row.topic, set()).add(row.kind)
         assert row.damage == (row.kind != "orphan")
-    expected = {topic: {kind} for topic, (_, kind) in DAMAGE.items()} | {"": {"orphan"}}
+    expected = {topic: {kind} for topic, (_, kind) in DAMAGE.items()} | {"": {"orphan", "intake object damaged"}}
     if not with_endpoints:
         # The bucket alone does not show where logs end.
         del expected["short"]
     assert found == expected
     assert status == 1
     assert output.endswith("damaged\n")
+
+
+def test_whole_intakes_are_counted_and_have_no_findings(
+    spark: SparkSession,
+    bucket: Bucket,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    copy = bucket.copy(tmp_path)
+    _put_intake(copy, 1, 2, seal=3)
+    status, output = _audit(spark, copy, monkeypatch, capsys, "--endpoints", bucket.endpoint)
+    assert (status, "left over" not in output) == (0, True), output
+    assert [line.split()[:4] for line in output.splitlines() if line.startswith("intake objects")] == [
+        ["intake", "objects", "3", "objects"]
+    ]
 
 
 def _with_s3(monkeypatch: pytest.MonkeyPatch, environment: Mapping[str, str]) -> None:

@@ -17,6 +17,9 @@ class Kind(StrEnum):
     INDEX_WRONG = "index wrong"
     PAGE_DAMAGED = "catalog page damaged"
     PAGE_WRONG = "catalog page wrong"
+    INTAKE_DAMAGED = "intake object damaged"
+    INTAKE_MISSING = "intake object missing"
+    RECORDS_MISSING = "records missing"
     TOPIC_DAMAGED = "topic object damaged"
     ORPHAN = "orphan"
 

@@ -1,10 +1,12 @@
-"""Audits a bucket with Spark: tasks check segments and catalog pages, and the driver checks each log as a whole."""
+"""Audits a bucket with Spark: tasks check objects, and the driver checks each log and each intake as a whole."""
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, fields
+from functools import partial
 from itertools import groupby
+from typing import Any
 
 import pyarrow as pa
 from pyspark.accumulators import Accumulator
@@ -14,8 +16,16 @@ from kafscale.paths import parse_segment_key
 from kafscale_spark.audit.bucket import Bucket
 from kafscale_spark.audit.chain import check_chain
 from kafscale_spark.audit.findings import Finding, Kind
+from kafscale_spark.audit.intakes import (
+    CheckedIntake,
+    EntryRange,
+    check_intake,
+    check_intakes,
+    check_tails,
+    is_lost,
+)
 from kafscale_spark.audit.listing import Listing
-from kafscale_spark.audit.metadata import Logs, around, logs_of_bucket, logs_of_storage
+from kafscale_spark.audit.metadata import around, logs_of_bucket, logs_of_storage
 from kafscale_spark.audit.objects import Checked, Entry, check_object
 from kafscale_spark.audit.pages import check_pages
 from kafscale_spark.connection import Connection
@@ -47,13 +57,40 @@ _ARROW = pa.schema(
         ("findings", pa.list_(pa.struct(_FOUND))),
     ]
 )
+_FINDINGS = "findings array<struct<kind:string,topic:string,partition:int,offset:bigint,key:string,detail:string>>"
 _CHECKED = (
     "key string, topic string, partition int, base_offset bigint, next_offset bigint, epoch int, size bigint, "
     "records bigint, gone boolean, topic_id binary, "
-    f"entries array<struct<{','.join(f'{name}:bigint' for name, _ in _ENTRY)}>>, "
-    "findings array<struct<kind:string,topic:string,partition:int,offset:bigint,key:string,detail:string>>"
+    f"entries array<struct<{','.join(f'{name}:bigint' for name, _ in _ENTRY)}>>, {_FINDINGS}"
+)
+_RANGE = [
+    ("topic", pa.string()),
+    ("topic_id", pa.binary()),
+    ("partition", pa.int32()),
+    ("epoch", pa.int32()),
+    ("base_offset", pa.int64()),
+    ("next_offset", pa.int64()),
+]
+_INTAKE_ARROW = pa.schema(
+    [
+        ("key", pa.string()),
+        ("run_id", pa.string()),
+        ("number", pa.int64()),
+        ("size", pa.int64()),
+        ("checkpoint", pa.int64()),
+        ("seal", pa.bool_()),
+        ("gone", pa.bool_()),
+        ("entries", pa.list_(pa.struct(_RANGE))),
+        ("findings", pa.list_(pa.struct(_FOUND))),
+    ]
+)
+_INTAKE = (
+    "key string, run_id string, number bigint, size bigint, checkpoint bigint, seal boolean, gone boolean, entries "
+    "array<struct<topic:string,topic_id:binary,partition:int,epoch:int,base_offset:bigint,next_offset:bigint>>, "
+    f"{_FINDINGS}"
 )
 _ROWS_AT_A_TIME = 10_000
+Check = Callable[[Bucket, str], Checked | CheckedIntake]
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,20 +127,16 @@ def audit(
     Raises Unavailable, and PySparkException if a task fails.
     """
     pace = Pace()
-    logs, listing, findings = _listed(bucket, namespace, connection)
+    metadata = logs_of_bucket(bucket, namespace)
+    before = logs_of_storage(connection) if connection else metadata.logs
+    listing = Listing.of(namespace, bucket.list(f"{namespace}/"))
+    tasks = _Tasks(spark, bucket, pace, listing, segments_per_task)
+    of_intakes, entries = check_intakes(tasks.intakes(), partial(is_lost, bucket, namespace))
+    # Read after the objects of intakes: what was deleted meanwhile is below these ends.
+    logs = around(before, logs_of_storage(connection)) if connection else metadata.logs
+    findings = [*metadata.findings, *of_intakes, *check_tails(entries, logs)]
     findings += listing.leftovers(logs, time.time_ns() // 1_000_000)
-    bytes_done = spark.sparkContext.accumulator(0)
-    objects_done = spark.sparkContext.accumulator(0)
-    keys = [*listing.segments, *listing.pages]
-
-    def status() -> str:
-        rate = pace.per_second(bytes_done.value)
-        return f"{amount(objects_done.value)} of {amount(len(keys))} segments and pages, {size(rate)}/s"
-
-    slices = max(1, -(-len(keys) // segments_per_task))
-    frame = spark.createDataFrame([(key,) for key in keys], "key string").repartition(slices)
-    with ticking(status):
-        checked = frame.mapInArrow(_checker(bucket, bytes_done, objects_done), _CHECKED).toArrow()
+    checked = tasks.segments_and_pages()
     segments = records = partitions = 0
     for (topic, partition), rows in groupby(_in_order(checked), lambda row: (row.topic, row.partition)):
         of_partition = list(rows)
@@ -135,26 +168,58 @@ def audit(
     return Audit(_as_rows(spark, findings), summary)
 
 
-def _listed(bucket: Bucket, namespace: str, connection: Connection | None) -> tuple[Logs, Listing, list[Finding]]:
-    metadata = logs_of_bucket(bucket, namespace)
-    before = logs_of_storage(connection) if connection else metadata.logs
-    listing = Listing.of(namespace, bucket.list(f"{namespace}/"))
-    logs = around(before, logs_of_storage(connection)) if connection else metadata.logs
-    return logs, listing, metadata.findings
+class _Tasks:
+    """Runs the checks of single objects on the executors. Shows the progress of all of them together."""
+
+    def __init__(
+        self, spark: SparkSession, bucket: Bucket, pace: Pace, listing: Listing, objects_per_task: int
+    ) -> None:
+        self._spark = spark
+        self._bucket = bucket
+        self._pace = pace
+        self._listing = listing
+        self._objects_per_task = objects_per_task
+        self._bytes_done = spark.sparkContext.accumulator(0)
+        self._objects_done = spark.sparkContext.accumulator(0)
+
+    def segments_and_pages(self) -> pa.Table:
+        return self._checked([*self._listing.segments, *self._listing.pages], check_object, _ARROW, _CHECKED)
+
+    def intakes(self) -> list[CheckedIntake]:
+        table = self._checked(self._listing.intakes, check_intake, _INTAKE_ARROW, _INTAKE)
+        return [
+            CheckedIntake(**row, entries=[EntryRange(**each) for each in entries], findings=_findings(found))
+            for row in table.to_pylist()
+            for entries, found in [(row.pop("entries"), row.pop("findings"))]
+        ]
+
+    def _checked(self, keys: Sequence[str], check: Check, schema: pa.Schema, columns: str) -> pa.Table:
+        if not keys:
+            return schema.empty_table()
+        slices = -(-len(keys) // self._objects_per_task)
+        frame = self._spark.createDataFrame([(key,) for key in keys], "key string").repartition(slices)
+        checker = _checker(self._bucket, check, schema, self._bytes_done, self._objects_done)
+        with ticking(self._status):
+            return frame.mapInArrow(checker, columns).toArrow()
+
+    def _status(self) -> str:
+        total = len(self._listing.segments) + len(self._listing.pages) + len(self._listing.intakes)
+        rate = self._pace.per_second(self._bytes_done.value)
+        return f"{amount(self._objects_done.value)} of {amount(total)} objects, {size(rate)}/s"
 
 
 def _checker(
-    bucket: Bucket, bytes_done: Accumulator[int], objects_done: Accumulator[int]
+    bucket: Bucket, check: Check, schema: pa.Schema, bytes_done: Accumulator[int], objects_done: Accumulator[int]
 ) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    def check(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def check_all(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             for key in batch.column("key").to_pylist():
-                row = check_object(bucket, key)
+                row = check(bucket, key)
                 bytes_done.add(row.size)
                 objects_done.add(1)
-                yield pa.RecordBatch.from_pylist([asdict(row)], schema=_ARROW)
+                yield pa.RecordBatch.from_pylist([asdict(row)], schema=schema)
 
-    return check
+    return check_all
 
 
 def _in_order(checked: pa.Table) -> Iterator[Checked]:
@@ -162,9 +227,13 @@ def _in_order(checked: pa.Table) -> Iterator[Checked]:
     keys = [(name, "ascending") for name in ("topic", "partition", "base_offset")]
     for batch in checked.sort_by(keys).to_batches(_ROWS_AT_A_TIME):
         for row in batch.to_pylist():
-            found = [Finding(**{**each, "kind": Kind(each["kind"])}) for each in row.pop("findings")]
+            found = _findings(row.pop("findings"))
             entries = [Entry(**each) for each in row.pop("entries")]
             yield Checked(**row, entries=entries, findings=found)
+
+
+def _findings(rows: list[dict[str, Any]]) -> list[Finding]:
+    return [Finding(**{**row, "kind": Kind(row["kind"])}) for row in rows]
 
 
 def _as_rows(spark: SparkSession, findings: list[Finding]) -> DataFrame:

@@ -19,7 +19,7 @@ _NO_PARTITION = "no live topic has this partition"
 
 @dataclass(slots=True)
 class Listing:
-    """The keys of a bucket by kind: segments, indexes, catalog pages, stages and ``others``.
+    """The keys of a bucket by kind: segments, indexes, catalog pages, objects of intakes, stages and ``others``.
 
     ``stages`` has the time of staging by key, in ms since 1970. ``objects`` and ``sizes`` are totals by kind.
     """
@@ -28,6 +28,7 @@ class Listing:
     segments: dict[str, SegmentKey] = field(default_factory=dict)
     indexes: dict[str, SegmentKey] = field(default_factory=dict)
     pages: list[str] = field(default_factory=list)
+    intakes: list[str] = field(default_factory=list)
     stages: dict[str, int] = field(default_factory=dict)
     others: list[str] = field(default_factory=list)
     objects: Counter[str] = field(default_factory=Counter)
@@ -81,6 +82,10 @@ class Listing:
         if page is not None and page.namespace == self.namespace:
             self.pages.append(key)
             return "catalog pages"
+        intake = paths.parse_intake_key(key)
+        if intake is not None and intake.namespace == self.namespace:
+            self.intakes.append(key)
+            return "intake objects"
         stage = paths.parse_stage_key(key)
         if stage is not None and stage.namespace == self.namespace:
             self.stages[key] = stage.created_ms

@@ -1,11 +1,13 @@
 """`kafscale inspect` on golden, valid and damaged files."""
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
 
+from kafscale.intake.format import encode
 from kafscale.records.batch import seal, with_log_append_time
 from kafscale.records.record import Record, build_batch
 from kafscale.segment.index import build_index
@@ -278,6 +280,16 @@ def test_an_intake_object_is_printed_with_its_entries_and_their_records(tmp_path
     damaged = _inspect(tmp_path / "damaged")
     assert damaged.exit_code == 1
     assert "truncated or damaged" in damaged.output
+
+    first, _ = intake.entries()
+    batch = bytearray(b"".join(first.batches))
+    batch[-1] ^= 1
+    # The checksums of the object are correct, that of the batch is not.
+    body = encode("ns", "run", number=1, checkpoint=1, created_ms=0, entries=[replace(first, batches=[batch])])
+    (tmp_path / "batch").write_bytes(body)
+    assert _inspect("--verify", intake.RECORDS).output.endswith("Verified: no damage.\n")
+    damaged = _inspect("--verify", tmp_path / "batch")
+    assert (damaged.exit_code, "orders-2 at offset 1000: " in damaged.output) == (1, True)
 
 
 @pytest.mark.parametrize(("path", "kind"), [(PAGE, "catalog page"), (TOPIC_OBJECT, "topic object")])

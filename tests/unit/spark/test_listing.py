@@ -30,10 +30,13 @@ NEEDED = {
     paths.cluster_mark_key("default"): "cluster mark",
     _stage(HOUR): "stages",
     _stage(HOUR, manifest=True): "stages",
+    paths.intake_key("default", "run-1", 7): "intake objects",
+    str(paths.IntakeKey("default", "run-1", None)): "intake objects",
     paths.etcd_snapshot_part_key("default", "20261122T191700Z", 0): "etcd snapshots",
     paths.etcd_snapshot_manifest_key("default", "20261122T191700Z"): "etcd snapshots",
     # A cluster whose namespace is below this one's.
     paths.segment_key("default/other", "orders", 0, 5): "of other namespaces",
+    paths.intake_key("default/other", "run-1", 7): "of other namespaces",
     paths.cluster_mark_key("default/other"): "of other namespaces",
     paths.etcd_snapshot_manifest_key("default/other", "20261122T191700Z"): "of other namespaces",
 }
