@@ -14,6 +14,7 @@ from kafscale_tools.cli.present import table
 from kafscale_tools.recovery.claim import CopiedLog
 from kafscale_tools.recovery.point_in_time import PointInTime
 from services.indexer.settings import IndexerSettings
+from services.storage.settings import StorageSettings
 
 
 def point_in_time(text: str) -> int:
@@ -54,6 +55,7 @@ def copy_topic(topic: str, until_ms: int, into: str, parallel: int, output: str)
                 until_ms=until_ms,
                 into=into,
                 parallel=parallel,
+                segment_bytes=load(StorageSettings, os.environ).segment_bytes,
                 index_interval=settings.interval,
                 decode_bytes=settings.decode_bytes,
                 now_ms=wall_clock_ms(),

@@ -6,7 +6,7 @@ base offset, which were stored and not committed.
 
 from collections.abc import Iterable, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from kafscale import paths
 from kafscale.errors import CorruptData, Unavailable
@@ -19,6 +19,7 @@ from services.storage.intake.chain import Chain, DamagedChain
 from services.storage.intake.known import runs_with_intakes
 
 Key = tuple[bytes, int]
+_ATTEMPTS = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +67,30 @@ async def read_intakes(objects: ObjectStore, namespace: str, *, now_ms: int) -> 
             except (DamagedChain, ObjectNotFound) as error:
                 found.faults.append(f"intake of run {run_id}: {error}")
     return found
+
+
+async def entries_of_topic(
+    objects: ObjectStore, namespace: str, run_id: str, topic_id: bytes, *, now_ms: int
+) -> dict[int, list[tuple[str, Entry]]]:
+    """Return what the intake of a run, which may go on, has of a topic by now, by partition.
+
+    Raises DamagedChain, Unavailable, Refused.
+    """
+    chain = Chain(objects, namespace, run_id, now_ms=lambda: now_ms)
+    for _ in range(_ATTEMPTS):
+        found: dict[int, list[tuple[str, Entry]]] = {}
+        try:
+            async for one in chain.read(await chain.checked_span()):
+                for entry in one.entries:
+                    if entry.partition.topic_id == topic_id:
+                        # Copied, so that the rest of the object is freed.
+                        kept = replace(entry, batches=[b"".join(entry.batches)])
+                        found.setdefault(entry.partition.partition, []).append((run_id, kept))
+            return found
+        except ObjectNotFound:
+            # The run has moved its checkpoint.
+            continue
+    raise Unavailable(f"the intake of run {run_id} keeps changing")
 
 
 async def seal_intakes(objects: ObjectStore, namespace: str, intakes: Intakes, *, now_ms: int) -> None:
