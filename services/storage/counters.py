@@ -34,4 +34,5 @@ class StorageCounters:
         # Why the last index was built here; empty if an indexer built it.
         self.no_indexer = ""
         self.intake_objects = self.intake_bytes = self.intakes_sealed = 0
-        self.intake_seconds = Histogram()
+        # Of records until the put of their object begins, of that put, and of those of earlier objects after it.
+        self.intake_wait_seconds, self.intake_put_seconds, self.intake_count_seconds = (Histogram() for _ in range(3))

@@ -66,7 +66,7 @@ def families(counters: StorageCounters, current: Callable[[], Run | None], setti
     return [
         *_ownership_families(counters, now),
         *_write_families(counters, now, settings),
-        *_intake_families(counters, now),
+        *_intake_families(counters, now, settings),
         *_read_families(counters, now, settings),
         *_sink_families(counters, now, settings),
     ]
@@ -195,7 +195,7 @@ def _write_families(counters: StorageCounters, now: _Now, settings: StorageSetti
     ]
 
 
-def _intake_families(counters: StorageCounters, now: _Now) -> list[Family]:
+def _intake_families(counters: StorageCounters, now: _Now, settings: StorageSettings) -> list[Family]:
     return [
         counter(
             "kafscale_storage_intake_objects_total",
@@ -210,8 +210,15 @@ def _intake_families(counters: StorageCounters, now: _Now) -> list[Family]:
         Family(
             "kafscale_storage_intake_seconds",
             "histogram",
-            "The time from the beginning of an intake object until it and all before it are stored.",
-            lambda: {(): counters.intake_seconds},
+            "The time of each stage that records pass until they are durable: until the PUT of an intake object with "
+            "them begins (wait, one record at a time is observed), until the object is stored (put), and until all "
+            "objects before it are stored too (count).",
+            lambda: {
+                ("wait",): counters.intake_wait_seconds,
+                ("put",): counters.intake_put_seconds,
+                ("count",): counters.intake_count_seconds,
+            },
+            ("stage",),
         ),
         gauge(
             "kafscale_storage_intake_waiting_bytes",
@@ -234,14 +241,25 @@ def _intake_families(counters: StorageCounters, now: _Now) -> list[Family]:
             now(lambda run: run.intake.size),
         ),
         gauge(
+            "kafscale_storage_intake_chain_limit_bytes",
+            "The value of KAFSCALE_INTAKE_CHAIN_BYTES.",
+            lambda: settings.intake_chain_bytes,
+        ),
+        gauge(
             "kafscale_storage_intake_oldest_seconds",
-            "The age of the oldest of these objects, or 0 if there is none.",
+            "The time since the oldest records in these objects were first put, or 0 if there are none.",
             now(lambda run: run.intake.oldest_seconds),
         ),
         counter(
             "kafscale_storage_intakes_sealed_total",
             "The number of intakes of former owners that were sealed and read.",
             lambda: counters.intakes_sealed,
+        ),
+        gauge(
+            "kafscale_storage_intake_unknown",
+            "1 if this instance takes over no partitions because the bucket has an intake that the metadata does not "
+            "know, else 0.",
+            now(lambda run: bool(run.unknown_intake)),
         ),
     ]
 

@@ -46,17 +46,22 @@ _SEGMENT_PATIENCE = 1.0
 
 @dataclass(slots=True, eq=False)
 class _Object:
-    """An object of the chain from the first one that is needed. ``needed``: its entries by partition."""
+    """An object of the chain from the first one that is needed. ``needed``: its entries by partition.
+
+    ``since``: when the oldest of its records were first put. Times are Trio's.
+    """
 
     number: int
     checkpoint: int
     begun: float
+    since: float
     needed: list[tuple[Partition, Entry]]
     # Older objects whose entries this one repeats.
     carries: list["_Object"] = field(default_factory=list)
     size: int = 0
     body: bytes = b""
     stored: bool = False
+    stored_at: float = 0.0
     repeated: bool = False
 
 
@@ -104,6 +109,8 @@ class IntakeWriter:
         self._waiting_bytes = 0
         # Partitions whose records wait for a segment, and until when.
         self._bulk: dict[Partition, float] = {}
+        # A partition with an end of its log and when it was reached: the wait of one record at a time is observed.
+        self._observed: tuple[Partition, int, float] | None = None
         self._next = 1
         self._counted = 0
         # Objects from the first one that is needed, and those of them that do not count yet.
@@ -133,8 +140,9 @@ class IntakeWriter:
 
     @property
     def oldest_seconds(self) -> float:
-        """The age of the oldest of these objects; 0 if there is none."""
-        return trio.current_time() - self._chain[0].begun if self._chain else 0.0
+        """The time since the oldest records in these objects were first put; 0 if there are none."""
+        now = trio.current_time()
+        return now - min((one.since for one in self._chain), default=now)
 
     @property
     def tokens(self) -> float:
@@ -147,6 +155,8 @@ class IntakeWriter:
             self._waiting_bytes += size
         elif partition not in self._bulk:
             self._wait(partition)
+        if self._observed is None:
+            self._observed = partition, partition.buffer.next_offset, trio.current_time()
 
     def _wait(self, partition: Partition) -> None:
         self._waiting[partition] = trio.current_time() + partition.config.flush_ms / 1000
@@ -222,11 +232,13 @@ class IntakeWriter:
             if remaining <= 0:
                 break
         self._waiting_bytes = sum(partition.buffer.unchained_bytes for partition in self._waiting)
+        self._observe_wait(now)
         if not entries:
             return
         self._pace.take(now)
         size = sum(entry.size for _, entry in entries)
-        begun = _Object(self._next, self._checkpoint(), now, entries, carries, size)
+        since = min((one.since for one in carries), default=now)
+        begun = _Object(self._next, self._checkpoint(), now, since, entries, carries, size)
         self._next += 1
         self._chain.append(begun)
         self._under_way.append(begun)
@@ -234,6 +246,16 @@ class IntakeWriter:
         for partition, _ in entries:
             partition.in_chain += 1
         self._nursery.start_soon(self._store, begun)
+
+    def _observe_wait(self, now: float) -> None:
+        if self._observed is None:
+            return
+        partition, end, arrived = self._observed
+        if partition.closed or partition.offline:
+            self._observed = None
+        elif partition.buffer.chained_end >= end:
+            self._counters.intake_wait_seconds.observe(now - arrived)
+            self._observed = None
 
     def _carried(self) -> Iterable[tuple[Partition, Entry]]:
         return (each for one in self._carrying for each in one.needed if _is_needed(*each))
@@ -294,7 +316,8 @@ class IntakeWriter:
         return True
 
     def _stored(self, one: _Object) -> None:
-        one.stored = True
+        one.stored, one.stored_at = True, trio.current_time()
+        self._counters.intake_put_seconds.observe(one.stored_at - one.begun)
         counted: dict[Partition, None] = {}
         while self._under_way and self._under_way[0].stored:
             self._count(self._under_way.popleft(), counted)
@@ -312,7 +335,7 @@ class IntakeWriter:
         one.body = b""
         self._counters.intake_objects += 1
         self._counters.intake_bytes += one.size
-        self._counters.intake_seconds.observe(trio.current_time() - one.begun)
+        self._counters.intake_count_seconds.observe(trio.current_time() - one.stored_at)
         for carried in one.carries:
             carried.needed = []
         for partition, entry in one.needed:

@@ -301,3 +301,48 @@ async def test_an_object_counts_only_when_all_before_it_are_stored(autojump_cloc
         held.set()
         await trio.sleep(1)
         assert await caller.read_all(ref, 1) == [b"a", b"b"]
+
+
+async def test_the_time_of_each_stage_is_counted(autojump_clock: MockClock) -> None:
+    world = World(SLOW_SEGMENTS, intake=True)
+    counters = world.counters
+    stages = (counters.intake_wait_seconds, counters.intake_put_seconds, counters.intake_count_seconds)
+    async with world.service(intake_puts_per_second=2, intake_put_burst=1) as (caller, catalog):
+        ref = await world.topic(catalog, configs={"flush.ms": "10000"})
+        await _acked(caller, ref, b"0")
+        await trio.sleep(10)
+        before = [stage.total for stage in stages]
+        first: list[str] = []
+
+        def plan(call: Call) -> Fault | None:
+            if call.kind != "put_if_absent" or "~intake" not in call.key:
+                return None
+            first.append(call.key)
+            return Fault(delay=0.9 if call.key == first[0] else 0.1)
+
+        world.objects.plan = plan
+        await caller.append(ref, batch(b"a"))
+        await trio.sleep(0.3)
+        # The next token is there 0.5 s after the first put began, and that put is stored after 0.9 s.
+        await _acked(caller, ref, b"b")
+        spent = [stage.total - was for stage, was in zip(stages, before, strict=True)]
+        assert spent == pytest.approx([0.2, 0.9 + 0.1, 0.3])
+        assert [sum(stage.counts) for stage in stages] == [3, 3, 3]
+
+
+async def test_the_age_of_records_in_the_intake_includes_the_time_before_they_were_put_again(
+    autojump_clock: MockClock,
+) -> None:
+    world = World(SLOW_SEGMENTS, intake=True)
+    async with world.service() as (caller, catalog):
+        ref = await _topic(world, caller, catalog)
+        puts = len(_puts(world))
+        await _acked(caller, ref, b"a")
+        await trio.sleep(200)
+        assert len(_puts(world)) > puts + 1, "it was put again"
+        run = caller.service.current
+        assert run is not None
+        assert run.intake.oldest_seconds == pytest.approx(200, abs=1)
+        await caller.flush(ref)
+        await trio.sleep(15)
+        assert run.intake.oldest_seconds == 0
