@@ -13,6 +13,9 @@ from services.storage.run import Run
 from services.storage.service import StorageService
 from services.storage.settings import StorageSettings
 
+_LATE_SECONDS = 10.0
+"""An intake object that is not stored for so long is more than a slow PUT."""
+
 
 def show(storage: StorageService, counters: StorageCounters, members: Members, operations: Operations) -> None:
     """Add them to those of the process. ``counters`` and ``members`` must be those of ``storage``."""
@@ -27,6 +30,7 @@ def show(storage: StorageService, counters: StorageCounters, members: Members, o
     operations.watch_address(membership, members, unready_from=State.UNAVAILABLE)
     operations.health.add("partitions", lambda: _partitions(storage.current))
     operations.health.add("sinks", lambda: _sinks(storage.current))
+    operations.health.add("intake", lambda: _intake(storage.current))
     operations.metrics.add(families(counters, current, storage.settings))
 
 
@@ -48,6 +52,21 @@ def _sinks(run: Run | None) -> Finding:
     return Finding(
         State.DEGRADED, f"{len(waiting)} partitions lack committed sink records: {first.partition}: {first.reason}"
     )
+
+
+def _intake(run: Run | None) -> Finding:
+    """Check whether the metadata knows all intakes in the bucket, and whether the objects of this one are stored."""
+    if run is None:
+        return HEALTHY
+    if run.unknown_intake:
+        return Finding(
+            State.UNAVAILABLE,
+            f"no partition is taken over: the metadata does not know the intake of run {run.unknown_intake}",
+        )
+    seconds, error = run.intake.late
+    if seconds < _LATE_SECONDS:
+        return HEALTHY
+    return Finding(State.UNAVAILABLE, f"an object was not stored for {seconds:.0f} s: {error or 'no answer'}")
 
 
 _Now = Callable[[Callable[[Run], float]], Callable[[], float]]

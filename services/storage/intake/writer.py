@@ -63,6 +63,7 @@ class _Object:
     stored: bool = False
     stored_at: float = 0.0
     repeated: bool = False
+    error: str = ""
 
 
 class IntakeWriter:
@@ -143,6 +144,13 @@ class IntakeWriter:
         """The time since the oldest records in these objects were first put; 0 if there are none."""
         now = trio.current_time()
         return now - min((one.since for one in self._chain), default=now)
+
+    @property
+    def late(self) -> tuple[float, str]:
+        """For how many seconds the oldest object on its way is not stored, and its last error; (0, "") if none is."""
+        if not self._under_way:
+            return 0.0, ""
+        return trio.current_time() - self._under_way[0].begun, self._under_way[0].error
 
     @property
     def tokens(self) -> float:
@@ -296,7 +304,8 @@ class IntakeWriter:
                 if one.stored or await self._is_stored(key, one):
                     break
             except KafscaleError as error:
-                log.warning("intake object not stored, retrying", key=key, error=str(error))
+                one.error = str(error)
+                log.warning("intake object not stored, retrying", key=key, error=one.error)
             await trio.sleep(pause)
             pause = min(2 * pause, _LONGEST_PAUSE)
         if not one.stored:

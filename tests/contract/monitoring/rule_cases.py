@@ -222,6 +222,25 @@ CASES = [
         "The number of sinks is at 95% of its limit",
     ),
     Case(
+        "KafscaleIntakeUnknown",
+        *_alone("kafscale_storage_intake_unknown", "1", "0"),
+        0,
+        "a:1 takes over no partitions because the metadata was rolled back",
+    ),
+    Case(
+        "KafscaleIntakeSlow",
+        *_quantile("kafscale_storage_intake_seconds", 'stage="put", ', "1", "2.5"),
+        11,
+        "The 99th percentile of the intake stage put of a:1 is 2s",
+        {**INSTANCE, "stage": "put"},
+    ),
+    Case(
+        "KafscaleIntakeOld",
+        *_alone("kafscale_storage_intake_oldest_seconds", "100+60x8", "130x4 10x4"),
+        6,
+        "Records in the intake of a:1 have not been in a segment for 7m 40s",
+    ),
+    Case(
         "KafscaleRequestsBroken",
         *_alone('kafscale_gateway_broken_requests_total{api="Fetch"}', "0 1", "1 1"),
         1,

@@ -5,17 +5,20 @@ import trio
 from trio.testing import MockClock
 
 from kafscale import paths
+from kafscale.errors import Unavailable
 from kafscale.intake.format import Kind, parse
 from kafscale.intake.listing import WINDOW
 from kafscale.metadata.interface import Delete
 from kafscale.metadata.topics import TopicCatalog
 from kafscale.objects.memory import Call, Fault
 from kafscale.paths import parse_intake_key
+from kafscale.telemetry import State
 from kafscale.v1.common_pb2 import PartitionRef, Status
 from kafscale.v1.metadata_pb2 import IntakeRegister, PartitionState
 from kafscale.v1.storage_pb2 import PartitionAppended
 from services.storage.intake.chain import Chain
 from services.storage.intake.register import seal_register
+from services.storage.monitoring import _intake
 from services.storage.settings import StorageSettings
 from tests.support.storage.harness import NAMESPACE, Caller, World, batch, siblings, state_key
 
@@ -253,6 +256,8 @@ async def test_an_intake_that_the_metadata_does_not_know_stops_take_overs(autoju
         refused = await caller.fetch(ref, 0)
         assert refused.status == Status.DAMAGED
         assert "rolled back" in refused.detail
+        finding = _intake(caller.service.current)
+        assert (finding.state, "run-1" in finding.reason) == (State.UNAVAILABLE, True)
     await world.objects.put_if_absent(str(paths.IntakeKey(NAMESPACE, "run-1", None)), b"0")
     async with world.service() as (caller, catalog):
         fresh = await world.topic(catalog, "fresh")
@@ -346,3 +351,26 @@ async def test_the_age_of_records_in_the_intake_includes_the_time_before_they_we
         await caller.flush(ref)
         await trio.sleep(15)
         assert run.intake.oldest_seconds == 0
+
+
+async def test_health_says_that_an_object_is_not_stored(autojump_clock: MockClock) -> None:
+    world = World(SLOW_SEGMENTS, intake=True)
+    async with world.service() as (caller, catalog):
+        ref = await _topic(world, caller, catalog)
+        assert _intake(caller.service.current).state == State.HEALTHY
+        for fault, reason in (
+            (Fault(error=Unavailable("no route")), "no route"),
+            (Fault(hold=trio.Event()), "no answer"),
+        ):
+            world.objects.plan = lambda call, fault=fault: fault if call.kind == "put_if_absent" else None
+            appended = await caller.append(ref, batch(b"a"))
+            await trio.sleep(5)
+            assert _intake(caller.service.current).state == State.HEALTHY
+            await trio.sleep(6)
+            assert _intake(caller.service.current).state == State.UNAVAILABLE
+            assert reason in _intake(caller.service.current).reason
+            world.objects.plan = None
+            if fault.hold is not None:
+                fault.hold.set()
+            assert await caller.durable(appended, ref)
+            assert _intake(caller.service.current).state == State.HEALTHY
