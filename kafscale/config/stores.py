@@ -20,7 +20,7 @@ from kafscale.objects.metrics import MeteredObjectStore, Recorder
 from kafscale.objects.retry import RetryingObjectStore
 from kafscale.objects.s3 import S3ObjectStore
 from kafscale.objects.s3_wire import CredentialsProvider, S3Config, static_credentials
-from kafscale.paths import cluster_mark_key, is_namespace
+from kafscale.paths import cluster_mark_key, intakes_prefix, is_namespace
 
 _path = Parser("a path", Path)
 
@@ -110,6 +110,18 @@ class S3Settings(NamespaceSettings):
         doc="The local directory for objects, if no bucket is set, and for the embedded metadata store. Only one "
         "process can use it at a time.",
     )
+    intake_fsync: bool = setting(
+        "KAFSCALE_INTAKE_FSYNC",
+        default=False,
+        parse=boolean,
+        doc="Whether records in a local directory are on disk (fsync) before they are acknowledged. If not, they "
+        "survive the end of the process, but a power failure can lose those of the last KAFSCALE_SEGMENT_INTERVAL_MS, "
+        "as in Apache Kafka. Segments are always on disk before they are committed.",
+    )
+
+    def is_unsynced(self, key: str) -> bool:
+        """Return whether a new object in the local directory need not be on disk when its put is answered."""
+        return not self.intake_fsync and key.startswith(intakes_prefix(self.namespace))
 
     def __post_init__(self) -> None:
         if self.credentials == "aws" and (self.access_key or self.secret_key or self.session_token):
@@ -165,7 +177,7 @@ async def open_object_store(
     random: Callable[[], float],
     patience: float = 30.0,
     lifecycle: LifecycleWatch | None = None,
-) -> AsyncIterator[ObjectStore]:
+) -> AsyncIterator[RetryingObjectStore]:
     """Open the store that ``settings`` describe, after testing it, with retries, metrics and health.
 
     ``random`` (0 to 1) randomizes the pauses of retries. ``patience``: seconds to wait for S3 to come up. ``lifecycle``
@@ -187,7 +199,7 @@ async def open_object_store(
         raise ConfigError("KAFSCALE_S3_BUCKET is not set, but KAFSCALE_S3_ENDPOINT is")
     else:
         async with (
-            LocalObjectStore.open(settings.data_dir) as local,
+            LocalObjectStore.open(settings.data_dir, is_unsynced=settings.is_unsynced) as local,
             _metered(local, settings, recorder, health) as metered,
         ):
             yield RetryingObjectStore(metered, random)

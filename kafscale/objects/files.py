@@ -4,7 +4,8 @@ Layout: ``objects/{key}`` is an object's bytes, ``tmp/`` holds files being writt
 place: its bytes are written to ``tmp/`` and fsynced, then linked (create) or renamed (replace) to its name. So a crash
 leaves the whole object or none, but never a torn file under the name. The directory that contains the name is fsynced
 before the call returns, and so are the directories above it unless this process has already done so, because an earlier
-process may have created them and died before its fsync.
+process may have created them and died before its fsync. Without fsync (``sync=False``), a process that dies still
+leaves the whole object or none, but a power failure may leave a part of it.
 """
 
 import errno
@@ -46,9 +47,9 @@ class ObjectDirectory:
             os.link(temporary, temporary + b".link")
             os.unlink(temporary + b".link")
 
-    def create(self, key: str, body: Body) -> str:
+    def create(self, key: str, body: Body, *, sync: bool = True) -> str:
         path = self._path(key)
-        with _translated(key), self._temporary_file(body) as (temporary, etag):
+        with _translated(key), self._temporary_file(body, sync=sync) as (temporary, etag):
             with self._tree:
                 undurable = self._make_parents(path)
                 prunes = self._prunes
@@ -58,7 +59,8 @@ class ObjectDirectory:
                 except FileExistsError:
                     exists = True
             # Also if it exists: a caller that lost the answer and reads its own bytes back must find them durable.
-            self._sync_parents(path, undurable, prunes)
+            if sync:
+                self._sync_parents(path, undurable, prunes)
         if exists:
             raise PreconditionFailed(f"{key} exists")
         return etag
@@ -119,14 +121,14 @@ class ObjectDirectory:
         return os.path.join(self._objects, check_key(key))
 
     @contextmanager
-    def _temporary_file(self, body: Body) -> Iterator[tuple[bytes, str]]:
+    def _temporary_file(self, body: Body, *, sync: bool = True) -> Iterator[tuple[bytes, str]]:
         """Yield the path of a new file in ``tmp/`` with ``body`` on disk, and the etag that it keeps under any name."""
         with self._tree:
             # Strictly increasing, so that no two versions of an object share an etag, however coarse the clock.
             mtime = self._last_mtime = max(time.time_ns(), self._last_mtime + 1)
         path = os.path.join(self._temporary, b"%d" % mtime)
         try:
-            yield path, _write(path, body, mtime)
+            yield path, _write(path, body, mtime, sync=sync)
         finally:
             with suppress(FileNotFoundError):
                 os.unlink(path)
@@ -225,14 +227,15 @@ def _etag_of(path: bytes) -> str | None:
         return None
 
 
-def _write(path: bytes, body: Body, mtime: int) -> str:
+def _write(path: bytes, body: Body, mtime: int, *, sync: bool) -> str:
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
     try:
         remaining = memoryview(body)
         while remaining:
             remaining = remaining[os.write(descriptor, remaining) :]
         os.utime(descriptor, ns=(mtime, mtime))
-        os.fsync(descriptor)
+        if sync:
+            os.fsync(descriptor)
         return _etag(os.fstat(descriptor))
     finally:
         os.close(descriptor)

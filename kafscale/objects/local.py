@@ -3,7 +3,7 @@
 import fcntl
 import os
 import time
-from collections.abc import AsyncIterator, Iterable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from functools import partial
 from pathlib import Path
@@ -15,11 +15,13 @@ from kafscale.errors import ConfigError
 from kafscale.objects.files import ObjectDirectory, make_directories
 from kafscale.objects.interface import MAX_KEYS, Body, Object, ObjectInfo
 from kafscale.objects.keys import check_key, check_keys, check_limit, check_range
-from kafscale.threads import RunSync, run_in_threads_of
+from kafscale.threads import RunSync, run_in_threads_of, run_inline
 
 T = TypeVar("T")
 
 _THREADS = 16  # that wait for the disk at the same time; more would only queue in the kernel
+_INLINE_BYTES = 256 << 10
+"""Without fsync, writing less than this costs less than a thread."""
 
 
 class LocalObjectStore:
@@ -28,14 +30,24 @@ class LocalObjectStore:
     settle_seconds = 0.0
     clock_skew_seconds = None
 
-    def __init__(self, files: ObjectDirectory, run_sync: RunSync) -> None:
+    def __init__(self, files: ObjectDirectory, run_sync: RunSync, is_unsynced: Callable[[str], bool]) -> None:
         self._files = files
         self._run_sync = run_sync
+        self._is_unsynced = is_unsynced
 
     @classmethod
     @asynccontextmanager
-    async def open(cls, directory: Path, *, run_sync: RunSync | None = None) -> AsyncIterator["LocalObjectStore"]:
+    async def open(
+        cls,
+        directory: Path,
+        *,
+        run_sync: RunSync | None = None,
+        is_unsynced: Callable[[str], bool] = lambda _: False,
+    ) -> AsyncIterator["LocalObjectStore"]:
         """Lock the directory for this process and clean up after a crash.
+
+        New objects whose keys ``is_unsynced`` accepts are not fsynced: they survive the end of this process, but a
+        power failure may remove them or leave a part of them.
 
         Raises ConfigError, which names KAFSCALE_DATA_DIR, if another process has locked it or it cannot be used.
         """
@@ -46,14 +58,17 @@ class LocalObjectStore:
                 await run_sync(files.prepare)
             except OSError as error:
                 raise _unusable(directory, error) from error
-            yield cls(files, run_sync)
+            yield cls(files, run_sync, is_unsynced)
 
     def now(self) -> float:
         return time.time()
 
     async def put_if_absent(self, key: str, body: Body) -> str:
         check_key(key)
-        return await self._run_sync(partial(self._files.create, key, body))
+        create = partial(self._files.create, key, body, sync=not self._is_unsynced(key))
+        if self._is_unsynced(key) and len(body) < _INLINE_BYTES:
+            return await run_inline(create)
+        return await self._run_sync(create)
 
     async def replace_if_match(self, key: str, body: Body, etag: str) -> str:
         check_key(key)

@@ -44,41 +44,42 @@ class RetryingObjectStore:
     """
 
     def __init__(self, inner: ObjectStore, random: Callable[[], float], backoff: Backoff | None = None) -> None:
-        self._inner = inner
+        self.inner = inner
+        """The store without retries."""
         self._random = random
         self._backoff = backoff or Backoff()
 
     @property
     def settle_seconds(self) -> float:
-        return self._inner.settle_seconds
+        return self.inner.settle_seconds
 
     @property
     def clock_skew_seconds(self) -> float | None:
-        return self._inner.clock_skew_seconds
+        return self.inner.clock_skew_seconds
 
     def now(self) -> float:
-        return self._inner.now()
+        return self.inner.now()
 
     async def put_if_absent(self, key: str, body: Body) -> str:
-        return await self._put(key, body, lambda: self._inner.put_if_absent(key, body))
+        return await self._put(key, body, lambda: self.inner.put_if_absent(key, body))
 
     async def replace_if_match(self, key: str, body: Body, etag: str) -> str:
-        return await self._put(key, body, lambda: self._inner.replace_if_match(key, body, etag))
+        return await self._put(key, body, lambda: self.inner.replace_if_match(key, body, etag))
 
     async def get(self, key: str) -> Object:
-        return await self._repeat(key, lambda: self._inner.get(key))
+        return await self._repeat(key, lambda: self.inner.get(key))
 
     async def get_range(self, key: str, start: int, length: int) -> bytes:
-        return await self._repeat(key, lambda: self._inner.get_range(key, start, length))
+        return await self._repeat(key, lambda: self.inner.get_range(key, start, length))
 
     async def head(self, key: str) -> ObjectInfo:
-        return await self._repeat(key, lambda: self._inner.head(key))
+        return await self._repeat(key, lambda: self.inner.head(key))
 
     async def list_from(self, prefix: str, start_after: str = "", limit: int = MAX_KEYS) -> list[ObjectInfo]:
-        return await self._repeat(prefix, lambda: self._inner.list_from(prefix, start_after, limit))
+        return await self._repeat(prefix, lambda: self.inner.list_from(prefix, start_after, limit))
 
     async def delete_many(self, keys: Iterable[str], *, dated: float | None = None) -> None:
-        await self._inner.delete_many(keys, dated=dated)
+        await self.inner.delete_many(keys, dated=dated)
 
     async def _put(self, key: str, body: Body, put: Callable[[], Awaitable[str]]) -> str:
         in_doubt = False
@@ -100,7 +101,7 @@ class RetryingObjectStore:
     async def _own_etag(self, key: str, body: Body, refusal: PreconditionFailed) -> str:
         """Return the etag if the object is what an earlier attempt of this put stored; otherwise raise ``refusal``."""
         try:
-            found = await self._inner.get(key)
+            found = await self.inner.get(key)
         except ObjectNotFound:
             raise refusal from None
         if found.body != body:

@@ -20,9 +20,9 @@ from kafscale.metadata.interface import MetadataStore
 from kafscale.metadata.members import LiveMember, Members, MembersView
 from kafscale.metadata.membership import Membership, new_run_id, stay_registered
 from kafscale.objects.availability import StoreHealth
-from kafscale.objects.interface import ObjectStore
 from kafscale.objects.lifecycle import LifecycleWatch
 from kafscale.objects.metrics import OperationCounters
+from kafscale.objects.retry import RetryingObjectStore
 from kafscale.process.health import HealthSettings
 from kafscale.process.logging import LogSettings
 from kafscale.process.operations import Operations
@@ -118,7 +118,7 @@ async def open_metadata(settings: Loaded, operations: Operations) -> AsyncIterat
 @asynccontextmanager
 async def open_objects(
     settings: Loaded, operations: Operations, *, watch_lifecycle: bool = False
-) -> AsyncIterator[ObjectStore]:
+) -> AsyncIterator[RetryingObjectStore]:
     """Open the bucket. Raises ConfigError, or Unavailable if S3 does not come up.
 
     ``watch_lifecycle``: report lifecycle rules of the bucket that endanger the cluster.

@@ -103,6 +103,8 @@ async def _serve(settings: Loaded, stopping: trio.Event) -> None:
             settings=settings[StorageSettings].resolved(directory=not stores.bucket),
             namespace=namespace,
             objects=objects,
+            single_tries=objects.inner,
+            directory=not stores.bucket,
             metadata=metadata,
             catalog=catalog,
             members=storage_members,

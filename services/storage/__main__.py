@@ -52,6 +52,7 @@ async def serve(settings: Loaded, stopping: trio.Event) -> None:
                 settings=settings[StorageSettings].resolved(directory=False),
                 namespace=namespace,
                 objects=objects,
+                single_tries=objects.inner,
                 metadata=metadata,
                 catalog=catalog,
                 members=members,

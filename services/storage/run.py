@@ -5,6 +5,7 @@ import trio
 
 from kafscale import paths
 from kafscale.errors import KafscaleError, Unavailable
+from kafscale.intake.listing import WINDOW
 from kafscale.metadata.interface import LeaseNotFound
 from kafscale.metadata.membership import Membership
 from kafscale.metadata.outage import STORE_FAILURES, Outage
@@ -91,11 +92,13 @@ class Run:
         self.unknown_intake = ""
         """A run whose intake is in the bucket although the metadata does not know it; empty if there is none."""
         self.intake = IntakeWriter(
-            deps.objects,
+            deps.single_tries or deps.objects,
             nursery=nursery,
             namespace=deps.namespace,
             run_id=run_id,
             pace=Pace(settings.intake_puts_per_second, settings.intake_put_burst, now=trio.current_time()),
+            # Where puts cost nothing, what arrives during one shares the next.
+            window=WINDOW if settings.intake_puts_per_second else 1,
             object_bytes=settings.intake_object_bytes,
             chain_bytes=settings.intake_chain_bytes,
             now_ms=deps.now_ms,
@@ -206,7 +209,7 @@ class Run:
         )
         self._flusher = Flusher(
             nursery=nursery,
-            objects=deps.objects,
+            objects=deps.single_tries or deps.objects,
             metadata=deps.metadata,
             indexer=deps.indexer,
             namespace=deps.namespace,

@@ -44,6 +44,7 @@ from kafscale.v1.storage_pb2 import (
     TopicsRequest,
 )
 from services.storage.dependencies import Dependencies
+from services.storage.intake.power_failure import cut_after_power_failure
 from services.storage.methods.append import append
 from services.storage.methods.delete_records import delete_records
 from services.storage.methods.epoch_ends import epoch_ends
@@ -75,6 +76,8 @@ class StorageService:
         deps = self._deps
         cluster = await deps.catalog.cluster()
         await mark_prefix(deps.objects, deps.metadata, deps.namespace, cluster.cluster_id)
+        if deps.directory:
+            await cut_after_power_failure(deps.objects, deps.namespace)
         lost = (await self._runs.run(stop, task_status)).lost_bytes
         if lost:
             raise Unavailable(f"stopped with {lost} bytes of records that could not be stored in time")

@@ -1,6 +1,6 @@
 """Puts the records of all partitions of a run into its chain of intake objects, from where they are durable.
 
-Records wait until a put may begin: at most ``WINDOW`` objects are on their way, and the pace allows one. An object has
+Records wait until a put may begin: at most a few objects are on their way, and the pace allows one. An object has
 all batches that wait by then, up to a size. When all objects up to one are stored, its records are durable: the high
 watermarks of their partitions move, without a write to the metadata store. Segments are made of the same records later.
 Of a partition whose buffer fills up before its records are in an object, they are put once, as a segment, and its later
@@ -20,7 +20,6 @@ import trio
 from kafscale import paths
 from kafscale.errors import KafscaleError
 from kafscale.intake.format import Entry, encode
-from kafscale.intake.listing import WINDOW
 from kafscale.metadata.interface import LeaseNotFound
 from kafscale.metadata.outage import STORE_FAILURES
 from kafscale.objects.interface import MAX_KEYS, ObjectNotFound, ObjectStore, PreconditionFailed
@@ -69,6 +68,7 @@ class _Object:
 class IntakeWriter:
     """The intake of one run. Requires that `run` is running.
 
+    ``objects`` need not retry. At most ``window`` objects are on their way at the same time, no more than WINDOW.
     ``durable`` is called with each partition whose records became durable; its buffer then has the new
     ``durable_end``. ``segments_end`` reads where the segments of a partition end that this run no longer owns.
     ``too_long`` is called with the partitions whose records must become segments, because the chain exceeds
@@ -83,6 +83,7 @@ class IntakeWriter:
         namespace: str,
         run_id: str,
         pace: Pace,
+        window: int,
         object_bytes: int,
         chain_bytes: int,
         now_ms: Callable[[], int],
@@ -97,6 +98,7 @@ class IntakeWriter:
         self._namespace = namespace
         self._run_id = run_id
         self._pace = pace
+        self._window = window
         self._object_bytes = object_bytes
         self._chain_bytes = chain_bytes
         self._now_ms = now_ms
@@ -188,29 +190,39 @@ class IntakeWriter:
         self._nursery.start_soon(self._watch)
         while True:
             await self._may_put()
-            self._begin()
+            begun = self._begin()
+            if begun is None:
+                continue
+            if self._window == 1:
+                await self._store(begun)
+            else:
+                self._nursery.start_soon(self._store, begun)
 
     async def _may_put(self) -> None:
         """Wait until there are records and an object with them may be put."""
         while True:
             now = trio.current_time()
             due = math.inf
-            if self._waiting and self._next - self._counted <= WINDOW:
+            if self._waiting and self._next - self._counted <= self._window:
                 if self._waiting_bytes >= self._object_bytes:
                     return
                 delay = self._pace.delay(now)
                 if not delay:
                     return
                 due = min(now + delay, *self._waiting.values())
-            elif self._carrying and self._next - self._counted <= WINDOW:
+            elif self._carrying and self._next - self._counted <= self._window:
                 return
             if due <= now:
                 return
             self._wake = trio.Event()
+            if due == math.inf:
+                await self._wake.wait()
+                continue
             with trio.move_on_at(due):
                 await self._wake.wait()
 
-    def _begin(self) -> None:
+    def _begin(self) -> _Object | None:
+        """Take the batches of the next object; None if there are none."""
         entries = list(self._carried())
         carries, self._carrying = self._carrying, []
         remaining = self._object_bytes - sum(entry.size for _, entry in entries)
@@ -242,7 +254,7 @@ class IntakeWriter:
         self._waiting_bytes = sum(partition.buffer.unchained_bytes for partition in self._waiting)
         self._observe_wait(now)
         if not entries:
-            return
+            return None
         self._pace.take(now)
         size = sum(entry.size for _, entry in entries)
         since = min((one.since for one in carries), default=now)
@@ -253,7 +265,7 @@ class IntakeWriter:
         self._chain_size += size
         for partition, _ in entries:
             partition.in_chain += 1
-        self._nursery.start_soon(self._store, begun)
+        return begun
 
     def _observe_wait(self, now: float) -> None:
         if self._observed is None:
