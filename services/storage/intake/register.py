@@ -51,7 +51,8 @@ async def open_register(metadata: MetadataStore, namespace: str, run_id: str) ->
             cluster, there = (await metadata.txn((), [Get(cluster_key), Get(key)])).reads
             state_format = ClusterInfo.read(cluster).state_format if cluster is not None else 1
             if there is not None:
-                # An earlier attempt was applied; run ids are not used twice.
+                # An earlier attempt was applied; run ids are not used twice. The cluster's format may be higher by now.
+                state_format = INTAKE_FORMAT if IntakeRegister.FromString(there.value).intake else 1
                 return Register(run_id, key, there.mod_revision, state_format)
             value = IntakeRegister(format=_FORMAT, intake=state_format >= INTAKE_FORMAT)
             result = await metadata.txn([Unchanged(key, 0)], [Put(key, value.SerializeToString())])

@@ -8,7 +8,10 @@ from kafscale import paths
 from kafscale.errors import Unavailable
 from kafscale.intake.format import Kind, parse
 from kafscale.intake.listing import WINDOW
-from kafscale.metadata.interface import Delete
+from kafscale.metadata.interface import Delete, Put
+from kafscale.metadata.memory import Fault as MetadataFault
+from kafscale.metadata.memory import lost_answer
+from kafscale.metadata.topic_values import ClusterInfo
 from kafscale.metadata.topics import TopicCatalog
 from kafscale.objects.memory import Call, Fault
 from kafscale.paths import parse_intake_key
@@ -17,7 +20,7 @@ from kafscale.v1.common_pb2 import PartitionRef, Status
 from kafscale.v1.metadata_pb2 import IntakeRegister, PartitionState
 from kafscale.v1.storage_pb2 import PartitionAppended
 from services.storage.intake.chain import Chain
-from services.storage.intake.register import seal_register
+from services.storage.intake.register import Register, open_register, seal_register
 from services.storage.monitoring import _intake
 from services.storage.settings import StorageSettings
 from tests.support.storage.harness import NAMESPACE, Caller, World, batch, siblings, state_key
@@ -262,6 +265,26 @@ async def test_an_intake_that_the_metadata_does_not_know_stops_take_overs(autoju
     async with world.service() as (caller, catalog):
         fresh = await world.topic(catalog, "fresh")
         await _acked(caller, fresh, b"b")
+
+
+async def test_a_register_that_was_written_without_an_answer_keeps_its_format(autojump_clock: MockClock) -> None:
+    world, opened = World(), list[Register]()
+    key, cluster_key = paths.intake_register_key(NAMESPACE, "r"), paths.cluster_key(NAMESPACE)
+    await world.metadata.txn((), [Put(cluster_key, ClusterInfo("A" * 22, 0).value())])
+    # The first transaction only reads.
+    world.metadata.faults = [MetadataFault(method="txn", key=key), lost_answer(key=key)]
+
+    async def open_it() -> None:
+        opened.append(await open_register(world.metadata, NAMESPACE, "r"))
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(open_it)
+        await trio.sleep(0.01)
+        await world.metadata.txn((), [Put(cluster_key, ClusterInfo("A" * 22, 0, 2).value())])
+    assert not opened[0].has_intake, "the next owner does not look for an intake, because the register denies it"
+    stored = await world.metadata.get(key)
+    assert stored is not None
+    assert not IntakeRegister.FromString(stored.value).intake
 
 
 async def test_a_partition_is_not_released_while_an_object_with_its_records_is_on_its_way(
