@@ -10,6 +10,12 @@ from kafscale.metadata.interface import KeyValue
 from kafscale.v1 import metadata_pb2
 
 _FORMAT = 1
+NEW_CLUSTER_STATE_FORMAT = 1
+"""The state format of clusters that are created from now on."""
+NEWEST_STATE_FORMAT = 2
+"""The highest format of partition states that this release knows."""
+INTAKE_STATE_FORMAT = 2
+"""States of this format may name a tail. Storage runs of this format have an intake."""
 
 
 class TopicExists(KafscaleError):
@@ -142,7 +148,7 @@ class TopicsView:
 class ClusterInfo:
     """``cluster_id``: 22 characters, base64url of 16 bytes. New topics start above ``epoch_floor``.
 
-    ``state_format``: of the partition states that storage instances write.
+    ``state_format``: of the partition states that storage runs write which start from now on.
     """
 
     cluster_id: str

@@ -28,6 +28,7 @@ from kafscale.metadata.interface import (
     Unchanged,
 )
 from kafscale.metadata.topic_values import (
+    NEW_CLUSTER_STATE_FORMAT,
     ClusterInfo,
     DeleterGone,
     InvalidTopicName,
@@ -267,7 +268,7 @@ class TopicCatalog:
                 item = await self._store.get(self._cluster_key)
                 if item is not None:
                     return item
-                put = Put(self._cluster_key, ClusterInfo(new_id, 0).value())
+                put = Put(self._cluster_key, ClusterInfo(new_id, 0, NEW_CLUSTER_STATE_FORMAT).value())
                 await self._store.txn([Unchanged(self._cluster_key, 0)], [put])
             except Unavailable as error:
                 await retry.pause(error)

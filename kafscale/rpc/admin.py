@@ -37,6 +37,7 @@ RESET_OFFSETS = method(SERVICE, "ResetOffsets", pb.ResetOffsetsRequest, pb.Reset
 DELETE_GROUP = method(SERVICE, "DeleteConsumerGroup", pb.DeleteConsumerGroupRequest, pb.DeleteConsumerGroupReply)
 DRAIN_INSTANCE = method(SERVICE, "DrainInstance", pb.DrainInstanceRequest, pb.DrainProgress)
 CANCEL_DRAIN = method(SERVICE, "CancelDrain", pb.CancelDrainRequest, pb.CancelDrainReply)
+FINALIZE_UPGRADE = method(SERVICE, "FinalizeUpgrade", pb.FinalizeUpgradeRequest, pb.FinalizeUpgradeReply)
 REBUILD_INDEXES = method(SERVICE, "RebuildIndexes", pb.RebuildIndexesRequest, pb.ListSegmentsReply)
 WATCH_CLUSTER = method(SERVICE, "WatchCluster", pb.WatchClusterRequest, pb.ClusterChange)
 

@@ -12,23 +12,25 @@ class ClusterStatusRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class ClusterStatusReply(_message.Message):
-    __slots__ = ("cluster_id", "namespace", "topics", "partitions", "partitions_without_owner", "members")
+    __slots__ = ("cluster_id", "namespace", "topics", "partitions", "partitions_without_owner", "members", "state_format")
     CLUSTER_ID_FIELD_NUMBER: _ClassVar[int]
     NAMESPACE_FIELD_NUMBER: _ClassVar[int]
     TOPICS_FIELD_NUMBER: _ClassVar[int]
     PARTITIONS_FIELD_NUMBER: _ClassVar[int]
     PARTITIONS_WITHOUT_OWNER_FIELD_NUMBER: _ClassVar[int]
     MEMBERS_FIELD_NUMBER: _ClassVar[int]
+    STATE_FORMAT_FIELD_NUMBER: _ClassVar[int]
     cluster_id: str
     namespace: str
     topics: int
     partitions: int
     partitions_without_owner: int
     members: _containers.RepeatedCompositeFieldContainer[ClusterMember]
-    def __init__(self, cluster_id: _Optional[str] = ..., namespace: _Optional[str] = ..., topics: _Optional[int] = ..., partitions: _Optional[int] = ..., partitions_without_owner: _Optional[int] = ..., members: _Optional[_Iterable[_Union[ClusterMember, _Mapping]]] = ...) -> None: ...
+    state_format: int
+    def __init__(self, cluster_id: _Optional[str] = ..., namespace: _Optional[str] = ..., topics: _Optional[int] = ..., partitions: _Optional[int] = ..., partitions_without_owner: _Optional[int] = ..., members: _Optional[_Iterable[_Union[ClusterMember, _Mapping]]] = ..., state_format: _Optional[int] = ...) -> None: ...
 
 class ClusterMember(_message.Message):
-    __slots__ = ("service", "run_id", "address", "version", "started_ms", "leaving", "node_id", "listeners", "health", "detail", "owned", "draining")
+    __slots__ = ("service", "run_id", "address", "version", "started_ms", "leaving", "node_id", "listeners", "health", "detail", "owned", "draining", "intake", "known_state_format")
     class Health(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
         UNKNOWN: _ClassVar[ClusterMember.Health]
@@ -51,6 +53,8 @@ class ClusterMember(_message.Message):
     DETAIL_FIELD_NUMBER: _ClassVar[int]
     OWNED_FIELD_NUMBER: _ClassVar[int]
     DRAINING_FIELD_NUMBER: _ClassVar[int]
+    INTAKE_FIELD_NUMBER: _ClassVar[int]
+    KNOWN_STATE_FORMAT_FIELD_NUMBER: _ClassVar[int]
     service: str
     run_id: str
     address: str
@@ -63,7 +67,9 @@ class ClusterMember(_message.Message):
     detail: str
     owned: int
     draining: bool
-    def __init__(self, service: _Optional[str] = ..., run_id: _Optional[str] = ..., address: _Optional[str] = ..., version: _Optional[str] = ..., started_ms: _Optional[int] = ..., leaving: _Optional[bool] = ..., node_id: _Optional[int] = ..., listeners: _Optional[_Iterable[str]] = ..., health: _Optional[_Union[ClusterMember.Health, str]] = ..., detail: _Optional[str] = ..., owned: _Optional[int] = ..., draining: _Optional[bool] = ...) -> None: ...
+    intake: bool
+    known_state_format: int
+    def __init__(self, service: _Optional[str] = ..., run_id: _Optional[str] = ..., address: _Optional[str] = ..., version: _Optional[str] = ..., started_ms: _Optional[int] = ..., leaving: _Optional[bool] = ..., node_id: _Optional[int] = ..., listeners: _Optional[_Iterable[str]] = ..., health: _Optional[_Union[ClusterMember.Health, str]] = ..., detail: _Optional[str] = ..., owned: _Optional[int] = ..., draining: _Optional[bool] = ..., intake: _Optional[bool] = ..., known_state_format: _Optional[int] = ...) -> None: ...
 
 class TopicStatus(_message.Message):
     __slots__ = ("name", "id", "partitions", "configs", "created_ms", "deleting", "cleanup_policy")
@@ -491,6 +497,22 @@ class CancelDrainReply(_message.Message):
     address: str
     run_id: str
     def __init__(self, service: _Optional[str] = ..., address: _Optional[str] = ..., run_id: _Optional[str] = ...) -> None: ...
+
+class FinalizeUpgradeRequest(_message.Message):
+    __slots__ = ("state_format", "validate_only")
+    STATE_FORMAT_FIELD_NUMBER: _ClassVar[int]
+    VALIDATE_ONLY_FIELD_NUMBER: _ClassVar[int]
+    state_format: int
+    validate_only: bool
+    def __init__(self, state_format: _Optional[int] = ..., validate_only: _Optional[bool] = ...) -> None: ...
+
+class FinalizeUpgradeReply(_message.Message):
+    __slots__ = ("before", "state_format")
+    BEFORE_FIELD_NUMBER: _ClassVar[int]
+    STATE_FORMAT_FIELD_NUMBER: _ClassVar[int]
+    before: int
+    state_format: int
+    def __init__(self, before: _Optional[int] = ..., state_format: _Optional[int] = ...) -> None: ...
 
 class RebuildIndexesRequest(_message.Message):
     __slots__ = ("topic", "partition", "start_offset", "limit")

@@ -248,7 +248,7 @@ class EpochHistory(_message.Message):
     def __init__(self, format: _Optional[int] = ..., entries: _Optional[_Iterable[_Union[EpochHistory.Entry, _Mapping]]] = ..., topic_id: _Optional[bytes] = ..., owner: _Optional[str] = ...) -> None: ...
 
 class Member(_message.Message):
-    __slots__ = ("format", "run_id", "service", "address", "started_ms", "leaving", "node_id", "listeners", "version", "draining")
+    __slots__ = ("format", "run_id", "service", "address", "started_ms", "leaving", "node_id", "listeners", "version", "draining", "state_format")
     class Listener(_message.Message):
         __slots__ = ("name", "host", "port")
         NAME_FIELD_NUMBER: _ClassVar[int]
@@ -268,6 +268,7 @@ class Member(_message.Message):
     LISTENERS_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
     DRAINING_FIELD_NUMBER: _ClassVar[int]
+    STATE_FORMAT_FIELD_NUMBER: _ClassVar[int]
     format: int
     run_id: str
     service: str
@@ -278,7 +279,8 @@ class Member(_message.Message):
     listeners: _containers.RepeatedCompositeFieldContainer[Member.Listener]
     version: str
     draining: bool
-    def __init__(self, format: _Optional[int] = ..., run_id: _Optional[str] = ..., service: _Optional[str] = ..., address: _Optional[str] = ..., started_ms: _Optional[int] = ..., leaving: _Optional[bool] = ..., node_id: _Optional[int] = ..., listeners: _Optional[_Iterable[_Union[Member.Listener, _Mapping]]] = ..., version: _Optional[str] = ..., draining: _Optional[bool] = ...) -> None: ...
+    state_format: int
+    def __init__(self, format: _Optional[int] = ..., run_id: _Optional[str] = ..., service: _Optional[str] = ..., address: _Optional[str] = ..., started_ms: _Optional[int] = ..., leaving: _Optional[bool] = ..., node_id: _Optional[int] = ..., listeners: _Optional[_Iterable[_Union[Member.Listener, _Mapping]]] = ..., version: _Optional[str] = ..., draining: _Optional[bool] = ..., state_format: _Optional[int] = ...) -> None: ...
 
 class NodeId(_message.Message):
     __slots__ = ("format", "instance")

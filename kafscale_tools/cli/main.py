@@ -14,6 +14,7 @@ _MODULES = {
     "consume": "kafscale_tools.cli.records",
     "drain": "kafscale_tools.cli.admin.drain",
     "etcd-snapshot": "kafscale_tools.cli.etcd_snapshot",
+    "finalize-upgrade": "kafscale_tools.cli.admin.cluster",
     "flush": "kafscale_tools.cli.admin.cluster",
     "group": "kafscale_tools.cli.admin.group",
     "inspect": "kafscale_tools.cli.inspect",

@@ -17,7 +17,14 @@ from kafscale.catalog.page import SEGMENTS_PER_PAGE, build_page, describe
 from kafscale.errors import CorruptData, KafscaleError, Unavailable
 from kafscale.intake.format import Entry
 from kafscale.metadata.interface import Get
-from kafscale.metadata.topic_values import ClusterInfo, InvalidTopicName, TopicExists, TopicInfo, TopicsView
+from kafscale.metadata.topic_values import (
+    INTAKE_STATE_FORMAT,
+    ClusterInfo,
+    InvalidTopicName,
+    TopicExists,
+    TopicInfo,
+    TopicsView,
+)
 from kafscale.objects.interface import MAX_KEYS, Body, ObjectNotFound, PreconditionFailed
 from kafscale.records.batch import BatchHeader
 from kafscale.segment.index import build_index
@@ -33,7 +40,6 @@ from kafscale_tools.recovery.claim import Claim, CopiedLog, NameTaken
 from kafscale_tools.recovery.cut import CannotCopy, Kept, kept_until
 from kafscale_tools.recovery.intakes import entries_of_topic, recovered
 from kafscale_tools.recovery.stores import Stores
-from services.storage.intake.register import INTAKE_FORMAT
 from services.storage.log.partition import history_of
 from services.storage.log.producers import ProducerTable
 
@@ -345,7 +351,7 @@ class PointInTime:
 
 def _runs(state: PartitionState) -> list[str]:
     """Return the runs whose intakes may have records behind the segments of a partition."""
-    return [run_id for run_id in (state.owner, state.tail.run_id) if run_id and state.format >= INTAKE_FORMAT]
+    return [run_id for run_id in (state.owner, state.tail.run_id) if run_id and state.format >= INTAKE_STATE_FORMAT]
 
 
 def _add_tail(log: SourceLog, intakes: Sequence[dict[int, list[tuple[str, Entry]]] | CorruptData]) -> None:

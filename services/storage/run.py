@@ -9,6 +9,7 @@ from kafscale.intake.listing import WINDOW
 from kafscale.metadata.interface import LeaseNotFound
 from kafscale.metadata.membership import Membership
 from kafscale.metadata.outage import STORE_FAILURES, Outage
+from kafscale.metadata.topic_values import NEWEST_STATE_FORMAT
 from kafscale.process.version import kafscale_version
 from kafscale.segment.format import MAX_OFFSET
 from kafscale.v1.common_pb2 import Status
@@ -83,6 +84,7 @@ class Run:
                 address=deps.address,
                 started_ms=deps.now_ms(),
                 version=kafscale_version(),
+                state_format=NEWEST_STATE_FORMAT,
             ),
             ttl_seconds=settings.lease_ttl_seconds,
             clock=deps.lease_clock,

@@ -1,12 +1,13 @@
-"""`kafscale cluster` and `kafscale flush`."""
+"""`kafscale cluster`, `kafscale finalize-upgrade` and `kafscale flush`."""
 
 from collections.abc import Iterator
 
 import click
 
-from kafscale.rpc.admin import CLUSTER_STATUS, FLUSH_TOPICS
+from kafscale.metadata.topic_values import INTAKE_STATE_FORMAT
+from kafscale.rpc.admin import CLUSTER_STATUS, FINALIZE_UPGRADE, FLUSH_TOPICS
 from kafscale.v1 import admin_pb2 as pb
-from kafscale_tools.cli.admin.arguments import PARTITION
+from kafscale_tools.cli.admin.arguments import PARTITION, yes
 from kafscale_tools.cli.admin.output import IN_PROCESS, as_json, show
 from kafscale_tools.cli.admin.server import Server, asking
 from kafscale_tools.cli.exits import Exit, Failed
@@ -24,7 +25,7 @@ HEALTH = {
 @as_json
 @asking
 def cluster(server: Server, output: str) -> None:
-    """Show the processes of the cluster: their addresses, versions and health, and what they own."""
+    """Show the state format and the processes of the cluster: addresses, versions, health, and what they own."""
     reply = server.ask(CLUSTER_STATUS, pb.ClusterStatusRequest())
     show(output, reply, _lines(reply))
 
@@ -35,6 +36,8 @@ def _lines(reply: pb.ClusterStatusReply) -> Iterator[str]:
         f"Cluster {reply.cluster_id}, namespace {reply.namespace}: {count(reply.topics, 'topic')}, "
         f"{count(reply.partitions, 'partition')}{f', {without:,} without an owner' if without else ''}"
     )
+    if reply.HasField("state_format"):
+        yield _state_format(reply)
     yield ""
     heads = ("SERVICE", "ID", "ADDRESS", "VERSION", "STARTED", "HEALTH", "DETAILS")
     rows = [
@@ -55,6 +58,14 @@ def _lines(reply: pb.ClusterStatusReply) -> Iterator[str]:
             yield f"{each.service} {printable(each.address)}: {printable(each.detail)}"
 
 
+def _state_format(reply: pb.ClusterStatusReply) -> str:
+    line = f"State format {reply.state_format}"
+    if reply.state_format < INTAKE_STATE_FORMAT:
+        return line
+    waiting = sum(each.HasField("intake") and not each.intake for each in reply.members)
+    return f"{line}, {count(waiting, 'storage instance')} without an intake until restarted" if waiting else line
+
+
 def _leaving(member: pb.ClusterMember) -> str:
     if member.draining:
         return ", draining" if member.owned else ", drained"
@@ -64,13 +75,51 @@ def _leaving(member: pb.ClusterMember) -> str:
 def _details(member: pb.ClusterMember) -> str:
     match member.service:
         case "storage":
-            return f"owns {count(member.owned, 'partition')}"
+            return f"owns {count(member.owned, 'partition')}{_intake(member)}"
         case "gateway":
             return f"leads {count(member.owned, 'partition')}; " + ", ".join(map(printable, member.listeners))
         case "coordinator":
             return f"owns {member.owned} of 64 group shards"
         case _:
             return ""
+
+
+def _intake(member: pb.ClusterMember) -> str:
+    if not member.HasField("intake"):
+        return ""
+    return ", has an intake" if member.intake else ", no intake"
+
+
+@click.command()
+@click.option("--dry-run", is_flag=True, help="Only check whether the upgrade can be finalized.")
+@yes
+@as_json
+@asking
+def finalize_upgrade(server: Server, *, dry_run: bool, yes: bool, output: str) -> None:
+    """Raise the state format of the cluster to the highest that its gateway knows, after an upgrade.
+
+    Use it when all services run the new release. Earlier releases refuse partitions of the new format, so there is no
+    way back to them. Each storage instance uses the new format from its next start on.
+    """
+    reply = server.ask(FINALIZE_UPGRADE, pb.FinalizeUpgradeRequest(validate_only=True))
+    if not dry_run and reply.before < reply.state_format:
+        if not yes:
+            text = f"Raise the state format to {reply.state_format}? There is no way back to earlier releases."
+            click.confirm(text, abort=True)
+        request = pb.FinalizeUpgradeRequest(state_format=reply.state_format)
+        reply = server.ask(FINALIZE_UPGRADE, request)
+    show(output, reply, [_finalized(reply, dry_run=dry_run)])
+
+
+def _finalized(reply: pb.FinalizeUpgradeReply, *, dry_run: bool) -> str:
+    if reply.before == reply.state_format:
+        return f"the state format is {reply.state_format} already"
+    if dry_run:
+        return f"the state format can be raised from {reply.before} to {reply.state_format}"
+    return (
+        f"state format raised from {reply.before} to {reply.state_format}; now restart the storage instances one after "
+        "the other"
+    )
 
 
 @click.command()

@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 
+import structlog
 import trio
 
 from kafscale.errors import KafscaleError
@@ -12,11 +13,14 @@ from kafscale.paths import GROUP_SHARDS
 from kafscale.process.health import Health
 from kafscale.rpc.peer_health import PeerHealth
 from kafscale.v1 import admin_pb2 as pb
+from services.gateway.admin.state_format import known_state_format, read_formats
 from services.gateway.api import Environment
 from services.gateway.service import GatewayDependencies
 
+log = structlog.get_logger()
+
 _HEALTH_SECONDS = 3.0
-"""The timeout of a health request to a process."""
+"""The timeout of a health request to a process, and of reading the state formats."""
 
 ConnectHealth = Callable[[LiveMember], AbstractAsyncContextManager[PeerHealth]]
 
@@ -46,7 +50,24 @@ class ClusterReport:
                     describe(entry, service, live)
                     entry.owned = owned[live.run_id]
                     nursery.start_soon(self.ask, live, entry)
+            nursery.start_soon(self._set_formats, reply)
         return reply
+
+    async def _set_formats(self, reply: pb.ClusterStatusReply) -> None:
+        """Set the cluster's state format and which storage instances have an intake, if the metadata store answers."""
+        formats = None
+        with trio.move_on_after(_HEALTH_SECONDS):
+            try:
+                formats = await read_formats(self._parts.metadata, self._parts.namespace)
+            except KafscaleError as error:
+                log.warning("state format not read", error=str(error))
+        if formats is None:
+            return
+        reply.state_format = formats.cluster
+        for entry in reply.members:
+            if entry.service == "storage":
+                # A release without intakes has no register.
+                entry.intake = formats.intakes.get(entry.run_id, False)
 
     async def _count(self, environment: Environment, reply: pb.ClusterStatusReply) -> Counter[str]:
         """Count what each run owns, and set the totals in ``reply``."""
@@ -102,6 +123,8 @@ def describe(entry: pb.ClusterMember, service: str, live: LiveMember) -> None:
     entry.service, entry.run_id, entry.address = service, live.run_id, live.address
     entry.version, entry.started_ms = member.version, member.started_ms
     entry.leaving, entry.draining = member.leaving, member.draining
+    if service == "storage":
+        entry.known_state_format = known_state_format(live)
     if service == "gateway":
         entry.node_id = member.node_id
         entry.listeners.extend(f"{each.name}://{each.host}:{each.port}" for each in member.listeners)

@@ -13,6 +13,7 @@ from kafscale.v1 import admin_pb2 as pb
 from services.gateway.admin import configs, consumer_groups, offsets, partitions, topics
 from services.gateway.admin.cluster import ClusterReport
 from services.gateway.admin.drain import Drains
+from services.gateway.admin.state_format import finalize_upgrade
 from services.gateway.admin.watch import Watches
 from services.gateway.api import Environment
 from services.gateway.owners.errors import RefusedPart
@@ -153,6 +154,10 @@ class AdminService:
     async def cancel_drain(self, request: pb.CancelDrainRequest) -> pb.CancelDrainReply:
         with self._handling():
             return await self._drains.cancel(request)
+
+    async def finalize_upgrade(self, request: pb.FinalizeUpgradeRequest) -> pb.FinalizeUpgradeReply:
+        with self._handling():
+            return await finalize_upgrade(self._gateway.parts.metadata, self._gateway.parts.namespace, request)
 
     async def watch_cluster(
         self, _: pb.WatchClusterRequest, send: Callable[[pb.ClusterChange], Awaitable[None]]

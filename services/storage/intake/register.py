@@ -11,13 +11,11 @@ from kafscale import paths
 from kafscale.errors import KafscaleError
 from kafscale.metadata.interface import Get, MetadataStore, Put, Unchanged
 from kafscale.metadata.outage import STORE_FAILURES, Outage
-from kafscale.metadata.topic_values import ClusterInfo
+from kafscale.metadata.topic_values import INTAKE_STATE_FORMAT, ClusterInfo
 from kafscale.v1.metadata_pb2 import IntakeRegister
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 2.0
 _FORMAT = 1
-INTAKE_FORMAT = 2
-"""States of this format may name a tail, and owners have a register and may have an intake."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +29,7 @@ class Register:
 
     @property
     def has_intake(self) -> bool:
-        return self.state_format >= INTAKE_FORMAT
+        return self.state_format >= INTAKE_STATE_FORMAT
 
 
 class RegisterMissing(KafscaleError):
@@ -43,7 +41,7 @@ class StillMember(KafscaleError):
 
 
 async def open_register(metadata: MetadataStore, namespace: str, run_id: str) -> Register:
-    """Write the register of a new run, retrying until that succeeds."""
+    """Write the register of a new run, retrying until that succeeds. The run keeps the state format that it reads."""
     key, cluster_key = paths.intake_register_key(namespace, run_id), paths.cluster_key(namespace)
     outage = Outage("intake register not written", first=_FIRST_PAUSE, longest=_LONGEST_PAUSE)
     while True:
@@ -52,9 +50,9 @@ async def open_register(metadata: MetadataStore, namespace: str, run_id: str) ->
             state_format = ClusterInfo.read(cluster).state_format if cluster is not None else 1
             if there is not None:
                 # An earlier attempt was applied; run ids are not used twice. The cluster's format may be higher by now.
-                state_format = INTAKE_FORMAT if IntakeRegister.FromString(there.value).intake else 1
+                state_format = INTAKE_STATE_FORMAT if IntakeRegister.FromString(there.value).intake else 1
                 return Register(run_id, key, there.mod_revision, state_format)
-            value = IntakeRegister(format=_FORMAT, intake=state_format >= INTAKE_FORMAT)
+            value = IntakeRegister(format=_FORMAT, intake=state_format >= INTAKE_STATE_FORMAT)
             result = await metadata.txn([Unchanged(key, 0)], [Put(key, value.SerializeToString())])
         except STORE_FAILURES as error:
             await outage.pause(error)

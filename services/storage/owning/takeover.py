@@ -17,16 +17,17 @@ from kafscale.intake.tail import Tail, TailContradicts
 from kafscale.metadata.interface import Compacted, Event, Get, KeyValue, MetadataStore, Put, Unchanged
 from kafscale.metadata.members import Members
 from kafscale.metadata.outage import STORE_FAILURES, Outage
+from kafscale.metadata.topic_values import INTAKE_STATE_FORMAT, NEWEST_STATE_FORMAT
 from kafscale.objects.interface import ObjectNotFound, ObjectStore
 from kafscale.segment.format import FOOTER_SIZE, HEADER_SIZE, SegmentFooter, SegmentHeader
 from kafscale.v1.common_pb2 import PartitionRef, Status
 from kafscale.v1.metadata_pb2 import EpochHistory, IntakeTail, PartitionState, Topic
 from services.storage.intake.recovery import IntakeRecovery
-from services.storage.intake.register import INTAKE_FORMAT, Register, RegisterMissing, StillMember
+from services.storage.intake.register import Register, RegisterMissing, StillMember
 from services.storage.log.partition import history_of, is_earlier_topics, leader_offsets_of, settled
 from services.storage.settings import MOST_FLUSHES_IN_FLIGHT
 
-_FORMATS = (1, 2)
+_FORMATS = range(1, NEWEST_STATE_FORMAT + 1)
 _ATTEMPTS = 8
 _WATCH_PAUSE = 0.05
 _RELEASE_PAUSE = 0.5
@@ -163,7 +164,7 @@ async def _tail(intakes: IntakeRecovery, register: Register, state: PartitionSta
     A dead owner's intake is sealed first. A state with a tail has an owner that did not append anything.
     """
     key, end = (ref.topic_id, ref.partition), state.high_watermark
-    if state.format < INTAKE_FORMAT:
+    if state.format < INTAKE_STATE_FORMAT:
         return Tail([], end, [])
     try:
         own = Tail([], end, [])

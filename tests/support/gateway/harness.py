@@ -140,11 +140,18 @@ class Cluster:
         self.wall_ahead_seconds = 0.0
         self.log_requests = False
 
-    async def add(self, run_id: str, storage: FakeStorage, *, address: str = "", leaving: bool = False) -> None:
+    async def add(
+        self, run_id: str, storage: FakeStorage, *, address: str = "", leaving: bool = False, state_format: int = 0
+    ) -> None:
         """Register a storage instance, or update its registration."""
         self.storages[run_id] = storage
         member = Member(
-            format=1, run_id=run_id, service="storage", address=address or f"{run_id}:9095", leaving=leaving
+            format=1,
+            run_id=run_id,
+            service="storage",
+            address=address or f"{run_id}:9095",
+            leaving=leaving,
+            state_format=state_format,
         )
         await self.metadata.txn((), [Put(paths.member_key(NAMESPACE, "storage", run_id), member.SerializeToString())])
 

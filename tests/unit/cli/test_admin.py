@@ -11,8 +11,12 @@ from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.message_factory import GetMessageClass
 from grpc_reflection.v1alpha.proto_reflection_descriptor_database import ProtoReflectionDescriptorDatabase
 
+from kafscale import paths
+from kafscale.metadata.interface import Put
+from kafscale.metadata.topic_values import NEW_CLUSTER_STATE_FORMAT, ClusterInfo
 from kafscale.v1 import admin_pb2 as pb
 from kafscale.v1.common_pb2 import PartitionRef
+from kafscale.v1.metadata_pb2 import IntakeRegister
 from kafscale_tools.cli.admin.group import reset_to
 from kafscale_tools.cli.admin.output import plain
 from kafscale_tools.cli.exits import Exit
@@ -20,7 +24,7 @@ from kafscale_tools.cli.main import main
 from tests.support.gateway.admin_server import AdminServer, admin_server
 from tests.support.gateway.assignments import assignment
 from tests.support.gateway.group_asking import commit, stable
-from tests.support.gateway.harness import Harness
+from tests.support.gateway.harness import NAMESPACE, Harness
 
 TOKEN = "the-token-of-the-operators"
 
@@ -49,18 +53,49 @@ def test_the_cluster_is_listed(server: AdminServer) -> None:
     server.there(server.harness.topic, "t", 2)
     shown = server.run("cluster")
     assert shown.exit_code == 0
-    first, _, heads, *rows = shown.output.splitlines()
+    first, state_format, _, heads, *rows = shown.output.splitlines()
     assert first.endswith("namespace test: 1 topic, 2 partitions, 2 without an owner")
+    assert state_format.startswith(f"State format {NEW_CLUSTER_STATE_FORMAT}")
     assert heads.split() == ["SERVICE", "ID", "ADDRESS", "VERSION", "STARTED", "HEALTH", "DETAILS"]
     coordinator, gateway, storage = rows
     assert "coordinator:9096" in coordinator
     assert coordinator.endswith("ready   owns 64 of 64 group shards")
     assert gateway.split()[:2] == ["gateway", "0"]
     assert f"leads 2 partitions; PLAINTEXT://127.0.0.1:{server.harness.listeners[0].port}" in gateway
-    assert "owns 0 partitions" in storage
+    assert storage.endswith("owns 0 partitions, no intake")
     reply = json.loads(server.run("cluster", "-o", "json").output)
     assert [each["health"] for each in reply["members"]] == ["READY"] * 3
     assert [each["node_id"] for each in reply["members"]] == [None, 0, None]
+
+
+def test_an_upgrade_is_finalized(server: AdminServer) -> None:
+    server.there(server.harness.metadata.txn, (), [Put(paths.cluster_key(NAMESPACE), ClusterInfo("c", 0).value())])
+    older = server.run("finalize-upgrade", "--yes")
+    assert older.exit_code == Exit.REFUSED
+    assert "do not know state format 2: storage:9095 (run storage, version unknown)" in older.output
+    server.there(partial(server.harness.cluster.add, "storage", server.harness.storage, state_format=2))
+    checked = server.run("finalize-upgrade", "--dry-run")
+    assert (checked.output, checked.exit_code) == ("the state format can be raised from 1 to 2\n", 0)
+    kept = server.run("finalize-upgrade", input="n\n")
+    assert kept.exit_code == Exit.FAILED
+    assert "State format 1" in server.run("cluster").output
+    raised = server.run("finalize-upgrade", input="y\n").output.splitlines()
+    # The gateway, which runs in this process, logs in between.
+    assert (raised[0], raised[-1]) == (
+        "Raise the state format to 2? There is no way back to earlier releases. [y/N]: y",
+        "state format raised from 1 to 2; now restart the storage instances one after the other",
+    )
+    again = server.run("finalize-upgrade", "-o", "json")
+    assert json.loads(again.output) == {"before": 2, "state_format": 2}
+    assert server.run("finalize-upgrade").output == "the state format is 2 already\n"
+    shown = server.run("cluster").output.splitlines()
+    assert shown[1] == "State format 2, 1 storage instance without an intake until restarted"
+    register = IntakeRegister(format=1, intake=True).SerializeToString()
+    put = Put(paths.intake_register_key(NAMESPACE, "storage"), register)
+    server.there(server.harness.metadata.txn, (), [put])
+    shown = server.run("cluster").output.splitlines()
+    assert shown[1] == "State format 2"
+    assert shown[-1].endswith("owns 0 partitions, has an intake")
 
 
 def test_topics_are_created_altered_and_deleted(server: AdminServer) -> None:

@@ -11,7 +11,15 @@ from kafscale import paths
 from kafscale.errors import CorruptData, Refused, Unavailable
 from kafscale.metadata.interface import Compacted, KeyValue, Put, Snapshot
 from kafscale.metadata.memory import Fault, MemoryMetadataStore, lost_answer, no_answer
-from kafscale.metadata.topic_values import InvalidTopicName, TopicDeleting, TopicExists, TopicInfo, UnknownTopic
+from kafscale.metadata.topic_values import (
+    NEW_CLUSTER_STATE_FORMAT,
+    ClusterInfo,
+    InvalidTopicName,
+    TopicDeleting,
+    TopicExists,
+    TopicInfo,
+    UnknownTopic,
+)
 from kafscale.metadata.topics import TopicCatalog
 from kafscale.v1 import metadata_pb2
 
@@ -346,3 +354,14 @@ async def test_a_value_that_this_release_cannot_read_is_never_skipped(store: Mem
         async with open_catalog(store):
             pass
     assert caught.group_contains(CorruptData)
+
+
+async def test_the_state_format_is_kept_when_a_topic_is_deleted(
+    store: MemoryMetadataStore, catalog: TopicCatalog
+) -> None:
+    key = paths.cluster_key(NAMESPACE)
+    assert (await catalog.cluster()).state_format == NEW_CLUSTER_STATE_FORMAT
+    await store.txn((), [Put(key, ClusterInfo("A" * 22, 0, state_format=2).value())])
+    await catalog.create("orders", 1, {}, now_ms=1, topic_id=new_id())
+    await delete(catalog, "orders", 4)
+    assert await catalog.cluster() == ClusterInfo("A" * 22, 4, state_format=2)
