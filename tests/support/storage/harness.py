@@ -1,5 +1,6 @@
 """The storage service on in-memory stores and Trio's virtual clock, and a caller that follows its commit stream."""
 
+import secrets
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from dataclasses import dataclass, field, replace
@@ -245,7 +246,7 @@ class Caller:
 class World:
     """Stores that outlive the services started on them. Services share ``counters``.
 
-    ``indexing`` adds an indexer. ``intake``: records become durable in intakes.
+    ``indexing`` adds an indexer. ``intake``: the cluster has state format 2, so records become durable in intakes.
     """
 
     def __init__(
@@ -282,9 +283,10 @@ class World:
     ) -> AsyncIterator[tuple[Caller, TopicCatalog]]:
         """Run a service, and stop it gracefully or as a kill would. It can have its own stores."""
         metadata = metadata or self.metadata
-        if self._intake and not self.runs:
-            cluster = ClusterInfo("AAAAAAAAAAAAAAAAAAAAAA", 0, state_format=2)
-            await self.metadata.txn((), [Put(paths.cluster_key(NAMESPACE), cluster.value())])
+        if not self.runs:
+            cluster = ClusterInfo(secrets.token_urlsafe(16), 0, state_format=2 if self._intake else 1)
+            key = paths.cluster_key(NAMESPACE)
+            await self.metadata.txn([Unchanged(key, 0)], [Put(key, cluster.value())])
         catalog = TopicCatalog(metadata, NAMESPACE)
         members = Members(metadata, NAMESPACE, "storage")
         deps = Dependencies(

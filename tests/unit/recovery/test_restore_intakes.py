@@ -7,11 +7,12 @@ from trio.testing import MockClock
 from kafscale import paths
 from kafscale.errors import Unavailable
 from kafscale.metadata.memory import MemoryMetadataStore
+from kafscale.metadata.topics import TopicCatalog
 from kafscale.objects.memory import Fault
 from services.storage.settings import StorageSettings
 from tests.support.storage.harness import NAMESPACE, World, batch, siblings
 from tests.support.storage.sequences import numbers, send
-from tests.unit.recovery.restoring import acked, prepared, restored, state_of
+from tests.unit.recovery.restoring import acked, backed_up, prepared, restored, state_of
 
 SLOW_SEGMENTS = StorageSettings(compression_codec="producer", retention_ms=-1, segment_interval_ms=3_600_000)
 
@@ -43,6 +44,22 @@ async def test_records_that_are_only_in_intakes_are_restored(autojump_clock: Moc
         assert await caller.read_all(first) == [b"in a segment", b"a", b"b", b"c"]
         await trio.sleep(60)
         assert await world.metadata.get(paths.intake_register_key(NAMESPACE, lost)) is None, "it is removed afterwards"
+
+
+@pytest.mark.parametrize("intake", [False, True])
+async def test_a_restore_keeps_the_state_format_of_the_snapshot(intake: bool, autojump_clock: MockClock) -> None:
+    world = World(SLOW_SEGMENTS, intake=intake)
+    async with world.service() as (caller, catalog):
+        ref = await world.topic(catalog)
+        await acked(caller, ref, b"in a segment")
+        await caller.flush(ref)
+        await backed_up(world)
+    await world.objects.delete_many(
+        [info.key for info in await world.objects.list_from(paths.intakes_prefix(NAMESPACE))]
+    )
+    before = 2 if intake else 1
+    assert (await restored(world)).state_format == before
+    assert (await TopicCatalog(world.metadata, NAMESPACE).cluster()).state_format == before
 
 
 async def test_idempotent_producers_go_on_after_a_restore(autojump_clock: MockClock) -> None:
