@@ -283,8 +283,9 @@ class Run:
         await self.membership.join()
         self._nursery.start_soon(self.membership.keep)
         self._register = await open_register(deps.metadata, deps.namespace, self.membership.run_id)
+        # Also without an own intake: metadata from before the state format was raised knows none.
+        await self._check_intakes()
         if self._has_intake:
-            await self._check_intakes()
             self._nursery.start_soon(self.intake.run)
         view = self._deps.members.view
         while self.membership.run_id not in view.by_run_id:

@@ -1,5 +1,7 @@
 """Records become durable in the intake of a run, and are recovered from it by the next owner."""
 
+from dataclasses import replace
+
 import pytest
 import trio
 from trio.testing import MockClock
@@ -265,6 +267,21 @@ async def test_an_intake_that_the_metadata_does_not_know_stops_take_overs(autoju
     async with world.service() as (caller, catalog):
         fresh = await world.topic(catalog, "fresh")
         await _acked(caller, fresh, b"b")
+
+
+async def test_metadata_from_before_the_state_format_was_raised_is_noticed(autojump_clock: MockClock) -> None:
+    world = World(intake=True)
+    async with world.service(graceful=False) as (caller, catalog):
+        ref = await _topic(world, caller, catalog)
+        await _acked(caller, ref, b"a")
+        register = paths.intake_register_key(NAMESPACE, caller.run_id)
+    older = replace(await TopicCatalog(world.metadata, NAMESPACE).cluster(), state_format=1)
+    await world.metadata.txn((), [Delete(register), Put(paths.cluster_key(NAMESPACE), older.value())])
+    async with world.service() as (caller, _):
+        await trio.sleep(LEASE)
+        refused = await caller.fetch(ref, 0)
+        assert refused.status == Status.DAMAGED
+        assert "rolled back" in refused.detail
 
 
 async def test_a_register_that_was_written_without_an_answer_keeps_its_format(autojump_clock: MockClock) -> None:
