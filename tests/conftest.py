@@ -41,7 +41,7 @@ _LONGEST = [
     "clients/test_kill9.py",
     "clients/test_groups.py",
     "sim/test_simulation.py",
-    "sim/test_intakes.py",
+    "sim/test_more_seeds.py",
     "matrix/test_group_clients.py",
     "contract/metadata/test_leases.py",
     "matrix/test_connect.py",

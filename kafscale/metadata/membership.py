@@ -98,6 +98,11 @@ class Membership:
     def proven(self) -> bool:
         return self._clock() < self._deadline
 
+    @property
+    def unproven_seconds(self) -> float:
+        """For how long the lease is not proven, suspensions included; 0 if it is."""
+        return max(0.0, self._clock() - self._deadline)
+
     async def join(self) -> None:
         """Get a lease and write the member key under it; retry until that succeeds.
 

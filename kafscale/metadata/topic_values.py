@@ -10,7 +10,7 @@ from kafscale.metadata.interface import KeyValue
 from kafscale.v1 import metadata_pb2
 
 _FORMAT = 1
-NEW_CLUSTER_STATE_FORMAT = 1
+NEW_CLUSTER_STATE_FORMAT = 2
 """The state format of clusters that are created from now on."""
 NEWEST_STATE_FORMAT = 2
 """The highest format of partition states that this release knows."""

@@ -53,6 +53,8 @@ _LEAVE_SECONDS = 1.0
 """Part of the last 5 seconds of a stopping process. A released partition can be taken over before the lease expires."""
 _ANNOUNCE_SECONDS = 2.0
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 2.0
+_LONGEST_UNPROVEN_SECONDS = 24 * 3600.0
+_UNPROVEN_CHECK_SECONDS = 60.0
 _PLAN_PAUSE = 1.0
 """Seconds between flushes of a partition for plans."""
 _OPEN_SHARE = 4
@@ -287,6 +289,7 @@ class Run:
         await self._check_intakes()
         if self._has_intake:
             self._nursery.start_soon(self.intake.run)
+            self._nursery.start_soon(self._end_if_unproven)
         view = self._deps.members.view
         while self.membership.run_id not in view.by_run_id:
             view = await self._deps.members.wait_change(view)
@@ -366,6 +369,12 @@ class Run:
     @property
     def _has_intake(self) -> bool:
         return self._register is not None and self._register.has_intake
+
+    async def _end_if_unproven(self) -> None:
+        """End a run that may have been sealed long ago, before the seal that would stop it is deleted."""
+        while self.membership.unproven_seconds < _LONGEST_UNPROVEN_SECONDS:
+            await trio.sleep(_UNPROVEN_CHECK_SECONDS)
+        raise LeaseNotFound("the lease could not be confirmed for a day")
 
     def _open_register(self) -> Register:
         if self._register is None:

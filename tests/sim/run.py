@@ -1,7 +1,7 @@
 """`make sim`: run many seeds in worker processes, print the violations, and how to replay a seed.
 
     python -m tests.sim.run [--seeds 3000 | --seeds 100..199] [--seed 17] [--workers 2]
-                            [--variant NAME | --faults-of NAME | --groups | --intake]
+                            [--variant NAME | --faults-of NAME | --groups | --without-intake]
 
 The trace of a failed seed, and of a single seed in any case, is written to a file.
 """
@@ -37,14 +37,14 @@ class Simulated:
     # The faults of a variant with the unchanged product.
     faults_of: str = ""
     groups_alone: bool = False
-    # Records become durable in intakes.
-    intake: bool = False
+    # The cluster has state format 1, in which storage instances have no intakes.
+    without_intake: bool = False
 
     @property
     def options(self) -> str:
         """The options of this command, with a trailing space."""
-        if self.intake:
-            return "--intake "
+        if self.without_intake:
+            return "--without-intake "
         if self.variant:
             return f"--variant {self.variant} "
         if self.faults_of:
@@ -59,7 +59,7 @@ class Simulated:
 
 THE_PRODUCT = Simulated()
 GROUPS_ALONE = Simulated(groups_alone=True)
-WITH_INTAKES = Simulated(intake=True)
+WITHOUT_INTAKES = Simulated(without_intake=True)
 
 
 def run_seed(seed: int, what: Simulated = THE_PRODUCT, keep_trace: bool = False) -> Result:
@@ -74,7 +74,7 @@ def run_seed(seed: int, what: Simulated = THE_PRODUCT, keep_trace: bool = False)
             seed, troubled_seconds=GROUPS_TROUBLED_SECONDS, groups=True, logs=False, keep_trace=keep_trace
         )
     else:
-        result = simulate(seed, intake=what.intake, keep_trace=keep_trace)
+        result = simulate(seed, intake=not what.without_intake, keep_trace=keep_trace)
     collect()
     return result
 
@@ -156,13 +156,13 @@ def main() -> int:
     kinds.add_argument(
         "--faults-of", choices=sorted(VARIANTS), default="", help="simulate the product with a variant's faults"
     )
-    kinds.add_argument("--intake", action="store_true", help="simulate storage instances with intakes")
+    kinds.add_argument("--without-intake", action="store_true", help="simulate a cluster of state format 1")
     kinds.add_argument("--groups", action="store_true", help="simulate only consumer groups, without logs")
     parser.add_argument("--traces", type=Path, help="the directory for traces (default: a new temporary directory)")
     arguments = parser.parse_args()
     traces = arguments.traces or Path(tempfile.mkdtemp(prefix="kafscale-sim-"))
     traces.mkdir(parents=True, exist_ok=True)
-    what = Simulated(arguments.variant, arguments.faults_of, arguments.groups, arguments.intake)
+    what = Simulated(arguments.variant, arguments.faults_of, arguments.groups, arguments.without_intake)
     if arguments.seed is not None:
         result = run_seed(arguments.seed, what, keep_trace=True)
         _print_result(result, what, traces)

@@ -85,6 +85,14 @@ class Cluster:
         return RemoteMetadata(self.metadata, self.network, process)
 
 
+@asynccontextmanager
+async def _connect_storage(
+    cluster: Cluster, process: Process, member: LiveMember
+) -> AsyncIterator[SegmentStorageClient]:
+    there = partial(cluster.storages.get, member.address)
+    yield SegmentStorageClient(RemoteStorage(process, there, cluster.faults, cluster.trace))
+
+
 async def serve_storage(cluster: Cluster, process: StorageProcess, stop: trio.Event) -> None:
     """Run a storage process until ``stop`` is set and everything is handed over."""
     objects, metadata = cluster.objects_of(process), cluster.metadata_of(process)
@@ -98,6 +106,7 @@ async def serve_storage(cluster: Cluster, process: StorageProcess, stop: trio.Ev
             settings=cluster.storage_settings,
             namespace=NAMESPACE,
             objects=objects,
+            single_tries=objects.inner,
             metadata=metadata,
             catalog=catalog,
             members=members,
@@ -105,6 +114,7 @@ async def serve_storage(cluster: Cluster, process: StorageProcess, stop: trio.Ev
             now_ms=partial(cluster.now_ms, process),
             run_sync=run_inline,
             address=process.address,
+            connect=partial(_connect_storage, cluster, process),
             lease_clock=process.lease_clock,
         )
     )
@@ -213,11 +223,6 @@ async def serve_gateway(cluster: Cluster, process: GatewayProcess, stop: trio.Ev
     storages, gateways = Members(metadata, NAMESPACE, "storage"), Members(metadata, NAMESPACE, "gateway")
     ownership = OwnershipMap(metadata, NAMESPACE)
 
-    @asynccontextmanager
-    async def connect(member: LiveMember) -> AsyncIterator[SegmentStorageClient]:
-        there = partial(cluster.storages.get, member.address)
-        yield SegmentStorageClient(RemoteStorage(process, there, cluster.faults, cluster.trace))
-
     coordinators = Members(metadata, NAMESPACE, "coordinator")
     followers = [catalog.run, storages.run, gateways.run, ownership.run]
     if cluster.connect_coordinator is not None:
@@ -233,7 +238,7 @@ async def serve_gateway(cluster: Cluster, process: GatewayProcess, stop: trio.Ev
             gateways=gateways,
             coordinators=coordinators,
             ownership=ownership,
-            connect=connect,
+            connect=partial(_connect_storage, cluster, process),
             connect_coordinator=partial(cluster.connect_coordinator or _no_coordinator, process),
             lease_ttl_seconds=cluster.storage_settings.lease_ttl_seconds,
             address=process.address,

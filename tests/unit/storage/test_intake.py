@@ -14,6 +14,7 @@ from kafscale.metadata.interface import Delete, Put
 from kafscale.metadata.memory import Fault as MetadataFault
 from kafscale.metadata.memory import lost_answer
 from kafscale.metadata.topic_values import ClusterInfo
+from kafscale.metadata.memory import no_answer
 from kafscale.metadata.topics import TopicCatalog
 from kafscale.objects.memory import Call, Fault
 from kafscale.paths import parse_intake_key
@@ -414,3 +415,19 @@ async def test_health_says_that_an_object_is_not_stored(autojump_clock: MockCloc
                 fault.hold.set()
             assert await caller.durable(appended, ref)
             assert _intake(caller.service.current).state == State.HEALTHY
+
+
+async def test_a_run_whose_lease_is_not_confirmed_for_long_ends(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("services.storage.run._LONGEST_UNPROVEN_SECONDS", 600.0)
+    async with (world := World(SLOW_SEGMENTS, intake=True)).service() as (caller, catalog):
+        ref = await _topic(world, caller, catalog)
+        run = caller.service.current
+        world.metadata.faults.append(no_answer("keep_alive", times=10**9))
+        await trio.sleep(500)
+        await _acked(caller, ref, b"durable without a lease")
+        assert caller.service.current is run
+        await trio.sleep(200)
+        assert caller.service.current is not run
+        world.metadata.faults.clear()
