@@ -115,8 +115,8 @@ def backup(*, keep: int | None, listing: bool, output: str) -> None:
     is_flag=True,
     help="Use only the bucket; restores no groups or offsets, and no sinks without stages.",
 )
-@click.option("--adopt", metavar="TOPIC", multiple=True, help="Create this topic from segments without a topic object.")
-@click.option("--ignore", metavar="TOPIC", multiple=True, help="Ignore segments of this topic without a topic object.")
+@click.option("--adopt", metavar="TOPIC", multiple=True, help="Create this topic from records without a topic object.")
+@click.option("--ignore", metavar="TOPIC", multiple=True, help="Ignore records of this topic without a topic object.")
 @click.option("--overwrite", is_flag=True, help="Replace an existing cluster in the metadata store.")
 @click.option("--dry-run", is_flag=True, help="Only show what would be restored.")
 @click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
@@ -156,9 +156,9 @@ def restore(
 ) -> None:
     """Rebuild the metadata from the bucket and a snapshot after etcd is lost.
 
-    Topics are rebuilt from the topic objects, and the ends of logs from the segments. Groups and their offsets come
-    from the snapshot. All processes must be stopped. The command deletes nothing in the bucket. It exits with status 1
-    if logs have holes or objects are damaged; everything else is restored.
+    Topics are rebuilt from the topic objects, and the ends of logs from the segments and intakes. Groups and their
+    offsets come from the snapshot. All processes must be stopped. The command deletes nothing in the bucket. It exits
+    with status 1 if logs have holes or objects are damaged; everything else is restored.
 
     With --topic, --to and --into, it creates a new topic from the state of a topic at a point in time, with the same
     offsets. It changes nothing else, and services can keep running.

@@ -4,7 +4,7 @@ An entry that counts is in the log at its offset. So it contradicts all segments
 base offset, which were stored and not committed.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 
@@ -31,42 +31,74 @@ class RecoveredTail:
     tail: Tail
 
 
+@dataclass(frozen=True, slots=True)
+class TopicSeen:
+    """A topic with entries: its id, the number of partitions up to the highest one, and the highest epoch."""
+
+    id: bytes
+    partitions: int
+    epoch: int
+
+
 @dataclass(slots=True)
 class Intakes:
-    """The intakes that are needed. ``spans``: what counts of each, by run. ``entries``: by topic id and partition."""
+    """The intakes that are needed. ``spans``: what counts of each, by run. ``entries``: by topic id and partition.
+
+    ``any``: there are intakes, or what remains of removed ones. ``topics`` has the latest topic of each name.
+    """
 
     spans: dict[str, Span] = field(default_factory=dict)
     entries: dict[Key, list[tuple[str, Entry]]] = field(default_factory=dict)
     faults: list[str] = field(default_factory=list)
+    any: bool = False
+    topics: dict[str, TopicSeen] = field(default_factory=dict)
+
+    def add(self, run_id: str, entry: Entry) -> None:
+        ref = entry.partition
+        self.entries.setdefault((ref.topic_id, ref.partition), []).append((run_id, entry))
+        seen = self.topics.get(ref.topic, TopicSeen(ref.topic_id, 0, -1))
+        if ref.topic_id == seen.id:
+            partitions, epoch = max(seen.partitions, ref.partition + 1), max(seen.epoch, entry.epoch)
+            self.topics[ref.topic] = TopicSeen(seen.id, partitions, epoch)
+        elif entry.epoch > seen.epoch:
+            # All epochs of a topic are higher than those of earlier topics of its name.
+            self.topics[ref.topic] = TopicSeen(ref.topic_id, ref.partition + 1, entry.epoch)
 
     def of(self, key: Key, floor: int) -> list[tuple[str, Entry]]:
         """Return the entries of a partition above the topic's epoch floor."""
         return [each for each in self.entries.get(key, ()) if each[1].epoch > floor]
 
 
-async def read_intakes(objects: ObjectStore, namespace: str, *, now_ms: int) -> Intakes:
-    """Read all intakes without changing anything. Raises Unavailable, Refused."""
+async def read_intakes(objects: ObjectStore, namespace: str, registered: Collection[str], *, now_ms: int) -> Intakes:
+    """Read all intakes without changing anything. Raises Unavailable, Refused.
+
+    ``registered``: runs that may begin an intake although they have no object yet.
+    """
     found = Intakes()
     async with aclosing(runs_with_intakes(objects, namespace)) as run_ids:
-        async for run_id in run_ids:
-            if await _is_removed(objects, namespace, run_id):
-                continue
-            chain = Chain(objects, namespace, run_id, now_ms=lambda: now_ms)
-            try:
-                try:
-                    span = await chain.checked_span()
-                except DamagedChain as error:
-                    # What is below the missing object can still be read.
-                    found.faults.append(f"intake of run {run_id}: {error}")
-                    span = await chain.span()
-                found.spans[run_id] = span
-                async for one in chain.read(span):
-                    for entry in one.entries:
-                        key = entry.partition.topic_id, entry.partition.partition
-                        found.entries.setdefault(key, []).append((run_id, entry))
-            except (DamagedChain, ObjectNotFound) as error:
-                found.faults.append(f"intake of run {run_id}: {error}")
+        runs = {run_id async for run_id in run_ids}
+    found.any = bool(runs)
+    for run_id in sorted(runs.union(registered)):
+        if not await _is_removed(objects, namespace, run_id):
+            await _read_intake(found, objects, namespace, run_id, now_ms)
     return found
+
+
+async def _read_intake(found: Intakes, objects: ObjectStore, namespace: str, run_id: str, now_ms: int) -> None:
+    chain = Chain(objects, namespace, run_id, now_ms=lambda: now_ms)
+    try:
+        try:
+            span = await chain.checked_span()
+        except DamagedChain as error:
+            # What is below the missing object can still be read.
+            found.faults.append(f"intake of run {run_id}: {error}")
+            span = await chain.span()
+        found.spans[run_id] = span
+        async for one in chain.read(span):
+            for entry in one.entries:
+                found.add(run_id, entry)
+    except (DamagedChain, ObjectNotFound) as error:
+        found.faults.append(f"intake of run {run_id}: {error}")
 
 
 async def entries_of_topic(

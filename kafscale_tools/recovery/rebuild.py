@@ -18,7 +18,14 @@ from kafscale.metadata.topic_values import ClusterInfo, TopicInfo
 from kafscale.v1.metadata_pb2 import EpochHistory, IntakeRegister, PartitionState, ProducerIds, SinkProgress
 from kafscale_tools.recovery.bucket import Bucket, PartitionObjects, together
 from kafscale_tools.recovery.chain import Chain, chain_of
-from kafscale_tools.recovery.intakes import Intakes, RecoveredTail, first_above, recovered, without_contradicted
+from kafscale_tools.recovery.intakes import (
+    Intakes,
+    RecoveredTail,
+    TopicSeen,
+    first_above,
+    recovered,
+    without_contradicted,
+)
 from kafscale_tools.recovery.known import Known
 from services.storage.log.partition import settled
 from services.storage.owning.snapshots import SEGMENTS_BETWEEN
@@ -69,7 +76,7 @@ class LogFound:
 
 @dataclass(frozen=True, slots=True)
 class TopicFound:
-    """A topic. ``adopted``: it had segments, but no topic object."""
+    """A topic. ``adopted``: it had segments or entries in intakes, but no topic object."""
 
     info: TopicInfo
     logs: tuple[LogFound, ...]
@@ -78,7 +85,10 @@ class TopicFound:
 
 @dataclass(slots=True)
 class Rebuilt:
-    """The rebuilt metadata. ``undecided`` has the names that have segments but no topic object."""
+    """The rebuilt metadata. ``undecided`` has the names that have segments or entries, but no topic object.
+
+    ``state_format`` is that of the states that instances write.
+    """
 
     cluster_id: str
     epoch: int = 0
@@ -88,12 +98,7 @@ class Rebuilt:
     next_producer_id: int = 0
     # Runs with intakes that are not removed yet.
     runs: list[str] = field(default_factory=list)
-    known_state_format: int = 1
-
-    @property
-    def state_format(self) -> int:
-        """The format of states that instances write: that of the cluster before, which intakes show too."""
-        return STATE_FORMAT if self.runs else self.known_state_format
+    state_format: int = 1
 
     @property
     def damaged(self) -> list[str]:
@@ -120,13 +125,23 @@ async def rebuild(
 ) -> Rebuilt:
     """Rebuild the metadata without writing anything. Raises CorruptData, Unavailable, Refused."""
     stored, faults = await bucket.topic_objects()
-    with_segments = await bucket.topics_with_segments()
+    with_segments, seen = await bucket.topics_with_segments(), intakes.topics
+    # An object may be of an earlier topic of the name, whose epochs are not higher than the floor of the later one.
+    stored = {
+        name: topic
+        for name, topic in stored.items()
+        if name not in seen or seen[name].id == topic.id or seen[name].epoch <= topic.epoch_floor
+    }
+    with_records = with_segments.keys() | seen.keys()
     rebuilt = Rebuilt(cluster_id, faults=[*faults, *intakes.faults], runs=sorted(intakes.spans))
-    rebuilt.undecided = sorted(with_segments.keys() - stored.keys() - set(adopt) - set(ignore))
-    highest = max(known.highest_epoch, known.epoch_floor)
-    names = sorted(stored.keys() | (with_segments.keys() & set(adopt)))
-    infos = [_info(name, stored, known, cluster_id, now_ms) for name in names]
-    topics = [replace(info, partitions=max(info.partitions, with_segments.get(info.name, -1) + 1)) for info in infos]
+    rebuilt.undecided = sorted(with_records - stored.keys() - set(adopt) - set(ignore))
+    highest = max([known.highest_epoch, known.epoch_floor, *(topic.epoch for topic in seen.values())])
+    names = sorted(stored.keys() | (with_records & set(adopt)))
+    infos = [_info(name, stored, known, seen.get(name), cluster_id=cluster_id, now_ms=now_ms) for name in names]
+    topics = [
+        replace(info, partitions=max(info.partitions, with_segments.get(info.name, -1) + 1, _partitions(info, seen)))
+        for info in infos
+    ]
     read_logs: dict[tuple[str, int], tuple[LogFound, int]] = {}
     reading = Reading(sum(info.partitions for info in topics))
 
@@ -167,17 +182,37 @@ async def rebuild(
             highest = max(highest, (await bucket.partition(name, number, advance)).highest_epoch)
     if highest > _MOST_EPOCH:
         raise CorruptData(f"epoch {highest} is too high for another restore")
-    rebuilt.epoch, rebuilt.known_state_format = highest + EPOCH_STEP, known.state_format
+    rebuilt.epoch = highest + EPOCH_STEP
+    # Intakes show it too.
+    rebuilt.state_format = STATE_FORMAT if intakes.any or intakes.spans else known.state_format
     rebuilt.next_producer_id = max(known.next_producer_id, now_ms << _PRODUCER_ID_BITS)
     return rebuilt
 
 
-def _info(name: str, stored: Mapping[str, TopicObject], known: Known, cluster_id: str, now_ms: int) -> TopicInfo:
-    """Return the topic from its object, from the snapshot if that is of a later topic of the name, or a new one."""
+def _partitions(info: TopicInfo, seen: Mapping[str, TopicSeen]) -> int:
+    topic = seen.get(info.name)
+    return topic.partitions if topic is not None and topic.id == info.id else 0
+
+
+def _info(
+    name: str,
+    stored: Mapping[str, TopicObject],
+    known: Known,
+    seen: TopicSeen | None,
+    *,
+    cluster_id: str,
+    now_ms: int,
+) -> TopicInfo:
+    """Return the topic from its object, from the snapshot if that is of a later topic of the name, or a new one.
+
+    ``seen``: the topic of the name in intakes.
+    """
     found, before = stored.get(name), known.topics.get(name)
     if found is None:
-        if before is not None:
+        if before is not None and (seen is None or seen.id == before.id or seen.epoch <= before.epoch_floor):
             return before
+        if seen is not None:
+            return TopicInfo(name, seen.id, seen.partitions, {}, True, 0, now_ms)
         # Deterministic, so that repeated restores use the same id.
         topic_id = hashlib.blake2b(f"{cluster_id}/{name}".encode(), digest_size=16).digest()
         return TopicInfo(name, topic_id, 1, {}, True, 0, now_ms)

@@ -19,7 +19,7 @@ from kafscale_tools.recovery.stores import Stores
 
 
 class Undecided(KafscaleError):
-    """Some segments have no topic object, and the user must decide what to do with them. Nothing was changed."""
+    """Some records have no topic object, and the user must decide what to do with them. Nothing was changed."""
 
 
 class Restore:
@@ -64,7 +64,7 @@ class Restore:
         # Clients have also seen the metadata that is overwritten. It may be damaged.
         with suppress(CorruptData):
             known.rise_above(await read_known(self._stored(), stores.namespace))
-        self._intakes = await read_intakes(stores.objects, stores.namespace, now_ms=self._now_ms)
+        self._intakes = await read_intakes(stores.objects, stores.namespace, known.runs, now_ms=self._now_ms)
         rebuilt = await rebuild(
             self._bucket,
             known,
@@ -77,9 +77,9 @@ class Restore:
         )
         if rebuilt.undecided:
             raise Undecided(
-                f"there are segments but no topic objects of {', '.join(rebuilt.undecided)}: the topics were created "
-                "just before the loss, or the segments are left over from a deletion. Use --adopt NAME to create a "
-                "topic, or --ignore NAME to ignore the segments"
+                f"there are records but no topic objects of {', '.join(rebuilt.undecided)}: the topics were created "
+                "just before the loss, or the records are left over from a deletion. Use --adopt NAME to create a "
+                "topic, or --ignore NAME to ignore the records"
             )
         self._sinks = await rebuild_sinks(stores.objects, stores.namespace, await read_sinks(self._items()), rebuilt)
         return rebuilt

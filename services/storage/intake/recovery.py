@@ -14,7 +14,7 @@ from kafscale.intake.tail import Tail, tail_of
 from kafscale.metadata.interface import MetadataStore
 from kafscale.objects.interface import ObjectNotFound, ObjectStore
 from services.storage.counters import StorageCounters
-from services.storage.intake.chain import Chain
+from services.storage.intake.chain import Chain, DamagedChain
 from services.storage.intake.register import seal_register
 from services.storage.reading.single_flight import SingleFlight
 
@@ -74,6 +74,9 @@ class IntakeRecovery:
             return _EMPTY
         chain = self._chain(run_id)
         span = await chain.seal()
+        if (await chain.listing()).removed:
+            # That was done when no state named the run any more.
+            raise DamagedChain(f"the intake of run {run_id} was removed, so the metadata was rolled back")
         entries = await _read(chain, span)
         self._counters.intakes_sealed += 1
         log.info("intake sealed", run=run_id, first=span.start, objects=span.end - span.start)
