@@ -58,12 +58,12 @@ def _intake(run: Run | None) -> Finding:
     """Check whether the metadata knows all intakes in the bucket, and whether the objects of this one are stored."""
     if run is None:
         return HEALTHY
-    if run.unknown_intake:
+    if run.intake.unknown:
         return Finding(
             State.UNAVAILABLE,
-            f"no partition is taken over: the metadata does not know the intake of run {run.unknown_intake}",
+            f"no partition is taken over: the metadata does not know the intake of run {run.intake.unknown}",
         )
-    seconds, error = run.intake.late
+    seconds, error = run.intake.writer.late
     if seconds < _LATE_SECONDS:
         return HEALTHY
     return Finding(State.UNAVAILABLE, f"an object was not stored for {seconds:.0f} s: {error or 'no answer'}")
@@ -242,22 +242,22 @@ def _intake_families(counters: StorageCounters, now: _Now, settings: StorageSett
         gauge(
             "kafscale_storage_intake_waiting_bytes",
             "The number of bytes of records that wait for an intake object.",
-            now(lambda run: run.intake.waiting),
+            now(lambda run: run.intake.writer.waiting),
         ),
         gauge(
             "kafscale_storage_intake_tokens",
             "The number of intake objects that may be written at once. Below 0, an object was written without a token.",
-            now(lambda run: run.intake.tokens),
+            now(lambda run: run.intake.writer.tokens),
         ),
         gauge(
             "kafscale_storage_intake_chain_objects",
             "The number of intake objects with records that are not in segments yet.",
-            now(lambda run: run.intake.objects),
+            now(lambda run: run.intake.writer.objects),
         ),
         gauge(
             "kafscale_storage_intake_chain_bytes",
             "The number of bytes of batches in these objects.",
-            now(lambda run: run.intake.size),
+            now(lambda run: run.intake.writer.size),
         ),
         gauge(
             "kafscale_storage_intake_chain_limit_bytes",
@@ -267,7 +267,7 @@ def _intake_families(counters: StorageCounters, now: _Now, settings: StorageSett
         gauge(
             "kafscale_storage_intake_oldest_seconds",
             "The time since the oldest records in these objects were first put, or 0 if there are none.",
-            now(lambda run: run.intake.oldest_seconds),
+            now(lambda run: run.intake.writer.oldest_seconds),
         ),
         counter(
             "kafscale_storage_intakes_sealed_total",
@@ -278,7 +278,7 @@ def _intake_families(counters: StorageCounters, now: _Now, settings: StorageSett
             "kafscale_storage_intake_unknown",
             "1 if this instance takes over no partitions because the bucket has an intake that the metadata does not "
             "know, else 0.",
-            now(lambda run: bool(run.unknown_intake)),
+            now(lambda run: bool(run.intake.unknown)),
         ),
     ]
 

@@ -3,23 +3,17 @@
 import structlog
 import trio
 
-from kafscale import paths
 from kafscale.errors import KafscaleError, Unavailable
-from kafscale.intake.listing import WINDOW
 from kafscale.metadata.interface import LeaseNotFound
 from kafscale.metadata.membership import Membership
 from kafscale.metadata.outage import STORE_FAILURES, Outage
 from kafscale.metadata.topic_values import NEWEST_STATE_FORMAT
 from kafscale.process.version import kafscale_version
-from kafscale.segment.format import MAX_OFFSET
 from kafscale.v1.common_pb2 import Status
 from kafscale.v1.metadata_pb2 import Member, PartitionState
 from services.storage.dependencies import Dependencies
-from services.storage.intake.known import unknown_intake
-from services.storage.intake.pace import Pace
-from services.storage.intake.recovery import IntakeRecovery
-from services.storage.intake.register import Register, RegisterMissing, open_register, seal_register
-from services.storage.intake.writer import IntakeWriter
+from services.storage.intake.intake import Intake
+from services.storage.intake.register import Register
 from services.storage.log.buffer import Buffer, Trigger
 from services.storage.log.partition import CommittedLog, Partition
 from services.storage.log.producer_clock import ProducerClock
@@ -53,8 +47,6 @@ _LEAVE_SECONDS = 1.0
 """Part of the last 5 seconds of a stopping process. A released partition can be taken over before the lease expires."""
 _ANNOUNCE_SECONDS = 2.0
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 2.0
-_LONGEST_UNPROVEN_SECONDS = 24 * 3600.0
-_UNPROVEN_CHECK_SECONDS = 60.0
 _PLAN_PAUSE = 1.0
 """Seconds between flushes of a partition for plans."""
 _OPEN_SHARE = 4
@@ -92,25 +84,8 @@ class Run:
             clock=deps.lease_clock,
         )
         self.streams = CommitStreams(settings.commit_heartbeat_ms / 1000)
-        self._register: Register | None = None
-        self.unknown_intake = ""
-        """A run whose intake is in the bucket although the metadata does not know it; empty if there is none."""
-        self.intake = IntakeWriter(
-            deps.single_tries or deps.objects,
-            nursery=nursery,
-            namespace=deps.namespace,
-            run_id=run_id,
-            pace=Pace(settings.intake_puts_per_second, settings.intake_put_burst, now=trio.current_time()),
-            # Where puts cost nothing, what arrives during one shares the next.
-            window=WINDOW if settings.intake_puts_per_second else 1,
-            object_bytes=settings.intake_object_bytes,
-            chain_bytes=settings.intake_chain_bytes,
-            now_ms=deps.now_ms,
-            run_sync=deps.run_sync,
-            durable=self._durable,
-            too_long=self._chain_too_long,
-            segments_end=self._segments_end_of,
-            counters=deps.counters,
+        self.intake = Intake(
+            deps, self.membership, nursery=nursery, durable=self._durable, too_long=self._chain_too_long
         )
         self.owned = OwnedPartitions(
             nursery=nursery,
@@ -121,15 +96,7 @@ class Run:
             namespace=deps.namespace,
             run_id=run_id,
             register=self._open_register,
-            intakes=IntakeRecovery(
-                deps.objects,
-                deps.metadata,
-                nursery=nursery,
-                namespace=deps.namespace,
-                now_ms=deps.now_ms,
-                counters=deps.counters,
-                quiet=self.intake.quiet,
-            ),
+            intakes=self.intake.recovery,
             restore=self._restore,
             taken=self._taken,
             online=self._online,
@@ -281,15 +248,9 @@ class Run:
 
     async def start(self) -> None:
         """Join the cluster, wait until the local view contains this run, and start the tasks in the nursery."""
-        deps = self._deps
         await self.membership.join()
         self._nursery.start_soon(self.membership.keep)
-        self._register = await open_register(deps.metadata, deps.namespace, self.membership.run_id)
-        # Also without an own intake: metadata from before the state format was raised knows none.
-        await self._check_intakes()
-        if self._has_intake:
-            self._nursery.start_soon(self.intake.run)
-            self._nursery.start_soon(self._end_if_unproven)
+        await self.intake.start()
         view = self._deps.members.view
         while self.membership.run_id not in view.by_run_id:
             view = await self._deps.members.wait_change(view)
@@ -308,8 +269,8 @@ class Run:
         self.buffered_bytes += size
         self._deps.counters.appended_bytes += size
         self._deps.counters.appended_records += records
-        if self._has_intake:
-            self.intake.accept(partition, size)
+        if self.intake.is_on:
+            self.intake.writer.accept(partition, size)
         self._flush_in_time(partition)
         self._limit_open()
 
@@ -319,7 +280,7 @@ class Run:
         due = self._segment_due(partition)
         if waiting and due <= now:
             self.seal(partition, "interval")
-        elif waiting >= settings.early_flush_bytes and not self._has_intake:
+        elif waiting >= settings.early_flush_bytes and not self.intake.is_on:
             # Each append postpones this, so it fires once producers have sent all they may and wait for acks.
             self._timers.set(partition, min(due, now + settings.early_flush_quiet_ms / 1000))
         elif waiting and not partition.timer:
@@ -350,55 +311,27 @@ class Run:
 
     def _seal_in_time(self, partition: Partition) -> None:
         interval_is_over = self._segment_due(partition) <= trio.current_time()
-        early: Trigger = "request" if self._has_intake else "quiet"
+        early: Trigger = "request" if self.intake.is_on else "quiet"
         self.seal(partition, "interval" if interval_is_over else early)
 
     def _segment_due(self, partition: Partition) -> float:
         """Return when the open buffer becomes a segment, in Trio time."""
         interval_ms = partition.config.flush_ms
-        if self._has_intake:
+        if self.intake.is_on:
             # Nobody waits for the segment, because records are durable in the intake.
             interval_ms = max(interval_ms, self._deps.settings.segment_interval_ms)
         return partition.last_flush + interval_ms / 1000
 
-    @property
-    def durable_soon(self) -> bool:
-        """Whether records become durable without delay, because puts of the intake cost nothing."""
-        return self._has_intake and not self._deps.settings.intake_puts_per_second
-
-    @property
-    def _has_intake(self) -> bool:
-        return self._register is not None and self._register.has_intake
-
-    async def _end_if_unproven(self) -> None:
-        """End a run that may have been sealed long ago, before the seal that would stop it is deleted."""
-        while self.membership.unproven_seconds < _LONGEST_UNPROVEN_SECONDS:
-            await trio.sleep(_UNPROVEN_CHECK_SECONDS)
-        raise LeaseNotFound("the lease could not be confirmed for a day")
-
     def _open_register(self) -> Register:
-        if self._register is None:
+        if self.intake.register is None:
             raise Unavailable("storage is starting")
-        if self.unknown_intake:
+        if self.intake.unknown:
             raise NotAvailable(
                 Status.DAMAGED,
-                f"the metadata was rolled back: it does not know the intake of run {self.unknown_intake}. "
+                f"the metadata was rolled back: it does not know the intake of run {self.intake.unknown}. "
                 "Rebuild it from the bucket",
             )
-        return self._register
-
-    async def _check_intakes(self) -> None:
-        outage = Outage("looking for intakes failed, retrying", first=_FIRST_PAUSE, longest=_LONGEST_PAUSE)
-        while True:
-            try:
-                self.unknown_intake = await unknown_intake(
-                    self._deps.objects, self._deps.metadata, self._deps.namespace
-                )
-                break
-            except KafscaleError as error:
-                await outage.pause(error)
-        if self.unknown_intake:
-            log.error("metadata was rolled back, taking over nothing", unknown_intake=self.unknown_intake)
+        return self.intake.register
 
     def _durable(self, partition: Partition) -> None:
         """Called when records of the partition became durable in the intake."""
@@ -410,14 +343,6 @@ class Run:
     def _chain_too_long(self, partition: Partition) -> None:
         if not partition.closed:
             self.seal(partition, "request")
-
-    async def _segments_end_of(self, partition: Partition) -> int:
-        """Return where the segments of a partition of another run end. Raises Unavailable, Refused."""
-        ref = partition.ref
-        key = paths.partition_state_key(self._deps.namespace, ref.topic, ref.partition)
-        now = await self._deps.metadata.get(key)
-        state = PartitionState.FromString(now.value) if now is not None else PartitionState()
-        return state.high_watermark if state.topic_id == ref.topic_id else MAX_OFFSET
 
     async def recovered(self, partition: Partition | NotAvailable, *, patience: float) -> Partition | NotAvailable:
         """Wait up to ``patience`` seconds until the partition accepts appends, if its former owner had an intake."""
@@ -485,7 +410,8 @@ class Run:
         with trio.move_on_after(_RELEASE_SECONDS):
             await self.assignment.release_all()
         if self.owned.is_empty:
-            await self._seal_register()
+            with trio.move_on_after(_ANNOUNCE_SECONDS):
+                await self.intake.seal_register()
         self.lost_bytes += sum(partition.buffer.volatile_bytes for partition in self.owned)
         with trio.move_on_after(_LEAVE_SECONDS):
             await self.membership.leave()
@@ -495,15 +421,6 @@ class Run:
         self.owned.end()
         self.streams.end()
         self._wake_waiting()
-
-    async def _seal_register(self) -> None:
-        """Say that this run takes over nothing more, so that its intake can be removed."""
-        with trio.move_on_after(_ANNOUNCE_SECONDS):
-            try:
-                await seal_register(self._deps.metadata, self._deps.namespace, self.membership.run_id, own=True)
-            except (*STORE_FAILURES, RegisterMissing) as error:
-                # Another instance seals it once this run has left.
-                log.warning("intake register not sealed", error=str(error))
 
     async def _announce_leaving(self) -> None:
         with trio.move_on_after(_ANNOUNCE_SECONDS):
@@ -559,7 +476,7 @@ class Run:
         self.snapshots.referred(partition, former)
         if former.log_start != partition.state.log_start:
             self._topic_objects.moved(partition.topic.id)
-        self.intake.committed(partition)
+        self.intake.writer.committed(partition)
         self._announce(partition)
         if partition.buffer.stored():
             self._committer.ready(partition)

@@ -190,9 +190,9 @@ MUTATIONS = (
         "lost records leave the shared limit of the buffers",
         Change(
             "services.storage.run",
-            "Run._closed",
-            "self.buffered_bytes -= partition.buffer.discard()",
-            "partition.buffer.discard()",
+            "Run._discard",
+            "self.buffered_bytes -= partition.buffer.discard(keep_durable=keep_durable)",
+            "partition.buffer.discard(keep_durable=keep_durable)",
         ),
         _WRITE_PATH + "test_a_lost_partition_frees_its_buffer_space",
     ),
@@ -304,7 +304,7 @@ MUTATIONS = (
         Change(
             "services.storage.run",
             "Run._flush_in_time",
-            "elif waiting >= settings.early_flush_bytes and not self._has_intake:",
+            "elif waiting >= settings.early_flush_bytes and not self.intake.is_on:",
             "elif waiting:",
         ),
         _WRITE_PATH + "test_a_buffer_that_keeps_filling_or_is_small_is_not_flushed_early",
@@ -314,7 +314,7 @@ MUTATIONS = (
         Change(
             "services.storage.run",
             "Run._flush_in_time",
-            "elif waiting >= settings.early_flush_bytes and not self._has_intake:",
+            "elif waiting >= settings.early_flush_bytes and not self.intake.is_on:",
             "elif False:",
         ),
         _WRITE_PATH + "test_a_buffer_whose_producers_wait_is_flushed_early",

@@ -21,11 +21,11 @@ MUTATIONS = (
         _SINKS + "test_a_stage_is_in_the_log_once_and_only_after_its_commit",
     ),
     Mutation(
-        "a partition leaves the sink's record when its state shows that the epoch is complete",
+        "a partition leaves the sink's record when the epoch is durable",
         Change(
             "services.storage.sinks.appends",
             "SinkAppends._append_all",
-            "if await self._committed(partition, epoch, total):",
+            "if await self._durable(partition, epoch, total):",
             "if total:",
         ),
         _SINK_FAULTS + "test_an_epoch_is_applied_once_if_an_instance_dies_at_any_step",
@@ -73,7 +73,10 @@ MUTATIONS = (
     Mutation(
         "states forget",
         Change(
-            "services.storage.sinks.appends", "SinkAppends.taken", "if partition.state.sinks:", "if partition.moving:"
+            "services.storage.sinks.appends",
+            "SinkAppends.taken",
+            "if partition.sinks.known(partition.state):",
+            "if partition.moving:",
         ),
         _SINKS + "test_a_new_owner_removes_the_finished_epochs_of_the_former_one",
     ),

@@ -15,10 +15,10 @@ MUTATIONS = (
     Mutation(
         "a flush that finds an empty buffer succeeds although another flush is still running",
         Change(
-            "services.storage.run",
-            "Run.flush",
-            "end = partition.buffer.next_offset",
-            ("end = partition.buffer.next_offset if partition.buffer.open_bytes else partition.log.high_watermark"),
+            "services.storage.methods.flush",
+            "flush",
+            "one.log.high_watermark if for_plan else one.buffer.next_offset",
+            "one.log.high_watermark",
         ),
         _WRITE_PATH + "test_a_failed_flush_acks_no_append",
     ),

@@ -15,7 +15,7 @@ VARIANTS: dict[str, Variant] = {
             Change(
                 "services.storage.sinks.appends",
                 "SinkAppends._append_all",
-                "if await self._committed(partition, epoch, total):",
+                "if await self._durable(partition, epoch, total):",
                 "if total:",
             ),
         ),

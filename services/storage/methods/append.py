@@ -135,7 +135,7 @@ def place(
         log_start=partition.log.log_start,
         append_time_ms=-1 if append_time is None else append_time,
         hold_until=buffer.end_of_first(excess) if congested else 0,
-        durable_soon=run.durable_soon,
+        durable_soon=run.intake.is_immediate,
     )
 
 

@@ -12,9 +12,8 @@ from kafscale.intake.format import Kind, parse
 from kafscale.intake.listing import WINDOW
 from kafscale.metadata.interface import Delete, Put
 from kafscale.metadata.memory import Fault as MetadataFault
-from kafscale.metadata.memory import lost_answer
+from kafscale.metadata.memory import lost_answer, no_answer
 from kafscale.metadata.topic_values import ClusterInfo
-from kafscale.metadata.memory import no_answer
 from kafscale.metadata.topics import TopicCatalog
 from kafscale.objects.memory import Call, Fault
 from kafscale.paths import parse_intake_key
@@ -388,10 +387,10 @@ async def test_the_age_of_records_in_the_intake_includes_the_time_before_they_we
         assert len(_puts(world)) > puts + 1, "it was put again"
         run = caller.service.current
         assert run is not None
-        assert run.intake.oldest_seconds == pytest.approx(200, abs=1)
+        assert run.intake.writer.oldest_seconds == pytest.approx(200, abs=1)
         await caller.flush(ref)
         await trio.sleep(15)
-        assert run.intake.oldest_seconds == 0
+        assert run.intake.writer.oldest_seconds == 0
 
 
 async def test_health_says_that_an_object_is_not_stored(autojump_clock: MockClock) -> None:
@@ -420,7 +419,7 @@ async def test_health_says_that_an_object_is_not_stored(autojump_clock: MockCloc
 async def test_a_run_whose_lease_is_not_confirmed_for_long_ends(
     autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("services.storage.run._LONGEST_UNPROVEN_SECONDS", 600.0)
+    monkeypatch.setattr("services.storage.intake.intake._LONGEST_UNPROVEN_SECONDS", 600.0)
     async with (world := World(SLOW_SEGMENTS, intake=True)).service() as (caller, catalog):
         ref = await _topic(world, caller, catalog)
         run = caller.service.current
