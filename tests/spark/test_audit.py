@@ -8,6 +8,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
+from click.testing import CliRunner
 from confluent_kafka import Producer
 from minio import Minio as Client
 from pyspark.sql import SparkSession
@@ -22,6 +23,7 @@ from kafscale.segment.format import FOOTER_SIZE, HEADER_SIZE, SegmentFooter
 from kafscale.segment.index import INDEX_HEADER_SIZE, parse_index
 from kafscale.v1.common_pb2 import PartitionRef
 from kafscale_spark.audit.bucket import LocalBucket
+from kafscale_tools.cli.main import main
 from tests.servers.minio import Minio
 from tests.servers.ports import free_ports
 from tests.support.broker import KafscaleBroker
@@ -69,11 +71,10 @@ def bucket(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bucket]:
             for topic in WAYS:
                 for number in range(RECORDS):
                     producer.produce(topic, f"{segment} {number}", partition=0)
-            # Acked records are stored, so later ones go to another segment.
-            assert producer.flush(WAIT_SECONDS) == 0
+            _in_segments(producer, made)
         for segment in range(SEGMENTS_PER_PAGE):
             producer.produce(PAGED, f"{segment}", partition=0)
-            assert producer.flush(WAIT_SECONDS) == 0
+            _in_segments(producer, made, PAGED)
         deadline = time.monotonic() + WAIT_SECONDS
         while not made.pages():
             assert time.monotonic() < deadline, "no page is written"
@@ -81,6 +82,13 @@ def bucket(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bucket]:
         yield made
     finally:
         broker.stop()
+
+
+def _in_segments(producer: Producer, bucket: Bucket, *topics: str) -> None:
+    """Wait until all records of the topics are in segments, so that later ones go to others."""
+    assert producer.flush(WAIT_SECONDS) == 0
+    done = CliRunner().invoke(main, ["flush", *(topics or WAYS), "--server", bucket.endpoint])
+    assert done.exit_code == 0, done.output
 
 
 def _audit(
@@ -230,11 +238,13 @@ def test_whole_intakes_are_counted_and_have_no_findings(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     copy = bucket.copy(tmp_path)
-    _put_intake(copy, 1, 2, seal=3)
+    intakes = _put_intake(copy, 1, 2, seal=3).parent
+    count = sum(path.is_file() for path in intakes.rglob("*"))
+    assert count > 3, "the process has an intake too"
     status, output = _audit(spark, copy, monkeypatch, capsys, "--endpoints", bucket.endpoint)
     assert (status, "left over" not in output) == (0, True), output
     assert [line.split()[:4] for line in output.splitlines() if line.startswith("intake objects")] == [
-        ["intake", "objects", "3", "objects"]
+        ["intake", "objects", str(count), "objects"]
     ]
 
 
