@@ -267,6 +267,7 @@ class World:
         self.counters = StorageCounters()
         self.tracer: Tracer | None = None
         self.runs = 0
+        self.run_prefix = "run-"
         self._intake = intake
         self._services: dict[str, StorageService] = {}
         self.now_ms = 1_700_000_000_000
@@ -309,7 +310,7 @@ class World:
 
         def make_run_id() -> str:
             self.runs += 1
-            runs.append(f"run-{self.runs}")
+            runs.append(f"{self.run_prefix}{self.runs}")
             return runs[-1]
 
         service = StorageService(deps, make_run_id=make_run_id)
