@@ -155,9 +155,10 @@ _TABLE = (
         "flush.ms",
         _LONG_MAX,
         0,
-        "A buffer that is not full is stored when this much time has passed since the last flush began. Producers with "
-        f"acks=all wait for it. A value above {LONGEST_FLUSH_MS}, such as Kafka's default, counts as not set, because "
-        "clients would time out.",
+        "The longest time that records wait for an object of the intake. Also the shortest time between flushes of a "
+        "buffer that is not full, unless KAFSCALE_SEGMENT_INTERVAL_MS is longer. Without intakes (state format 1), "
+        f"producers with acks=all wait for these flushes. A value above {LONGEST_FLUSH_MS}, such as Kafka's default, "
+        "counts as not set, because clients would time out.",
     ),
     *(_free(name, ConfigType.LIST, "") for name in _THROTTLED),
     _int("index.interval.bytes", 4096, 0),

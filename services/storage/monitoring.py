@@ -160,7 +160,7 @@ def _write_families(counters: StorageCounters, now: _Now, settings: StorageSetti
         ),
         gauge(
             "kafscale_storage_buffered_bytes",
-            "The number of bytes of records that are accepted and not committed yet.",
+            "The number of bytes of records that are accepted and not in committed segments yet.",
             now(lambda run: run.buffered_bytes),
         ),
         gauge(
@@ -170,9 +170,9 @@ def _write_families(counters: StorageCounters, now: _Now, settings: StorageSetti
             "kafscale_storage_flushes_total",
             "counter",
             "The number of buffers whose upload began, by the reason for closing the buffer: it was full (size), "
-            "flush.ms ended (interval), nothing more arrived (quiet), a flush was requested (request), the partition "
-            "was handed over (hand_over), or its records were recovered from the intake of the former owner "
-            "(take_over).",
+            "the interval ended (interval), nothing more arrived (quiet), a flush was requested or the intake was too "
+            "long (request), the partition was handed over (hand_over), its records were recovered from the intake of "
+            "the former owner (take_over), or much was buffered (memory).",
             lambda: by_label(counters.flushes, get_args(Trigger)),
             ("trigger",),
         ),

@@ -26,39 +26,43 @@ class StorageSettings(LeaseSettings):
         "KAFSCALE_FLUSH_INTERVAL_MS",
         default=500,
         parse=integer(1, LONGEST_FLUSH_MS),
-        doc="The default for the topic config flush.ms. A buffer that is not full is sealed when this much time has "
-        "passed since the last flush began.",
+        doc="The default for the topic config flush.ms. It is the longest time that records wait for an object of the "
+        "intake. It is also the shortest time between flushes of a buffer that is not full, unless "
+        "KAFSCALE_SEGMENT_INTERVAL_MS is longer. Without intakes (state format 1), acknowledgements with acks=all wait "
+        "for these flushes.",
     )
     early_flush_bytes: int = setting(
         "KAFSCALE_EARLY_FLUSH_BYTES",
         default=0,
         parse=within(size, 0),
-        doc="A buffer of at least this size is sealed before its flush interval ends if nothing arrives for "
-        "KAFSCALE_EARLY_FLUSH_QUIET_MS, because its producers are then waiting for acks. 0: the value depends on the "
-        "store. It is 64 KB for a local directory, where objects cost nothing, and 1 MB for S3.",
+        doc="Only without intakes (state format 1): a buffer of at least this size is sealed before its flush interval "
+        "ends if nothing arrives for KAFSCALE_EARLY_FLUSH_QUIET_MS, because its producers are then waiting for acks. "
+        "0: the value depends on the store. It is 64 KB for a local directory, where objects cost nothing, and 1 MB "
+        "for S3.",
     )
     early_flush_quiet_ms: int = setting(
         "KAFSCALE_EARLY_FLUSH_QUIET_MS",
         default=50,
         parse=integer(1, 3_600_000),
-        doc="How long nothing must arrive before a buffer is sealed early. If this is shorter than the pauses of "
-        "producers that do not wait for acks, every pause creates a segment.",
+        doc="Only without intakes (state format 1): how long nothing must arrive before a buffer is sealed early. If "
+        "this is shorter than the pauses of producers that do not wait for acks, every pause creates a segment.",
     )
     segment_interval_ms: int = setting(
         "KAFSCALE_SEGMENT_INTERVAL_MS",
         default=500,
         parse=integer(1, LONGEST_FLUSH_MS),
         doc="Only with intakes (state format 2): how long after the last flush a buffer that is not full becomes a "
-        "segment, unless the topic's flush.ms is longer. Acknowledgements do not wait for it. A longer interval makes "
-        "fewer and larger segments, and fewer writes to the metadata store.",
+        "segment, unless the topic's flush.ms is longer. Acknowledgements and consumers do not wait for it. A longer "
+        "interval makes fewer and larger segments, and fewer writes to the metadata store. It also keeps more records "
+        "in memory, and a new owner reads more of the intake after a crash.",
     )
     intake_puts_per_second: int = setting(
         "KAFSCALE_INTAKE_PUTS_PER_SECOND",
         default=0,
         parse=integer(0, 10_000),
         doc="Only with intakes (state format 2): how many objects per second an intake writes at most, unless one is "
-        "full or KAFSCALE_FLUSH_INTERVAL_MS has passed since its first record. 0: the value depends on the store. "
-        "There is no limit for a local directory, and it is 10 for S3, which charges for each PUT.",
+        "full or its first record has waited for the topic's flush.ms. 0: the value depends on the store. There is no "
+        "limit for a local directory, and it is 10 for S3, which charges for each PUT.",
     )
     intake_put_burst: int = setting(
         "KAFSCALE_INTAKE_PUT_BURST",
@@ -119,8 +123,8 @@ class StorageSettings(LeaseSettings):
         "KAFSCALE_PARTITION_BUFFER_BYTES",
         default=64 * MIB,
         parse=within(size, 64 * KIB),
-        doc="The maximum size of the uncommitted records of one partition. At half of it, producers with acks=0 and "
-        "acks=1 are slowed down. Beyond it, batches are refused with a retriable error.",
+        doc="The maximum size of the records of one partition that are not in committed segments. At half of it, "
+        "replies to producers wait until some of them are. Beyond it, batches are refused with a retriable error.",
     )
     buffer_bytes: int = setting(
         "KAFSCALE_BUFFER_BYTES",
@@ -185,8 +189,9 @@ class StorageSettings(LeaseSettings):
         default=25_000,
         parse=integer(0, 600_000),
         doc="How long a partition rejects records while it is handed over to another instance and its buffered records "
-        "are stored. After that, it is released without these records, and the waiting producers get an error. Keep it "
-        "above 20 seconds, because a delete on S3 may take effect that late.",
+        "are stored in segments. After that, it is released. The next owner reads durable records from the intake; the "
+        "others are discarded, and the producers that wait for them get an error. Keep it above 20 seconds, because a "
+        "delete on S3 may take effect that late.",
     )
     moves_in_flight: int = setting(
         "KAFSCALE_MOVES_IN_FLIGHT",
