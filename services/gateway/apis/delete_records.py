@@ -1,6 +1,6 @@
 """DeleteRecords (21), versions 0 to 2: raises the log start offset of partitions.
 
-- 0: offsets, or -1 for all committed records. The response contains the log start offset.
+- 0: offsets, or -1 for all durable records. The response contains the log start offset.
 - 2: flexible.
 - 1: no changes.
 

@@ -8,8 +8,8 @@
 
 The only directory has the name of the namespace. A gateway reports the partitions that it leads, so the responses of
 all brokers add up. A partition's size is the size of all segment objects with records at or above the log start offset,
-as listed by the owner. Indexes and records that are not stored yet are not included. All owners are asked at the same
-time and report the sizes that they know in time. Other sizes are -1: Kafka's response has no error for a single
+as listed by the owner. Indexes and records that are not in segments yet are not included. All owners are asked at the
+same time and report the sizes that they know in time. Other sizes are -1: Kafka's response has no error for a single
 partition, and an error for the directory would hide the other sizes. Partitions that do not exist are omitted.
 """
 

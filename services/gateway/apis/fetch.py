@@ -1,4 +1,4 @@
-"""Fetch (1), versions 4 to 18: reads committed records.
+"""Fetch (1), versions 4 to 18: reads durable records.
 
 - 4: the isolation level. There are no transactions, so both levels return the same records.
 - 5: adds log start offsets.
