@@ -37,6 +37,9 @@ def show(storage: StorageService, counters: StorageCounters, members: Members, o
 def _partitions(run: Run | None) -> Finding:
     """Check whether all partitions of this instance accept records."""
     offline = [partition for partition in run.owned if partition.offline] if run else []
+    damaged = run.owned.damaged if run else []
+    if damaged:
+        return Finding(State.DEGRADED, f"{len(damaged)} partitions cannot be taken over: {damaged[0]}")
     if not offline:
         return HEALTHY
     names = ", ".join(partition.name for partition in offline[:5])

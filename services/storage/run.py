@@ -25,7 +25,7 @@ from services.storage.owning.logs import Logs
 from services.storage.owning.owned import OwnedPartitions
 from services.storage.owning.restoring import ProducerRestorer, Restored
 from services.storage.owning.snapshots import ProducerSnapshots
-from services.storage.owning.takeover import NotAvailable
+from services.storage.owning.takeover import IntakeUnknown, NotAvailable
 from services.storage.reading.cache import CachedSegment, SegmentId
 from services.storage.reading.catalogs import Catalogs
 from services.storage.reading.old_end import OldEnd
@@ -326,11 +326,7 @@ class Run:
         if self.intake.register is None:
             raise Unavailable("storage is starting")
         if self.intake.unknown:
-            raise NotAvailable(
-                Status.DAMAGED,
-                f"the metadata was rolled back: it does not know the intake of run {self.intake.unknown}. "
-                "Rebuild it from the bucket",
-            )
+            raise IntakeUnknown(self.intake.unknown)
         return self.intake.register
 
     def _durable(self, partition: Partition) -> None:

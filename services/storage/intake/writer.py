@@ -398,9 +398,9 @@ class IntakeWriter:
                 return
 
     def _carry_old(self, now: float) -> None:
-        """Put the records again that keep the checkpoint back for long, so that newer objects can be deleted."""
+        """Put the records again that keep the checkpoint back for long, if newer objects could then be deleted."""
         self._checkpoint()
-        if self._carrying or not self._chain:
+        if self._carrying or len(self._chain) < 2:
             return
         first = self._chain[0]
         if first.number <= self._counted and first.begun <= now - _CARRIED_AFTER:

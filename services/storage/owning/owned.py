@@ -27,6 +27,7 @@ from services.storage.log.sink_progress import SinkEpoch
 from services.storage.owning.offline import OfflineRetries
 from services.storage.owning.restoring import Restored
 from services.storage.owning.takeover import (
+    IntakeUnknown,
     NotAvailable,
     StillOwned,
     TakenOver,
@@ -119,6 +120,7 @@ class OwnedPartitions:
         # Partitions whose state may name this run although the take-over failed -> whether a task is finishing it.
         self._unfinished: dict[Key, bool] = {}
         self._refusal = Refusal("take-over failed")
+        self._damaged: dict[Key, str] = {}
         self.stopping = False
 
     def __iter__(self) -> Iterator[Partition]:
@@ -134,6 +136,11 @@ class OwnedPartitions:
     def is_empty(self) -> bool:
         """Whether this run has no partitions and no take-overs in progress."""
         return not self._partitions and not self._loading
+
+    @property
+    def damaged(self) -> list[str]:
+        """Why partitions that are assigned to this run cannot be taken over before an operator acts."""
+        return [reason for key, reason in self._damaged.items() if self.is_assigned(key)]
 
     def busy(self, key: Key) -> bool:
         """Return whether this run owns the partition or is taking it over."""
@@ -228,6 +235,7 @@ class OwnedPartitions:
                 if partition.offline:
                     self._retries.begin(partition)
             self._partitions[key] = partition
+            self._damaged.pop(key, None)
             self._counters.take_over_seconds.observe(trio.current_time() - load.since)
             self._refusal.over()
             log.info("partition taken over", partition=f"{ref.topic}-{ref.partition}", epoch=taken.state.epoch)
@@ -235,6 +243,7 @@ class OwnedPartitions:
                 log.error("partition offline", partition=partition.name, reason=partition.offline)
         except NotAvailable as error:
             load.error = error
+            self._note_damage(key, f"{ref.topic}-{ref.partition}", error)
         except KafscaleError as error:
             self._log_failure(error, f"{ref.topic}-{ref.partition}")
             load.error = NotAvailable(Status.UNAVAILABLE, str(error))
@@ -245,6 +254,14 @@ class OwnedPartitions:
             del self._loading[key]
             load.done.set()
             self._taken(self._partitions.get(key))
+
+    def _note_damage(self, key: Key, partition: str, error: NotAvailable) -> None:
+        """Log, once, that damage or rolled-back metadata prevents a take-over."""
+        if error.status != Status.DAMAGED or isinstance(error, IntakeUnknown):
+            self._damaged.pop(key, None)
+        elif self._damaged.get(key) != str(error):
+            self._damaged[key] = str(error)
+            log.error("take-over not possible", partition=partition, reason=str(error))
 
     def _log_failure(self, error: KafscaleError, partition: str) -> None:
         if isinstance(error, Refused):

@@ -43,6 +43,16 @@ class NotAvailable(KafscaleError):
         self.owner = owner
 
 
+class IntakeUnknown(NotAvailable):
+    """The metadata does not know an intake that is in the bucket, so nothing may be taken over."""
+
+    def __init__(self, run_id: str) -> None:
+        super().__init__(
+            Status.DAMAGED,
+            f"the metadata was rolled back: it does not know the intake of run {run_id}. Rebuild it from the bucket",
+        )
+
+
 class StillOwned(NotAvailable):
     """Another live run owns the partition: its state has ``state_revision``, its member key revision ``seen_at``."""
 

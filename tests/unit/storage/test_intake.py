@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 import trio
+from structlog.testing import capture_logs
 from trio.testing import MockClock
 
 from kafscale import paths
@@ -23,7 +24,7 @@ from kafscale.v1.metadata_pb2 import IntakeRegister, PartitionState
 from kafscale.v1.storage_pb2 import PartitionAppended
 from services.storage.intake.chain import Chain
 from services.storage.intake.register import Register, open_register, seal_register
-from services.storage.monitoring import _intake
+from services.storage.monitoring import _intake, _partitions
 from services.storage.settings import StorageSettings
 from tests.support.storage.harness import NAMESPACE, Caller, World, batch, siblings, state_key
 
@@ -383,8 +384,9 @@ async def test_the_age_of_records_in_the_intake_includes_the_time_before_they_we
         ref = await _topic(world, caller, catalog)
         puts = len(_puts(world))
         await _acked(caller, ref, b"a")
+        await _acked(caller, ref, b"b")
         await trio.sleep(200)
-        assert len(_puts(world)) > puts + 1, "it was put again"
+        assert len(_puts(world)) > puts + 2, "it was put again"
         run = caller.service.current
         assert run is not None
         assert run.intake.writer.oldest_seconds == pytest.approx(200, abs=1)
@@ -430,3 +432,32 @@ async def test_a_run_whose_lease_is_not_confirmed_for_long_ends(
         await trio.sleep(200)
         assert caller.service.current is not run
         world.metadata.faults.clear()
+
+
+async def test_a_damaged_intake_is_logged_once_and_degrades_the_instance(autojump_clock: MockClock) -> None:
+    world = World(SLOW_SEGMENTS, intake=True)
+    async with world.service(graceful=False) as (caller, catalog):
+        ref = await _topic(world, caller, catalog)
+        for value in (b"a", b"b"):
+            await _acked(caller, ref, value)
+        key = paths.intake_key(NAMESPACE, caller.run_id, 2)
+    body = (await world.objects.get(key)).body
+    await world.objects.delete_many([key])
+    await world.objects.put_if_absent(key, body[:-1] + b"?")
+    with capture_logs() as logs:
+        async with world.service() as (caller, _):
+            await trio.sleep(120)
+            assert (await caller.append(ref, batch(b"c"))).status == Status.DAMAGED
+            finding = _partitions(caller.service.current)
+            assert (finding.state, "cannot be taken over" in finding.reason) == (State.DEGRADED, True)
+    assert [entry["partition"] for entry in logs if entry["event"] == "take-over not possible"] == ["orders-0"]
+
+
+async def test_old_records_are_not_put_again_if_nothing_could_be_deleted(autojump_clock: MockClock) -> None:
+    world = World(SLOW_SEGMENTS, intake=True)
+    async with world.service() as (caller, catalog):
+        ref = await _topic(world, caller, catalog)
+        await _acked(caller, ref, b"a")
+        puts = len(_puts(world))
+        await trio.sleep(600)
+        assert len(_puts(world)) == puts
