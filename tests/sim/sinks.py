@@ -38,6 +38,8 @@ class SinkWriter:
         self.name = name
         self._pause = view.faults.one_of([0.1, 0.3])
         self._made = 0
+        # Stages whose keys the driver does not know. They remain until they expire.
+        self._unknown = 0
         self.done = False
 
     async def run(self) -> None:
@@ -55,11 +57,15 @@ class SinkWriter:
 
     async def _leave_nothing(self, epoch: int) -> None:
         """Check that without faults all stages of an epoch are deleted after it was discarded or appended."""
-        while not await self._give_up(epoch, discard=True):  # noqa: ASYNC110
-            await trio.sleep(_RETRY_SECONDS)
+        unknown = -1
+        while unknown != self._unknown:
+            epoch, unknown = epoch + 1, self._unknown
+            while not await self._give_up(epoch, discard=True):  # noqa: ASYNC110
+                await trio.sleep(_RETRY_SECONDS)
         await self._until_nothing_is_left(epoch)
         await self._write(epoch)
-        await self._until_nothing_is_left(epoch)
+        if unknown == self._unknown:
+            await self._until_nothing_is_left(epoch)
 
     async def _until_nothing_is_left(self, epoch: int) -> None:
         while await stored.staged(self._cluster.objects, NAMESPACE, self.name, epoch):  # noqa: ASYNC110
@@ -130,6 +136,7 @@ class SinkWriter:
             try:
                 reply = await self._storage().stage(request, timeout=_CALL_SECONDS)
             except Unavailable:
+                self._unknown += 1
                 await trio.sleep(_RETRY_SECONDS)
                 continue
             if reply.status == Status.OK:
