@@ -54,7 +54,12 @@ class _Partition:
                 return ErrorCode.none
             if not self.lost:
                 return None
-        return MAY_BE_KEPT
+        return self.last_verdict(append)
+
+    def last_verdict(self, append: PendingAppend) -> ErrorCode:
+        """Return the outcome of an append if nothing more of its epoch will be reported."""
+        durable = append.epoch == self.epoch and 0 < append.wait_for <= self.high_watermark
+        return ErrorCode.none if durable else MAY_BE_KEPT
 
 
 class CommitView:
@@ -159,7 +164,7 @@ class CommitView:
         """Called when the stream ends: fail held appends and wake fetches, because no events will follow."""
         for partition in self._partitions.values():
             for append in partition.held:
-                append.finish(MAY_BE_KEPT)
+                append.finish(partition.last_verdict(append))
             for waiter in partition.waiters:
                 waiter.wake()
         self._partitions.clear()

@@ -13,10 +13,12 @@ def _key(number: int) -> Key:
     return number.to_bytes(16, "big"), 0
 
 
-def _event(number: int, *, high_watermark: int = 0, epoch: int = 1, lost: bool = False) -> Committed:
+def _event(
+    number: int, *, high_watermark: int = 0, epoch: int = 1, lost: bool = False, in_memory: int = 0
+) -> Committed:
     topic_id, partition = _key(number)
     ref = PartitionRef(topic="t", topic_id=topic_id, partition=partition)
-    return Committed(partition=ref, epoch=epoch, high_watermark=high_watermark, lost=lost)
+    return Committed(partition=ref, epoch=epoch, high_watermark=high_watermark, lost=lost, in_memory=in_memory)
 
 
 def _buffered(number: int, *, wait_for: int) -> PendingAppend:
@@ -52,6 +54,19 @@ def test_a_partition_with_waiting_requests_is_not_forgotten() -> None:
     assert waiter.event.is_set()
     assert held.finished
     assert held.error is ErrorCode.none
+
+
+def test_durable_records_that_are_held_for_memory_are_acknowledged_when_no_more_is_reported() -> None:
+    for end in (lambda view: view.apply([_event(0, high_watermark=5, lost=True)]), lambda view: view.end()):
+        view = CommitView()
+        view.apply([_event(0, high_watermark=5, in_memory=5)])
+        durable, lost = _buffered(0, wait_for=5), _buffered(0, wait_for=6)
+        for append in (durable, lost):
+            append.hold_until = 6
+            view.hold(append)
+        assert not durable.finished
+        end(view)
+        assert (durable.error, lost.error) == (ErrorCode.none, MAY_BE_KEPT)
 
 
 def test_fetches_leave_nothing_in_the_view() -> None:
