@@ -1,5 +1,6 @@
 """The partitions of a commit stream that a gateway remembers."""
 
+import pytest
 from kio.schema.errors import ErrorCode
 
 from kafscale.v1.common_pb2 import PartitionRef
@@ -56,17 +57,20 @@ def test_a_partition_with_waiting_requests_is_not_forgotten() -> None:
     assert held.error is ErrorCode.none
 
 
-def test_durable_records_that_are_held_for_memory_are_acknowledged_when_no_more_is_reported() -> None:
-    for end in (lambda view: view.apply([_event(0, high_watermark=5, lost=True)]), lambda view: view.end()):
-        view = CommitView()
-        view.apply([_event(0, high_watermark=5, in_memory=5)])
-        durable, lost = _buffered(0, wait_for=5), _buffered(0, wait_for=6)
-        for append in (durable, lost):
-            append.hold_until = 6
-            view.hold(append)
-        assert not durable.finished
-        end(view)
-        assert (durable.error, lost.error) == (ErrorCode.none, MAY_BE_KEPT)
+@pytest.mark.parametrize("lost", [True, False])
+def test_durable_records_held_for_memory_are_acknowledged_when_their_epoch_or_stream_ends(*, lost: bool) -> None:
+    view = CommitView()
+    view.apply([_event(0, high_watermark=5, in_memory=5)])
+    durable, buffered = _buffered(0, wait_for=5), _buffered(0, wait_for=6)
+    for append in (durable, buffered):
+        append.hold_until = 6
+        view.hold(append)
+    assert not durable.finished
+    if lost:
+        view.apply([_event(0, high_watermark=5, lost=True)])
+    else:
+        view.end()
+    assert (durable.error, buffered.error) == (ErrorCode.none, MAY_BE_KEPT)
 
 
 def test_fetches_leave_nothing_in_the_view() -> None:
