@@ -153,14 +153,13 @@ class _World:
 
     async def _begin(self, nursery: trio.Nursery) -> None:
         dice = self.faults.dice
-        # Separate, so that seeds without intakes have the same course as before there were any.
+        # Separate, so that a seed has the same course without intakes as before there were any.
         intake_dice = random.Random(f"intake {self._seed}")
         self._nursery = nursery
         network = Network(nursery, self.faults, self.trace, self._at_point)
         metadata = Metadata(NAMESPACE)
-        if self._intake:
-            cluster = ClusterInfo("A" * 22, 0, state_format=2)
-            await metadata.txn((), [Put(paths.cluster_key(NAMESPACE), cluster.value())])
+        cluster = ClusterInfo("A" * 22, 0, state_format=2 if self._intake else 1)
+        await metadata.txn((), [Put(paths.cluster_key(NAMESPACE), cluster.value())])
         self.cluster = Cluster(
             faults=self.faults,
             trace=self.trace,
