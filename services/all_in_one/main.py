@@ -104,7 +104,7 @@ async def _serve(settings: Loaded, stopping: trio.Event) -> None:
             namespace=namespace,
             objects=objects,
             single_tries=objects.inner,
-            directory=not stores.bucket,
+            intake_unsynced=not stores.bucket and not stores.intake_fsync,
             metadata=metadata,
             catalog=catalog,
             members=storage_members,

@@ -38,8 +38,8 @@ class Dependencies:
     listener: str = ""
     # Connects to another storage instance. None if there is only this one.
     connect: Connect | None = None
-    # Whether the objects are files of a directory that only this process uses.
-    directory: bool = False
+    # Whether a power failure can damage intake objects, in a directory that only this process uses.
+    intake_unsynced: bool = False
     # The same objects without retries, for writes that repeat themselves. None: ``objects`` does not retry.
     single_tries: ObjectStore | None = None
     # None if tracing is off.

@@ -295,7 +295,7 @@ class Run:
 
     def _limit_open(self) -> None:
         """Seal the buffers that are due first while open ones fill more than a part of the memory for buffers."""
-        while self._open_bytes > self._deps.settings.buffer_bytes // _OPEN_SHARE:
+        while self.intake.is_on and self._open_bytes > self._deps.settings.buffer_bytes // _OPEN_SHARE:
             first = self._timers.first()
             if first is None:
                 return

@@ -76,7 +76,7 @@ class StorageService:
         deps = self._deps
         cluster = await deps.catalog.cluster()
         await mark_prefix(deps.objects, deps.metadata, deps.namespace, cluster.cluster_id)
-        if deps.directory:
+        if deps.intake_unsynced:
             await cut_after_power_failure(deps.objects, deps.namespace)
         lost = (await self._runs.run(stop, task_status)).lost_bytes
         if lost:

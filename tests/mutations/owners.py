@@ -11,9 +11,9 @@ MUTATIONS = (
         "a batch lost with its epoch is acked",
         Change(
             "services.gateway.owners.commit_view",
-            "_Partition.verdict",
-            "        return MAY_BE_KEPT\n",
-            "        return ErrorCode.none\n",
+            "_Partition.last_verdict",
+            "return ErrorCode.none if durable else MAY_BE_KEPT",
+            "return ErrorCode.none",
         ),
         _STORAGE_LINK + "test_a_lost_partition_acks_only_appends_up_to_the_high_watermark",
     ),

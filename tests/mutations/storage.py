@@ -16,9 +16,9 @@ MUTATIONS = (
         "a flush that finds an empty buffer succeeds although another flush is still running",
         Change(
             "services.storage.methods.flush",
-            "flush",
-            "one.log.high_watermark if for_plan else one.buffer.next_offset",
-            "one.log.high_watermark",
+            "_end",
+            "return one.log.high_watermark if for_plan else one.buffer.next_offset",
+            "return one.log.high_watermark",
         ),
         _WRITE_PATH + "test_a_failed_flush_acks_no_append",
     ),

@@ -157,7 +157,7 @@ class CommitView:
             partition = self._partitions[key]
             for append in partition.held:
                 if append.deadline <= now:
-                    append.finish(TIMED_OUT)
+                    append.finish(TIMED_OUT if partition.last_verdict(append) else ErrorCode.none)
             self._forget_finished(key, partition)
 
     def end(self) -> None:

@@ -61,6 +61,14 @@ def _last_that_counts(checkpoints: Mapping[int, int]) -> int:
     return last
 
 
+async def _header(objects: ObjectStore, key: str, run_id: str, number: int) -> IntakeHeader | None:
+    try:
+        one = parse((await objects.get(key)).body)
+    except CorruptData:
+        return None
+    return one.header if (one.header.number, one.run_id) == (number, run_id) else None
+
+
 async def _headers(objects: ObjectStore, namespace: str, run_id: str) -> dict[int, IntakeHeader | None]:
     """Return the headers of all objects by number; None for an object that is not whole."""
     found: dict[int, IntakeHeader | None] = {}
@@ -70,12 +78,9 @@ async def _headers(objects: ObjectStore, namespace: str, run_id: str) -> dict[in
             after, key = info.key, paths.parse_intake_key(info.key)
             if key is None or key.number is None:
                 continue
-            try:
-                one = parse((await objects.get(info.key)).body)
-                whole = (one.header.number, one.run_id) == (key.number, run_id)
-            except CorruptData:
-                whole = False
-            found[key.number] = one.header if whole else None
+            # A second read, because one bad read is no proof of damage.
+            header = await _header(objects, info.key, run_id, key.number)
+            found[key.number] = header or await _header(objects, info.key, run_id, key.number)
         if len(page) < MAX_KEYS:
             break
     return found

@@ -175,7 +175,9 @@ class IntakeWriter:
 
     def committed(self, partition: Partition) -> None:
         """Called when segments of the partition were committed."""
-        if partition in self._bulk and not partition.buffer.is_bulk:
+        if partition in self._bulk and partition.buffer.is_bulk:
+            self._bulk[partition] = trio.current_time() + _SEGMENT_PATIENCE
+        elif partition in self._bulk:
             del self._bulk[partition]
             if partition.buffer.unchained_bytes and partition not in self._waiting:
                 self._wait(partition)

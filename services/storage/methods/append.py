@@ -126,7 +126,7 @@ def place(
     # Hold replies until space is freed: if all were sent at the next commit, producers would fill the buffer again.
     excess = buffer.uncommitted_bytes - settings.partition_buffer_bytes // 2
     congested = excess > 0 or run.buffered_bytes > settings.buffer_bytes // 2
-    if congested and not buffer.has_sealed:
+    if congested and run.intake.is_on and not buffer.has_sealed:
         run.seal(partition, "memory")
     return PartitionAppended(
         epoch=partition.epoch,

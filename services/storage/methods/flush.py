@@ -32,12 +32,14 @@ async def flush(run: Run, request: FlushRequest) -> FlushReply:
                 run.seal_for_plan(one)
             else:
                 run.seal(one, "request")
+    # What is appended from now on is not waited for, because it is not sealed.
+    ends = [_end(one, for_plan=for_plan) for one in found]
     reply = FlushReply()
-    for one in found:
+    for one, end in zip(found, ends, strict=True):
         if isinstance(one, NotAvailable):
             reply.results.append(PartitionFlushed(status=one.status, detail=str(one), owner=one.owner))
             continue
-        done = await run.stored(one, one.log.high_watermark if for_plan else one.buffer.next_offset)
+        done = await run.stored(one, end)
         result = PartitionFlushed(partition=one.ref, high_watermark=one.log.high_watermark)
         if one.offline:
             result.status, result.detail = Status.DAMAGED, one.offline
@@ -45,6 +47,12 @@ async def flush(run: Run, request: FlushRequest) -> FlushReply:
             result.status, result.owner = Status.NOT_OWNER, run.owned.elsewhere(one.key)
         reply.results.append(result)
     return reply
+
+
+def _end(one: Partition | NotAvailable, *, for_plan: bool) -> int:
+    if isinstance(one, NotAvailable):
+        return 0
+    return one.log.high_watermark if for_plan else one.buffer.next_offset
 
 
 async def flush_for_plan(run: Run, deps: Dependencies, refs: list[PartitionRef]) -> None:

@@ -193,7 +193,7 @@ class SinkAppends:
         if partition.offline:
             raise NotAvailable(Status.DAMAGED, partition.offline)
         self._active[work] = partition
-        while partition.is_recovering and not partition.closed:
+        while partition.is_recovering and not partition.closed and not partition.offline:
             await self._moved()
         record = await self._waiting_for(epoch, ref)
         if record is None:
@@ -279,7 +279,7 @@ class SinkAppends:
             return False
         if buffer.uncommitted_bytes and buffer.uncommitted_bytes + size > settings.partition_buffer_bytes:
             return False
-        staged = sum(one.buffer.staged_bytes for one in set(self._active.values()) if one is not None)
+        staged = sum(one.buffer.staged_bytes for one in self._owned)
         if staged and staged + size > settings.buffer_bytes // _SHARE:
             return False
         return not self._buffered() or self._buffered() + size <= settings.buffer_bytes

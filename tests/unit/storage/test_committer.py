@@ -46,7 +46,7 @@ async def test_more_partitions_than_fit_into_one_transaction_are_committed(autoj
 async def test_a_transaction_that_is_too_large_for_the_store_is_split(
     autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with (world := World()).service() as (caller, catalog):
+    async with (world := World(intake=False)).service() as (caller, catalog):
         refs = siblings(await world.topic(catalog, partitions=50), 50)
         await caller.flush(*refs)
         monkeypatch.setattr("kafscale.metadata.state.MAX_PLAIN", 8)

@@ -59,7 +59,7 @@ async def test_a_shorter_flush_ms_applies_to_buffered_records(autojump_clock: Mo
 
 
 async def test_kafkas_default_flush_ms_does_not_delay_producers(autojump_clock: MockClock) -> None:
-    async with (world := World()).service(flush_interval_ms=500) as (caller, catalog):
+    async with (world := World(intake=False)).service(flush_interval_ms=500) as (caller, catalog):
         ref = await world.topic(catalog, configs={"flush.ms": str(2**63 - 1)})
         await _seconds_until_durable(caller, ref)
         assert await _seconds_until_durable(caller, ref) < 1
@@ -110,7 +110,7 @@ async def test_compression_type_applies_to_the_next_segment(autojump_clock: Mock
 
 
 async def test_configs_changed_during_a_take_over_apply(autojump_clock: MockClock) -> None:
-    async with (world := World()).service(flush_interval_ms=500) as (caller, catalog):
+    async with (world := World(intake=False)).service(flush_interval_ms=500) as (caller, catalog):
         ref = await world.topic(catalog, configs={"flush.ms": "9000"})
         held = trio.Event()
         world.objects.plan = lambda call: Fault(hold=held) if call.kind == "list_from" else None

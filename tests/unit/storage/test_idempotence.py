@@ -93,7 +93,7 @@ async def test_uncommitted_sequences_do_not_survive_a_kill(autojump_clock: MockC
 
 
 async def test_a_snapshot_holds_only_committed_sequences(autojump_clock: MockClock) -> None:
-    world, blocked = World(), {"from": 15}
+    world, blocked = World(intake=False), {"from": 15}
 
     def plan(call: Call) -> Fault | None:
         key = paths.parse_segment_key(call.key)

@@ -60,7 +60,7 @@ async def test_a_new_instance_gets_its_share_and_nothing_else_moves(autojump_clo
 
 
 async def test_an_idle_partition_moves_to_its_new_owner_within_a_second(autojump_clock: MockClock) -> None:
-    async with cluster(World(), "a:1") as one:
+    async with cluster(World(intake=False), "a:1") as one:
         (ref,) = await _used_topic(one, 1)
         addresses = (f"{letter}:1" for letter in "bcdefghijklmnopqrstuvwxyz")
         while one.assigned(ref).address == "a:1":
@@ -133,7 +133,7 @@ async def test_a_batch_resent_after_a_move_gets_its_first_offset(autojump_clock:
 
 
 async def test_a_stop_hands_over_with_at_most_one_refusal_per_partition(autojump_clock: MockClock) -> None:
-    world = World()
+    world = World(intake=False)
     async with cluster(world, "a:1", "b:1", flush_interval_ms=600_000) as two:
         refs = await _used_topic(two, 10)
         first = two.instances[0]

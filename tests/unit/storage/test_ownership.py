@@ -97,7 +97,7 @@ async def test_a_deletion_waits_for_an_owner_with_a_valid_lease(autojump_clock: 
 
 
 async def test_an_instance_that_missed_a_deletion_leaves_the_recreated_topic_alone(autojump_clock: MockClock) -> None:
-    async with (world := World()).service() as (caller, catalog):
+    async with (world := World(intake=False)).service() as (caller, catalog):
         old = await world.topic(catalog)
         assert await caller.durable(await caller.append(old, batch(b"old")))
         other = paths.member_key(NAMESPACE, "storage", "another")

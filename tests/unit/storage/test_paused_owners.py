@@ -94,7 +94,7 @@ async def test_a_former_owners_object_is_overwritten_and_never_deleted(autojump_
 
 
 async def test_a_partition_is_released_with_its_high_watermark(autojump_clock: MockClock) -> None:
-    world = World()
+    world = World(intake=False)
     async with cluster(world, "a:1", handover_timeout_ms=2_000) as one:
         (a,) = one.instances
         first = await world.topic(a.catalog, partitions=PARTITIONS)

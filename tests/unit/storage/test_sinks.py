@@ -27,7 +27,7 @@ DAY_MS = 86_400_000
 
 
 async def test_a_stage_is_in_the_log_once_and_only_after_its_commit(autojump_clock: MockClock) -> None:
-    world = World()
+    world = World(intake=False)
     async with world.service() as (caller, catalog):
         first, second, _ = siblings(await world.topic(catalog), 3)
         stages = [

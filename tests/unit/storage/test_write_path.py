@@ -137,7 +137,7 @@ async def test_the_high_watermark_does_not_move_before_the_commit_is_answered(au
 
 
 async def test_offsets_are_not_assigned_twice_after_a_failed_upload(autojump_clock: MockClock) -> None:
-    async with (world := World()).service() as (caller, catalog):
+    async with (world := World(intake=False)).service() as (caller, catalog):
         ref = await world.topic(catalog)
         failing = {"on": True}
         world.objects.plan = lambda call: (
@@ -166,7 +166,7 @@ async def test_an_idle_partition_causes_no_requests(autojump_clock: MockClock) -
 
 
 async def test_an_own_put_with_a_lost_answer_is_not_mistaken_for_fencing(autojump_clock: MockClock) -> None:
-    async with (world := World()).service() as (caller, catalog):
+    async with (world := World(intake=False)).service() as (caller, catalog):
         ref = await world.topic(catalog)
         lost = {"n": 0}
 
@@ -184,7 +184,7 @@ async def test_an_own_put_with_a_lost_answer_is_not_mistaken_for_fencing(autojum
 
 
 async def test_a_commit_of_unknown_outcome_is_repeated_unchanged(autojump_clock: MockClock) -> None:
-    async with (world := World()).service() as (caller, catalog):
+    async with (world := World(intake=False)).service() as (caller, catalog):
         ref = await world.topic(catalog)
         await caller.durable(await caller.append(ref, batch(b"first")))
         world.metadata.faults.append(lost_answer(key=state_key(ref)))
