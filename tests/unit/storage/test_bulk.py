@@ -1,14 +1,16 @@
 """Records that are not put twice, buffers that become segments early, and scans of what is durable only."""
 
+import pytest
 import trio
 from trio.testing import MockClock
 
 from kafscale.objects.memory import Fault
-from kafscale.v1.common_pb2 import Status
+from kafscale.v1.common_pb2 import PartitionRef, Status
 from kafscale.v1.storage_pb2 import PartitionAppend
 from services.storage.settings import StorageSettings
 from tests.support.storage.cluster import cluster
 from tests.support.storage.harness import Caller, World, batch, siblings
+from tests.support.storage.sinking import commit, staged
 
 SLOW_SEGMENTS = StorageSettings(compression_codec="producer", retention_ms=-1, segment_interval_ms=3_600_000)
 FULL = 100_000
@@ -96,3 +98,49 @@ async def test_a_plan_does_not_wait_for_an_owner_that_is_gone(autojump_clock: Mo
         began = trio.current_time()
         assert all(plan.status == Status.OK for plan in await a.caller.plan(*refs))
         assert trio.current_time() - began < 5
+
+
+async def _producing(caller: Caller, ref: PartitionRef) -> None:
+    while True:
+        await caller.append(ref, batch(b"x"))
+        await trio.sleep(0.02)
+
+
+@pytest.mark.parametrize("intake", [True, False])
+@pytest.mark.parametrize("plan", [True, False])
+async def test_flushes_do_not_wait_for_records_that_arrive_later(
+    autojump_clock: MockClock, *, intake: bool, plan: bool
+) -> None:
+    world = World(SLOW_SEGMENTS, intake=intake)
+    async with (
+        world.service(flush_interval_ms=10_000, segment_interval_ms=10_000) as (caller, catalog),
+        trio.open_nursery() as nursery,
+    ):
+        refs = siblings(await world.topic(catalog), 3)
+        for ref in refs:
+            await caller.append(ref, batch(b"first"))
+        await trio.sleep(11)
+        world.objects.plan = lambda call: Fault(delay=0.2) if call.key.endswith(".kfs") else None
+        for ref in refs:
+            nursery.start_soon(_producing, caller, ref)
+        await trio.sleep(1)
+        began = trio.current_time()
+        if plan:
+            await caller.plan(*refs)
+        else:
+            await caller.flush(*refs)
+        assert trio.current_time() - began < 2
+        nursery.cancel_scope.cancel()
+
+
+async def test_sinks_fill_a_quarter_of_the_buffers_although_their_epochs_are_applied(autojump_clock: MockClock) -> None:
+    world = World(SLOW_SEGMENTS)
+    async with world.service(graceful=False, buffer_bytes=1_000_000) as (caller, catalog):
+        refs = siblings(await world.topic(catalog, partitions=6), 6)
+        world.objects.plan = lambda call: Fault(hold=trio.Event()) if call.key.endswith(".kfs") else None
+        for epoch, ref in enumerate(refs):
+            made = await staged(caller, ref, batch(bytes(90_000)), epoch=epoch)
+            await commit(caller, made, epoch=epoch, wait_ms=1_000)
+            run = caller.service.current
+            assert run is not None
+            assert sum(partition.buffer.staged_bytes for partition in run.owned) <= 250_000

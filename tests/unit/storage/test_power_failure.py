@@ -7,6 +7,7 @@ import trio
 from trio.testing import MockClock
 
 from kafscale import paths
+from kafscale.objects.interface import Object
 from kafscale.v1.common_pb2 import Status
 from services.storage.intake.power_failure import cut_after_power_failure
 from services.storage.settings import StorageSettings
@@ -66,4 +67,26 @@ async def test_a_whole_intake_and_its_seals_are_kept(autojump_clock: MockClock) 
         assert await caller.read_all(ref) == [b"%d" % value for value in range(5)]
     before = await world.objects.list_from(paths.intakes_prefix(NAMESPACE))
     await cut_after_power_failure(world.objects, NAMESPACE)
+    assert await world.objects.list_from(paths.intakes_prefix(NAMESPACE)) == before
+
+
+async def test_one_bad_read_cuts_nothing_off(autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World(SLOW_SEGMENTS)
+    async with world.service(graceful=False) as (caller, catalog):
+        ref = await world.topic(catalog)
+        for value in range(5):
+            assert await caller.durable(await caller.append(ref, batch(b"%d" % value)), ref)
+    before = await world.objects.list_from(paths.intakes_prefix(NAMESPACE))
+    get, bad = world.objects.get, [paths.intake_key(NAMESPACE, caller.run_id, 3)]
+
+    async def once_bad(key: str) -> Object:
+        found = await get(key)
+        if key in bad:
+            bad.remove(key)
+            return Object(found.body[:40] + bytes(len(found.body) - 40), found.etag)
+        return found
+
+    monkeypatch.setattr(world.objects, "get", once_bad)
+    await cut_after_power_failure(world.objects, NAMESPACE)
+    assert not bad
     assert await world.objects.list_from(paths.intakes_prefix(NAMESPACE)) == before
