@@ -115,8 +115,8 @@ class S3Settings(NamespaceSettings):
         default=False,
         parse=boolean,
         doc="Whether records in a local directory are on disk (fsync) before they are acknowledged. If not, they "
-        "survive the end of the process, but a power failure can lose those that are not in segments yet, about those "
-        "of the last KAFSCALE_SEGMENT_INTERVAL_MS. Segments are always on disk before they are committed.",
+        "survive the end of the process, but a power failure can lose those that are not in segments yet, which are "
+        "usually those of the last KAFSCALE_SEGMENT_INTERVAL_MS. Segments are on disk before they are committed.",
     )
 
     def is_unsynced(self, key: str) -> bool:
