@@ -3,6 +3,7 @@
 import trio
 
 from kafscale.errors import KafscaleError
+from kafscale.metadata.members import LiveMember
 from kafscale.v1.common_pb2 import PartitionRef, Status
 from kafscale.v1.storage_pb2 import FlushReply, FlushRequest, PartitionFlushed
 from services.storage.dependencies import Dependencies
@@ -57,24 +58,20 @@ def _end(one: Partition | NotAvailable, *, for_plan: bool) -> int:
 
 async def flush_for_plan(run: Run, deps: Dependencies, refs: list[PartitionRef]) -> None:
     """Have the owners store in segments what is durable. An owner that does not answer in time is not waited for."""
-    by_owner: dict[str, list[PartitionRef]] = {}
+    here, elsewhere = FlushRequest(for_plan=True), FlushRequest(for_plan=True)
     for ref in refs:
-        key = ref.topic_id, ref.partition
-        assigned = deps.members.view.owner(*key)
-        owner = run.membership.run_id if assigned is None or run.owned.busy(key) else assigned.run_id
-        by_owner.setdefault(owner, []).append(ref)
+        (here if run.owned.busy((ref.topic_id, ref.partition)) else elsewhere).partitions.append(ref)
+    # A partition that moves may be owned by another member than the one that it is assigned to, so all are asked.
     with trio.move_on_after(_PLAN_SECONDS):
         async with trio.open_nursery() as nursery:
-            for owner, partitions in by_owner.items():
-                nursery.start_soon(_ask, run, deps, owner, FlushRequest(partitions=partitions, for_plan=True))
+            nursery.start_soon(flush, run, here)
+            for member in deps.members.view.by_run_id.values():
+                if elsewhere.partitions and member.run_id != run.membership.run_id:
+                    nursery.start_soon(_ask, deps, member, elsewhere)
 
 
-async def _ask(run: Run, deps: Dependencies, owner: str, request: FlushRequest) -> None:
-    if owner == run.membership.run_id:
-        await flush(run, request)
-        return
-    member = deps.members.view.by_run_id.get(owner)
-    if member is None or deps.connect is None:
+async def _ask(deps: Dependencies, member: LiveMember, request: FlushRequest) -> None:
+    if deps.connect is None:
         return
     try:
         async with deps.connect(member) as storage:
