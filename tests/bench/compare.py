@@ -3,8 +3,7 @@
 KafScale is measured as one process on a directory, as one process on MinIO, and as four processes (a gateway, a storage
 instance, an indexer and a coordinator) with MinIO and etcd. The producer is Apache's ProducerPerformance without
 idempotence. The consumer is kcat (librdkafka), which assigns all partitions of a topic. ``acks=all`` is run twice: with
-as many requests in flight as the buffer holds, so that the flush interval of half a second is not the limit, and with
-the client's default of five. All servers run all the time, but only one has work. The table has CPU time by process,
+as many requests in flight as the buffer holds, so that latency is not the limit, and with the client's default of five. All servers run all the time, but only one has work. The table has CPU time by process,
 which shows what limits a server even if other work on the machine distorts the rates.
 
 A full run takes about 25 minutes and 5 GB of disk, ``--quick`` about 3 minutes. ``--only-server`` and ``--only-load``
@@ -155,7 +154,7 @@ def run_row(targets: list[Target], load: Load, megabytes: float) -> list[Result]
 @click.option("--rounds", default=1, show_default=True, help="The number of runs of each load. The table has medians.")
 @click.option("--megabytes", default=300.0, show_default=True, help="The payload of each run.")
 @click.option(
-    "--five-megabytes", default=2.0, show_default=True, help="The payload of the runs with 5 requests in flight."
+    "--five-megabytes", default=60.0, show_default=True, help="The payload of the runs with 5 requests in flight."
 )
 @click.option("--output", type=click.Path(path_type=Path, dir_okay=False), help="Also write the table to this file.")
 def main(
