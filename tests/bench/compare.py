@@ -3,8 +3,9 @@
 KafScale is measured as one process on a directory, as one process on MinIO, and as four processes (a gateway, a storage
 instance, an indexer and a coordinator) with MinIO and etcd. The producer is Apache's ProducerPerformance without
 idempotence. The consumer is kcat (librdkafka), which assigns all partitions of a topic. ``acks=all`` is run twice: with
-as many requests in flight as the buffer holds, so that latency is not the limit, and with the client's default of five. All servers run all the time, but only one has work. The table has CPU time by process,
-which shows what limits a server even if other work on the machine distorts the rates.
+as many requests in flight as the buffer holds, so that latency is not the limit, and with the client's default of five.
+All servers run all the time, but only one has work. The table has CPU time by process, which shows what limits a server
+even if other work on the machine distorts the rates.
 
 A full run takes about 25 minutes and 5 GB of disk, ``--quick`` about 3 minutes. ``--only-server`` and ``--only-load``
 select parts. To compare a change with the code before it, use ``--baseline`` with a second checkout:
