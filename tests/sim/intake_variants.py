@@ -143,7 +143,7 @@ _VARIANTS: dict[str, Variant] = {
             ),
         ),
         _PAUSES | _MOVES,
-        rare="tests/unit/storage/test_intake.py::test_a_run_whose_register_is_sealed_takes_over_nothing",
+        rare="tests/unit/storage/test_intake_runs.py::test_a_run_whose_register_is_sealed_takes_over_nothing",
     ),
     "intake-removed-too-early": Variant(
         "the intake of an ended run is removed although a state names the run",
@@ -156,7 +156,7 @@ _VARIANTS: dict[str, Variant] = {
             ),
         ),
         _CRASHES,
-        rare="tests/unit/storage/test_intake.py::test_the_intake_of_an_ended_run_is_removed_when_no_partition_needs_it",
+        rare="tests/unit/storage/test_intake_runs.py::test_the_intake_of_an_ended_run_is_removed_when_no_partition_needs_it",
     ),
 }
 
