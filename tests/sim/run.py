@@ -21,8 +21,9 @@ from pathlib import Path
 
 from tests.sim.faults import KINDS
 from tests.sim.group_nemesis import ALONE_EVENTS, GROUP_KINDS
+from tests.sim.result import Result
 from tests.sim.variants import VARIANTS
-from tests.sim.world import GROUPS_TROUBLED_SECONDS, Result, simulate
+from tests.sim.world import GROUPS_TROUBLED_SECONDS, simulate
 from tests.support.scheduling import collect
 
 _REPORT_SECONDS = 10.0

@@ -9,8 +9,9 @@ import pytest
 
 from tests.sim.faults import KINDS
 from tests.sim.group_nemesis import ALONE_EVENTS, GROUP_KINDS
+from tests.sim.result import Result
 from tests.sim.run import GROUPS_ALONE, THE_PRODUCT, run_many
-from tests.sim.world import GROUPS_EVERY, Result
+from tests.sim.world import GROUPS_EVERY
 
 SEEDS = 60
 SEEDS_OF_GROUPS_ALONE = 20

@@ -11,9 +11,9 @@ from typing import TypeVar
 
 import pytest
 
+from tests.sim.result import Result
 from tests.sim.run import Simulated, run_seed, until_found
 from tests.sim.variants import VARIANTS
-from tests.sim.world import Result
 from tests.support.change import Change
 
 MOST_SEEDS, MOST_SEEDS_OF_A_RARE_ONE = 60, 600

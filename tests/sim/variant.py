@@ -8,7 +8,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 
-from tests.sim.world import TROUBLED_SECONDS, Result, simulate
+from tests.sim.result import Result
+from tests.sim.world import TROUBLED_SECONDS, simulate
 from tests.support.change import Change
 
 

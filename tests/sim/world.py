@@ -2,9 +2,7 @@
 
 import random
 import traceback
-from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import partial
 
 import trio
@@ -28,6 +26,7 @@ from tests.sim.nemesis import Nemesis
 from tests.sim.plain_producers import PlainProducer, WideProducer
 from tests.sim.process import Process
 from tests.sim.producers import KINDS, IdempotentProducer, producer
+from tests.sim.result import Result
 from tests.sim.scans import Scanner
 from tests.sim.services import (
     NAMESPACE,
@@ -58,20 +57,6 @@ _DOWN_SECONDS = 1.5
 _GRACE_SECONDS = 4.0
 _FLUSHED_SECONDS = 1.0
 _WIDE_PARTITIONS = 280
-
-
-@dataclass(slots=True)
-class Result:
-    seed: int
-    violations: list[Violation] = field(default_factory=list)
-    faults: Counter[str] = field(default_factory=Counter)
-    records_acked: int = 0
-    records_read: int = 0
-    group_commits: int = 0
-    group_assignments: int = 0
-    seconds: float = 0.0
-    trace: list[str] = field(default_factory=list)
-    digest: str = ""
 
 
 def simulate(

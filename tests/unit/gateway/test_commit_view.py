@@ -57,8 +57,8 @@ def test_a_partition_with_waiting_requests_is_not_forgotten() -> None:
     assert held.error is ErrorCode.none
 
 
-@pytest.mark.parametrize("lost", [True, False])
-def test_durable_records_held_for_memory_are_acknowledged_when_their_epoch_or_stream_ends(*, lost: bool) -> None:
+@pytest.mark.parametrize("end", ["lost", "expired", "stream"])
+def test_durable_records_held_for_memory_are_acknowledged_when_nothing_more_is_waited_for(end: str) -> None:
     view = CommitView()
     view.apply([_event(0, high_watermark=5, in_memory=5)])
     durable, buffered = _buffered(0, wait_for=5), _buffered(0, wait_for=6)
@@ -66,11 +66,14 @@ def test_durable_records_held_for_memory_are_acknowledged_when_their_epoch_or_st
         append.hold_until = 6
         view.hold(append)
     assert not durable.finished
-    if lost:
-        view.apply([_event(0, high_watermark=5, lost=True)])
-    else:
-        view.end()
-    assert (durable.error, buffered.error) == (ErrorCode.none, MAY_BE_KEPT)
+    match end:
+        case "lost":
+            view.apply([_event(0, high_watermark=5, lost=True)])
+        case "expired":
+            view.expire(100.0)
+        case _:
+            view.end()
+    assert (durable.error, buffered.error) == (ErrorCode.none, TIMED_OUT if end == "expired" else MAY_BE_KEPT)
 
 
 def test_fetches_leave_nothing_in_the_view() -> None:

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from kafscale.metadata.memory import MemoryMetadataStore
+from kafscale.metadata.topics import TopicCatalog
 from kafscale.v1.common_pb2 import PartitionRef
 from kafscale.v1.metadata_pb2 import PartitionState
 from kafscale_tools.recovery.backups import take_backup
@@ -52,3 +53,11 @@ async def acked(caller: Caller, ref: PartitionRef, *values: bytes) -> None:
     """Append batches, each in its own segment, and wait for their acks."""
     for value in values:
         assert await caller.durable(await caller.append(ref, batch(value)), ref)
+
+
+async def topic_with_record(world: World, caller: Caller, catalog: TopicCatalog) -> PartitionRef:
+    """Create a topic with one record, which is in a segment, and return its first partition."""
+    ref = await world.topic(catalog)
+    await acked(caller, ref, b"0")
+    await caller.flush(ref)
+    return ref

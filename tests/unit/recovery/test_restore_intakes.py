@@ -15,7 +15,7 @@ from kafscale_tools.recovery.restore import Undecided
 from services.storage.settings import StorageSettings
 from tests.support.storage.harness import NAMESPACE, World, batch, siblings
 from tests.support.storage.sequences import numbers, send
-from tests.unit.recovery.restoring import acked, backed_up, prepared, restored, state_of
+from tests.unit.recovery.restoring import acked, backed_up, prepared, restored, state_of, topic_with_record
 
 SLOW_SEGMENTS = StorageSettings(compression_codec="producer", retention_ms=-1, segment_interval_ms=3_600_000)
 
@@ -86,9 +86,7 @@ async def test_a_segment_that_was_not_committed_does_not_replace_acknowledged_re
 ) -> None:
     world = _world()
     async with world.service(graceful=False) as (caller, catalog):
-        ref = await world.topic(catalog)
-        await acked(caller, ref, b"0")
-        await caller.flush(ref)
+        ref = await topic_with_record(world, caller, catalog)
         # Stored as a segment, but neither in the intake nor committed.
         world.objects.plan = lambda call: Fault(hold=trio.Event()) if "~intake" in call.key else None
         await caller.append(ref, batch(b"never acknowledged"))
@@ -112,9 +110,7 @@ async def test_a_segment_that_was_not_committed_does_not_replace_acknowledged_re
 async def test_a_restore_stops_processes_that_were_forgotten(autojump_clock: MockClock) -> None:
     world = _world()
     async with world.service() as (caller, catalog):
-        ref = await world.topic(catalog)
-        await acked(caller, ref, b"0")
-        await caller.flush(ref)
+        ref = await topic_with_record(world, caller, catalog)
         await trio.sleep(10)
         world.metadata = MemoryMetadataStore()
         restore, rebuilt = await prepared(world, newest=False)
@@ -133,9 +129,7 @@ async def test_a_restore_stops_processes_that_were_forgotten(autojump_clock: Moc
 async def test_a_missing_object_is_reported_and_what_is_before_it_is_restored(autojump_clock: MockClock) -> None:
     world = _world()
     async with world.service(graceful=False) as (caller, catalog):
-        ref = await world.topic(catalog)
-        await acked(caller, ref, b"0")
-        await caller.flush(ref)
+        ref = await topic_with_record(world, caller, catalog)
         for value in range(1, 8):
             await acked(caller, ref, b"%d" % value)
         await trio.sleep(10)
@@ -189,9 +183,7 @@ async def test_a_snapshot_that_is_older_than_the_intakes_loses_no_record(autojum
 async def test_an_older_etcd_snapshot_serves_nothing_until_it_is_replaced(autojump_clock: MockClock) -> None:
     world = _world()
     async with world.service(graceful=False) as (caller, catalog):
-        ref = await world.topic(catalog)
-        await acked(caller, ref, b"0")
-        await caller.flush(ref)
+        ref = await topic_with_record(world, caller, catalog)
         await trio.sleep(10)
         older = await _older(world)
     async with world.service(graceful=False) as (caller, _):
@@ -217,9 +209,7 @@ async def test_an_older_etcd_snapshot_serves_nothing_until_it_is_replaced(autoju
 async def test_a_state_that_names_a_removed_intake_is_of_rolled_back_metadata(autojump_clock: MockClock) -> None:
     world = _world()
     async with world.service(graceful=False) as (caller, catalog):
-        ref = await world.topic(catalog)
-        await acked(caller, ref, b"0")
-        await caller.flush(ref)
+        ref = await topic_with_record(world, caller, catalog)
         await trio.sleep(10)
         older, ended = await _older(world), caller.run_id
         await acked(caller, ref, b"1")
@@ -228,7 +218,7 @@ async def test_a_state_that_names_a_removed_intake_is_of_rolled_back_metadata(au
         assert await caller.read_all(ref) == [b"0", b"1"]
         assert await world.metadata.get(paths.intake_register_key(NAMESPACE, ended)) is None
         own = caller.run_id
-    # All that the run acknowledged is in a segment, which the older metadata takes for one that was never committed.
+    # The segment with the run's records is above the end in the older metadata. Only the mark shows the rollback.
     await world.objects.put_if_absent(str(paths.IntakeKey(NAMESPACE, own, None)), b"0")
     world.metadata = older
     async with world.service() as (caller, _):
@@ -241,9 +231,7 @@ async def test_a_state_that_names_a_removed_intake_is_of_rolled_back_metadata(au
 async def test_a_forgotten_process_that_has_put_nothing_is_stopped(autojump_clock: MockClock, known: str) -> None:
     world = _world()
     async with world.service() as (caller, catalog):
-        ref = await world.topic(catalog)
-        await acked(caller, ref, b"0")
-        await caller.flush(ref)
+        ref = await topic_with_record(world, caller, catalog)
         await trio.sleep(10)
     async with world.service() as (caller, catalog):
         assert await caller.read_all(ref) == [b"0"]
