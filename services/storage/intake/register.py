@@ -11,7 +11,7 @@ from kafscale import paths
 from kafscale.errors import KafscaleError
 from kafscale.metadata.interface import Get, MetadataStore, Put, Unchanged
 from kafscale.metadata.outage import STORE_FAILURES, Outage
-from kafscale.metadata.topic_values import INTAKE_STATE_FORMAT, ClusterInfo
+from kafscale.metadata.topic_values import INTAKE_STATE_FORMAT, NEWEST_STATE_FORMAT, ClusterInfo
 from kafscale.v1.metadata_pb2 import IntakeRegister
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 2.0
@@ -48,6 +48,8 @@ async def open_register(metadata: MetadataStore, namespace: str, run_id: str) ->
         try:
             cluster, there = (await metadata.txn((), [Get(cluster_key), Get(key)])).reads
             state_format = ClusterInfo.read(cluster).state_format if cluster is not None else 1
+            # A later release may have raised it further. This one must not write states that it refuses.
+            state_format = min(state_format, NEWEST_STATE_FORMAT)
             if there is not None:
                 # An earlier attempt was applied; run ids are not used twice. The cluster's format may be higher by now.
                 state_format = INTAKE_STATE_FORMAT if IntakeRegister.FromString(there.value).intake else 1

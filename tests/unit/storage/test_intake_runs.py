@@ -13,7 +13,7 @@ from kafscale.intake.format import Kind, parse
 from kafscale.metadata.interface import Delete, Put
 from kafscale.metadata.memory import Fault as MetadataFault
 from kafscale.metadata.memory import lost_answer, no_answer
-from kafscale.metadata.topic_values import ClusterInfo
+from kafscale.metadata.topic_values import NEWEST_STATE_FORMAT, ClusterInfo
 from kafscale.metadata.topics import TopicCatalog
 from kafscale.objects.memory import Fault
 from kafscale.paths import parse_intake_key
@@ -184,3 +184,10 @@ async def test_a_damaged_intake_is_logged_once_and_degrades_the_instance(autojum
             finding = _partitions(caller.service.current)
             assert (finding.state, "cannot be taken over" in finding.reason) == (State.DEGRADED, True)
     assert [entry["partition"] for entry in logs if entry["event"] == "take-over not possible"] == ["orders-0"]
+
+
+async def test_a_run_writes_no_state_format_that_it_does_not_know(autojump_clock: MockClock) -> None:
+    world = World()
+    cluster = ClusterInfo("A" * 22, 0, NEWEST_STATE_FORMAT + 1)
+    await world.metadata.txn((), [Put(paths.cluster_key(NAMESPACE), cluster.value())])
+    assert (await open_register(world.metadata, NAMESPACE, "r")).state_format == NEWEST_STATE_FORMAT
