@@ -89,7 +89,7 @@ def test_records_configs_and_groups_come_over_with_the_defaults_and_acls_are_ref
     log = tmp_path / "mm2.log"
     with ServerProcess(command, log=log) as process:
         try:
-            until(lambda: {"old.orders", "old.products"} <= client.topics(), process.tail)
+            until(lambda: {"old.orders", "old.products", "old.heartbeats"} <= client.topics(), process.tail)
             assert [one.value for one in client.consume("old.orders", count=10)] == [b"%d" % n for n in range(10)]
             products = client.consume("old.products", count=2)
             assert [(one.key, one.value) for one in products] == [(b"apple", b"1"), (b"pear", None)]

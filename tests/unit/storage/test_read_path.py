@@ -50,6 +50,7 @@ async def test_a_batch_above_the_limit_is_returned_whole(autojump_clock: MockClo
     async with world.service() as (caller, catalog):
         ref = await world.topic(catalog)
         await caller.durable(await caller.append(ref, batch(b"x" * 300_000)))
+        await caller.flush(ref)
         assert values((await caller.fetch(ref, 0, max_bytes=10)).records) == [b"x" * 300_000]
     async with world.service() as (caller, _):
         assert values((await caller.fetch(ref, 0, max_bytes=10)).records) == [b"x" * 300_000]
@@ -74,6 +75,7 @@ async def test_an_offset_inside_a_batch_gives_that_batch(autojump_clock: MockClo
     async with world.service() as (caller, catalog):
         ref = await world.topic(catalog)
         await caller.durable(await caller.append(ref, batch(b"a", b"b", b"c") + batch(b"d", b"e")))
+        await caller.flush(ref)
         for offset in (1, 2):
             assert values((await caller.fetch(ref, offset)).records) == [b"a", b"b", b"c", b"d", b"e"]
     async with world.service(cache_size=0) as (caller, _):
