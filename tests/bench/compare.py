@@ -1,13 +1,14 @@
 """Compare KafScale with Apache Kafka: the same loads on the same machine in alternating runs, with ratios.
 
 KafScale is measured as one process on a directory, as one process on MinIO, and as four processes (a gateway, a storage
-instance, an indexer and a coordinator) with MinIO and etcd. The producer is Apache's ProducerPerformance without
-idempotence. The consumer is kcat (librdkafka), which assigns all partitions of a topic. ``acks=all`` is run twice: with
-as many requests in flight as the buffer holds, so that latency is not the limit, and with the client's default of five.
-All servers run all the time, but only one has work. The table has CPU time by process, which shows what limits a server
-even if other work on the machine distorts the rates.
+instance, an indexer and a coordinator) with MinIO and etcd. The producers are Apache's ProducerPerformance and a
+program with librdkafka. They run with acks=all and their default batches and requests in flight, idempotent and not,
+and with large batches. ProducerPerformance also runs with as many requests in flight as its buffer holds. The consumer
+is kcat (librdkafka), which assigns all partitions of a topic. All servers run all the time, but only one has work, and
+each gets a load that does not count first. The table has CPU time by process, which shows what limits a server even if
+other work on the machine distorts the rates.
 
-A full run takes about 25 minutes and 5 GB of disk, ``--quick`` about 3 minutes. ``--only-server`` and ``--only-load``
+A full run takes about 45 minutes and 5 GB of disk, ``--quick`` about 3 minutes. ``--only-server`` and ``--only-load``
 select parts. To compare a change with the code before it, use ``--baseline`` with a second checkout:
 
     git worktree add /tmp/before HEAD
@@ -15,8 +16,10 @@ select parts. To compare a change with the code before it, use ``--baseline`` wi
 """
 
 import itertools
+import json
 import re
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -27,11 +30,13 @@ from pathlib import Path
 import click
 
 from tests.bench.report import Result, render
-from tests.bench.targets import BASELINE, KAFKA, NAMES, Target, load_average, start_targets
+from tests.bench.targets import NAMES, Target, load_average, start_targets
 from tests.bench.usage import Usage, measured_each
 from tests.servers.apache_kafka import java
 from tests.support.clients.confluent import ConfluentClient
 
+JAVA = "Java"
+LIBRDKAFKA = "librdkafka"
 _RUN_SECONDS = 300
 _SUMMARY = re.compile(r"([\d.]+) records/sec .*?(\d+) ms 50th, \d+ ms 95th, (\d+) ms 99th")
 _topic_numbers = itertools.count()
@@ -39,55 +44,76 @@ _topic_numbers = itertools.count()
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """One row of the table. ``in_flight`` is the number of requests in flight, None the client's default."""
+    """One row of the table. ``batch_bytes`` and ``in_flight`` are None for the defaults of the client."""
 
     record_bytes: int
-    batch_bytes: int
-    acks: str
     partitions: int
-    in_flight: int | None
+    acks: str = "all"
+    client: str = JAVA
+    batch_bytes: int | None = None
+    in_flight: int | None = None
+    idempotent: bool = False
 
     @property
     def name(self) -> str:
-        size = f"{self.record_bytes} B, {self.batch_bytes // 1024} KB batches, {self.partitions} partitions"
-        return f"{size}, acks={self.acks}" + ("" if self.in_flight else ", 5 in flight")
+        batches = "default batches" if self.batch_bytes is None else f"{self.batch_bytes // 1024} KB batches"
+        flights = "" if self.in_flight is None else f", {self.in_flight} in flight"
+        size = f"{self.client}, {self.record_bytes} B, {batches}{flights}, {self.partitions} partitions"
+        return f"{size}, acks={self.acks}" + (", idempotent" if self.idempotent else "")
+
+    @property
+    def settings(self) -> dict[str, str]:
+        """The settings of the producer that differ from its defaults."""
+        settings = {"acks": self.acks, "enable.idempotence": str(self.idempotent).lower()}
+        if self.batch_bytes is not None:
+            settings["batch.size"] = str(self.batch_bytes)
+        if self.in_flight is not None:
+            settings["max.in.flight.requests.per.connection"] = str(self.in_flight)
+        return settings
 
 
 def loads(*, quick: bool) -> Iterator[Load]:
     """Return the rows of the table in order."""
+    for client, idempotent, count in itertools.product([JAVA, LIBRDKAFKA], [False, True], [1] if quick else [1, 6]):
+        yield Load(1000, count, client=client, idempotent=idempotent)
+    yield Load(100, 1, batch_bytes=1 << 20)
+    yield Load(1000, 6, batch_bytes=1 << 20)
     sizes, batches, partitions = ([100], [16384], [1]) if quick else ([100, 1000], [16384, 131072], [1, 6])
-    for size, batch, count in itertools.product(sizes, batches, partitions):
-        yield Load(size, batch, "1", count, 1000)
-        yield Load(size, batch, "all", count, 1000)
-        yield Load(size, batch, "all", count, None)
+    for size, batch, count, acks in itertools.product(sizes, batches, partitions, ["1", "all"]):
+        yield Load(size, count, acks=acks, batch_bytes=batch, in_flight=1000)
 
 
 def produce(target: Target, load: Load, topic: str, megabytes: float) -> Result:
-    """Run ProducerPerformance once. Raise RuntimeError if it reports no result."""
+    """Run the producer once. Raise RuntimeError if it reports no result."""
     records = max(1, int(megabytes * 1_000_000 / load.record_bytes))
-    settings = {
-        "bootstrap.servers": target.bootstrap,
-        "acks": load.acks,
-        "batch.size": load.batch_bytes,
-        "linger.ms": 5,
-        "buffer.memory": 256 * 1024 * 1024,
-        "enable.idempotence": "false",
-        "compression.type": "none",
-        "max.in.flight.requests.per.connection": load.in_flight or 5,
-    }
-    command = java(
+    with measured_each(target.pids) as usage:
+        done = subprocess.run(
+            _java(target, load, topic, records) if load.client == JAVA else _librdkafka(target, load, topic, records),
+            capture_output=True,
+            text=True,
+            timeout=_RUN_SECONDS,
+            check=False,
+        )
+    summary = _SUMMARY.search(done.stdout.splitlines()[-1] if done.stdout else "")
+    if done.returncode != 0 or summary is None:
+        raise RuntimeError(f"the producer on {target.name} failed:\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
+    rate = float(summary[1]) * load.record_bytes / 1e6
+    return _result(f"produce: {load.name}", target, usage, rate, records * load.record_bytes / 1e9, summary.groups())
+
+
+def _java(target: Target, load: Load, topic: str, records: int) -> list[str]:
+    settings = {"bootstrap.servers": target.bootstrap, "buffer.memory": 256 * 1024 * 1024, **load.settings}
+    return java(
         "org.apache.kafka.tools.ProducerPerformance",
         *("--topic", topic, "--num-records", str(records), "--record-size", str(load.record_bytes)),
         *("--throughput", "-1", "--producer-props", *(f"{name}={value}" for name, value in settings.items())),
         heap="1g",
     )
-    with measured_each(target.pids) as usage:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=_RUN_SECONDS, check=False)
-    summary = _SUMMARY.search(done.stdout.splitlines()[-1] if done.stdout else "")
-    if done.returncode != 0 or summary is None:
-        raise RuntimeError(f"ProducerPerformance on {target.name} failed:\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
-    rate = float(summary[1]) * load.record_bytes / 1e6
-    return _result(f"produce: {load.name}", target, usage, rate, records * load.record_bytes / 1e9, summary.groups())
+
+
+def _librdkafka(target: Target, load: Load, topic: str, records: int) -> list[str]:
+    settings = json.dumps({"bootstrap.servers": target.bootstrap, **load.settings})
+    return [sys.executable, "-m", "tests.bench.producer", topic, str(records), str(load.record_bytes), settings]
 
 
 def consume(target: Target, load: Load, topic: str, megabytes: float) -> Result:
@@ -98,8 +124,7 @@ def consume(target: Target, load: Load, topic: str, megabytes: float) -> Result:
     with measured_each(target.pids) as usage:
         subprocess.run(command, stdout=subprocess.DEVNULL, timeout=_RUN_SECONDS, check=True)
     rate = megabytes / (time.monotonic() - started)
-    size = f"{load.record_bytes} B, {load.batch_bytes // 1024} KB batches, {load.partitions} partitions"
-    return _result(f"consume: {size}", target, usage, rate, megabytes / 1000, None)
+    return _result(f"consume: {load.name}", target, usage, rate, megabytes / 1000, None)
 
 
 def _result(
@@ -154,9 +179,6 @@ def run_row(targets: list[Target], load: Load, megabytes: float) -> list[Result]
 @click.option("--baseline", type=click.Path(path_type=Path, exists=True, file_okay=False), help="Another checkout.")
 @click.option("--rounds", default=1, show_default=True, help="The number of runs of each load. The table has medians.")
 @click.option("--megabytes", default=300.0, show_default=True, help="The payload of each run.")
-@click.option(
-    "--five-megabytes", default=60.0, show_default=True, help="The payload of the runs with 5 requests in flight."
-)
 @click.option("--output", type=click.Path(path_type=Path, dir_okay=False), help="Also write the table to this file.")
 def main(
     *,
@@ -166,7 +188,6 @@ def main(
     baseline: Path | None,
     rounds: int,
     megabytes: float,
-    five_megabytes: float,
     output: Path | None,
 ) -> None:
     """Compare KafScale with Apache Kafka on this machine."""
@@ -180,13 +201,12 @@ def main(
     with tempfile.TemporaryDirectory(prefix="kafscale-bench-") as scratch, ExitStack() as stack:
         targets = start_targets(stack, Path(scratch), names, baseline=baseline)
         click.echo("warming up ...", err=True)
-        run_row(targets, Load(100, 16384, "1", 1, 1000), megabytes / 3)
+        run_row(targets, Load(100, 1, acks="1", in_flight=1000), megabytes / 3)
         before = load_average()
         for load, _ in itertools.product(selected, range(rounds)):
-            results += run_row(targets, load, megabytes if load.in_flight else five_megabytes)
+            results += run_row(targets, load, megabytes)
         click.echo(f"before: {before}; after: {load_average()}", err=True)
-    reference = next((name for name in (KAFKA, BASELINE) if name in [target.name for target in targets]), "")
-    table = render(results, reference=reference or targets[0].name)
+    table = render(results, reference=targets[0].name)
     click.echo(table)
     if output is not None:
         output.write_text(table)

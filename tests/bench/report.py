@@ -81,7 +81,7 @@ def _summary(results: Sequence[Result], base: Mapping[str, float]) -> Iterator[s
     """Return the median ratio of each target by kind of load."""
     ratios: dict[tuple[str, str], list[float]] = {}
     for result in results:
-        kind = "produce, 5 in flight" if result.row.endswith("5 in flight") else result.row.split(":")[0]
+        kind = result.row.split(",")[0]
         ratios.setdefault((result.target, kind), []).append(result.megabytes_per_second / base[result.row])
     for (target, kind), each in ratios.items():
         low, high = min(each), max(each)

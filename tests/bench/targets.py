@@ -1,7 +1,7 @@
 """The compared servers, newly started, with the processes that work for each."""
 
 import os
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, redirect_stdout
 from dataclasses import dataclass
 from io import StringIO
@@ -21,7 +21,8 @@ NAMES = {
     "four": "KafScale, 4 processes",
 }
 """The names of servers by the short names in options."""
-BASELINE = "baseline, 4 processes"
+BASELINES = {"directory": "baseline, directory", "four": "baseline, 4 processes"}
+"""The names of servers with the code of another checkout."""
 _LEASE_SECONDS = 10  # longer than in tests, because an overloaded machine loses short leases
 
 
@@ -39,29 +40,34 @@ def start_targets(
 ) -> list[Target]:
     """Start the selected servers of `NAMES` in its order. ``stack`` stops them. They share one MinIO.
 
-    ``baseline`` adds four services of the code in another checkout.
+    ``baseline`` adds the servers of `BASELINES` that are selected with the code in another checkout.
     """
     targets = []
+    code = {} if baseline is None else {"PYTHONSAFEPATH": "1", "PYTHONPATH": str(baseline.resolve())}
     if "kafka" in names:
         kafka = stack.enter_context(apache_kafka(directory / "kafka"))
         targets.append(Target(KAFKA, kafka.bootstrap, {"Kafka": kafka.process.pid}))
     if "directory" in names:
-        targets.append(_one_process(stack, directory / "one", NAMES["directory"], None))
-    if "minio" in names or "four" in names or baseline is not None:
+        if code:
+            targets.append(_one_process(stack, directory / "one-before", BASELINES["directory"], env=code))
+        targets.append(_one_process(stack, directory / "one", NAMES["directory"]))
+    if "minio" in names or "four" in names:
         (directory / "minio").mkdir()
         minio = stack.enter_context(running_minio(directory / "minio"))
         if "minio" in names:
-            targets.append(_one_process(stack, directory / "s3", NAMES["minio"], minio))
-        if baseline is not None:
-            code = {"PYTHONSAFEPATH": "1", "PYTHONPATH": str(baseline.resolve())}
-            targets.append(_four_processes(stack, directory / "before", BASELINE, minio, code))
+            targets.append(_one_process(stack, directory / "s3", NAMES["minio"], minio=minio))
         if "four" in names:
+            if code:
+                targets.append(_four_processes(stack, directory / "before", BASELINES["four"], minio, code))
             targets.append(_four_processes(stack, directory / "four", NAMES["four"], minio, {}))
     return targets
 
 
-def _one_process(stack: ExitStack, directory: Path, name: str, minio: Minio | None) -> Target:
-    broker = KafscaleBroker(directory, {} if minio is None else minio.broker_settings("bench"))
+def _one_process(
+    stack: ExitStack, directory: Path, name: str, *, minio: Minio | None = None, env: Mapping[str, str] | None = None
+) -> Target:
+    settings = {} if minio is None else minio.broker_settings("bench")
+    broker = KafscaleBroker(directory, {**settings, **(env or {})})
     stack.callback(broker.stop)
     return Target(name, broker.bootstrap, {"KafScale": broker.process.pid, **_pid_of(minio)})
 
