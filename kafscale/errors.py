@@ -17,5 +17,9 @@ class Unavailable(KafscaleError):
     """A store did not answer, its answer was lost, or it is full. The outcome is unknown; a retry may succeed."""
 
 
+class NotSent(Unavailable):
+    """There is no peer that a request could be sent to, so nothing was done."""
+
+
 class Refused(KafscaleError):
     """A store answered and refuses permanently (credentials, missing bucket, read-only disk)."""

@@ -108,11 +108,14 @@ class ObjectStore(Protocol):
         """
         ...
 
-    async def delete_many(self, keys: Iterable[str], *, dated: float | None = None) -> None:
+    async def delete_many(self, keys: Iterable[str], *, dated: float | None = None, unused: bool = False) -> None:
         """Delete up to 1000 objects. Absent ones are not an error. If it raises, any of them may be deleted.
 
         S3 rejects the deletes ``settle_seconds`` after ``dated``, which defaults to this call, and no wrapper retries
         them. A caller that gets ``dated`` from `now` before it checks its lease knows by when each delete has taken
         effect or never will, even if the process is paused in between.
+
+        ``unused``: nobody will put or read these keys again, so a delete may take effect at any later time. S3 gets one
+        request for all of them.
         """
         ...

@@ -91,7 +91,7 @@ class LocalObjectStore:
         check_limit(limit)
         return await self._run_sync(partial(self._files.list_from, prefix, start_after, limit))
 
-    async def delete_many(self, keys: Iterable[str], *, dated: float | None = None) -> None:
+    async def delete_many(self, keys: Iterable[str], *, dated: float | None = None, unused: bool = False) -> None:
         await self._run_sync(partial(self._files.delete, check_keys(keys)))
 
 

@@ -128,7 +128,7 @@ class MemoryObjectStore:
 
         return await self._run(Call("list_from", (prefix,)), apply)
 
-    async def delete_many(self, keys: Iterable[str], *, dated: float | None = None) -> None:
+    async def delete_many(self, keys: Iterable[str], *, dated: float | None = None, unused: bool = False) -> None:
         if dated is not None and self.settle_seconds and self.now() > dated + self.settle_seconds:
             raise Unavailable("the delete's signature has expired")
         checked = check_keys(keys)

@@ -161,8 +161,8 @@ class MeteredObjectStore:
     async def list_from(self, prefix: str, start_after: str = "", limit: int = MAX_KEYS) -> list[ObjectInfo]:
         return await self._measure("list_from", self._inner.list_from(prefix, start_after, limit))
 
-    async def delete_many(self, keys: Iterable[str], *, dated: float | None = None) -> None:
-        await self._measure("delete_many", self._inner.delete_many(keys, dated=dated))
+    async def delete_many(self, keys: Iterable[str], *, dated: float | None = None, unused: bool = False) -> None:
+        await self._measure("delete_many", self._inner.delete_many(keys, dated=dated, unused=unused))
 
     async def _measure(
         self, kind: str, operation: Awaitable[T], *, size: int = 0, sized: Callable[[T], int] | None = None

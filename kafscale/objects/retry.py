@@ -78,8 +78,8 @@ class RetryingObjectStore:
     async def list_from(self, prefix: str, start_after: str = "", limit: int = MAX_KEYS) -> list[ObjectInfo]:
         return await self._repeat(prefix, lambda: self.inner.list_from(prefix, start_after, limit))
 
-    async def delete_many(self, keys: Iterable[str], *, dated: float | None = None) -> None:
-        await self.inner.delete_many(keys, dated=dated)
+    async def delete_many(self, keys: Iterable[str], *, dated: float | None = None, unused: bool = False) -> None:
+        await self.inner.delete_many(keys, dated=dated, unused=unused)
 
     async def _put(self, key: str, body: Body, put: Callable[[], Awaitable[str]]) -> str:
         in_doubt = False

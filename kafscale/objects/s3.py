@@ -1,17 +1,19 @@
 """The object store on S3 and compatible stores: httpcore on Trio, signed by ``minio``.
 
-Every request carries a signature that is valid for SIGNATURE_SECONDS. That includes deletes, which are sent one object
-per request, because a request with a body may be admitted by its signature long before its body arrives and takes
-effect.
+Every request carries a signature that is valid for SIGNATURE_SECONDS. That includes deletes. Those of keys that may be
+used again are sent one object per request, because a request with a body may be admitted by its signature long before
+its body arrives and takes effect.
 
 MinIO (as of its sources of 2026-02-12) ends a listing too early, as if it were complete, if ``start_after`` is in a
 directory ``x/`` and ``prefix`` also covers siblings such as ``x-...`` or ``x....`` with more objects than a page.
 Listings of one topic or partition are correct there; a listing of several topics that starts after a key is not.
 """
 
+from base64 import b64encode
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
+from hashlib import md5
 
 import trio
 
@@ -36,6 +38,8 @@ from kafscale.objects.s3_wire import (
     S3Config,
     S3Refused,
     Signer,
+    deletion,
+    deletion_error,
     parse_listing,
     static_credentials,
 )
@@ -154,12 +158,16 @@ class S3ObjectStore:
             page += found
         return page
 
-    async def delete_many(self, keys: Iterable[str], *, dated: float | None = None) -> None:
+    async def delete_many(self, keys: Iterable[str], *, dated: float | None = None, unused: bool = False) -> None:
         skew = self.clock_skew_seconds
         if skew is not None and not clocks_agree(skew):
             raise Unavailable(f"S3's clock is {skew:+.1f} s off this machine's: a delete could take effect much later")
         date = datetime.fromtimestamp(self.now() if dated is None else dated, UTC)
-        waiting = iter(check_keys(keys))
+        checked = check_keys(keys)
+        if unused and len(checked) > 1:
+            await self._delete_together(checked)
+            return
+        waiting = iter(checked)
         errors: list[KafscaleError] = []
 
         async def delete_some() -> None:
@@ -176,6 +184,14 @@ class S3ObjectStore:
                 nursery.start_soon(delete_some)
         if errors:
             raise errors[0]
+
+    async def _delete_together(self, keys: list[str]) -> None:
+        body = deletion(keys)
+        digest = b64encode(md5(body, usedforsecurity=False).digest()).decode()
+        reply = await self._http.request("POST", query={"delete": ""}, headers={"content-md5": digest}, body=body)
+        error = deletion_error(reply.body)
+        if error:
+            raise Unavailable(f"POST bucket?delete: {error}")
 
 
 def _etag(reply: Reply) -> str:

@@ -3,13 +3,14 @@
 Source: Amazon S3's API reference (REST, Signature Version 4 in query parameters); MinIO's where it differs.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from email.utils import parsedate_to_datetime
 from urllib.parse import SplitResult, quote, unquote_plus, urlsplit
 from xml.etree.ElementTree import Element, TreeBuilder
 from xml.parsers import expat
+from xml.sax.saxutils import escape
 
 from minio.credentials.credentials import Credentials
 from minio.signer import presign_v4
@@ -171,6 +172,20 @@ def parse_listing(body: bytes) -> tuple[list[ObjectInfo], bool]:
         for entry in result.iter("Contents")
     ]
     return page, result.findtext("IsTruncated") == "true"
+
+
+def deletion(keys: Iterable[str]) -> bytes:
+    """Return the body of a DeleteObjects request whose reply lists errors only."""
+    objects = "".join(f"<Object><Key>{escape(key)}</Key></Object>" for key in keys)
+    return f"<Delete><Quiet>true</Quiet>{objects}</Delete>".encode()
+
+
+def deletion_error(body: bytes) -> str:
+    """Return the first error in a DeleteObjects reply, or an empty string."""
+    for error in parse_xml(body).iter("Error"):
+        fields = (error.findtext(name, "") for name in ("Key", "Code", "Message"))
+        return " ".join(fields).strip()
+    return ""
 
 
 def parse_location(body: bytes) -> str:

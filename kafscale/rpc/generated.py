@@ -35,8 +35,6 @@ from kafscale.v1.coordinator_pb2 import (
     SyncGroupRequest,
 )
 from kafscale.v1.indexer_pb2 import (
-    BuildReply,
-    BuildRequest,
     LocateReply,
     LocateTimestampRequest,
     RebuildReply,
@@ -44,6 +42,8 @@ from kafscale.v1.indexer_pb2 import (
     VerifyReply,
     WriteCatalogPageReply,
     WriteCatalogPageRequest,
+    WriteIndexesReply,
+    WriteIndexesRequest,
 )
 from kafscale.v1.storage_pb2 import (
     AppendReply,
@@ -180,7 +180,7 @@ class SegmentStorageClient:
 
 
 INDEXER = indexer_pb2.DESCRIPTOR.services_by_name["Indexer"]
-_INDEXER_BUILD = method(INDEXER, "Build", BuildRequest, BuildReply)
+_INDEXER_WRITE_INDEXES = method(INDEXER, "WriteIndexes", WriteIndexesRequest, WriteIndexesReply)
 _INDEXER_VERIFY = method(INDEXER, "Verify", SegmentRef, VerifyReply)
 _INDEXER_REBUILD = method(INDEXER, "Rebuild", SegmentRef, RebuildReply)
 _INDEXER_LOCATE_TIMESTAMP = method(INDEXER, "LocateTimestamp", LocateTimestampRequest, LocateReply)
@@ -190,7 +190,7 @@ _INDEXER_WRITE_CATALOG_PAGE = method(INDEXER, "WriteCatalogPage", WriteCatalogPa
 class Indexer(Protocol):
     """A service object of Indexer."""
 
-    async def build(self, request: BuildRequest) -> BuildReply: ...
+    async def write_indexes(self, request: WriteIndexesRequest) -> WriteIndexesReply: ...
     async def verify(self, request: SegmentRef) -> VerifyReply: ...
     async def rebuild(self, request: SegmentRef) -> RebuildReply: ...
     async def locate_timestamp(self, request: LocateTimestampRequest) -> LocateReply: ...
@@ -203,8 +203,8 @@ class IndexerClient:
     def __init__(self, peer: Peer) -> None:
         self._peer = peer
 
-    async def build(self, request: BuildRequest, *, timeout: float) -> BuildReply:
-        return await self._peer.call(_INDEXER_BUILD, request, timeout=timeout)
+    async def write_indexes(self, request: WriteIndexesRequest, *, timeout: float) -> WriteIndexesReply:
+        return await self._peer.call(_INDEXER_WRITE_INDEXES, request, timeout=timeout)
 
     async def verify(self, request: SegmentRef, *, timeout: float) -> VerifyReply:
         return await self._peer.call(_INDEXER_VERIFY, request, timeout=timeout)

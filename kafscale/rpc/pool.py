@@ -8,7 +8,7 @@ import structlog
 import trio
 from google.protobuf.message import Message
 
-from kafscale.errors import KafscaleError, Refused, Unavailable
+from kafscale.errors import KafscaleError, NotSent, Refused, Unavailable
 from kafscale.rpc.client import Channel
 from kafscale.rpc.interface import MessageStream
 from kafscale.rpc.methods import Method
@@ -109,10 +109,10 @@ class IndexerPool:
                 await peer.aclose()
 
     async def call(self, method: Method[Q, A], request: Q, *, timeout: float) -> A:
-        """Return the reply of the first member that answers. Raises Unavailable."""
+        """Return the reply of the first member that answers. Raises Unavailable; NotSent if no member was called."""
         deadline = trio.current_time() + timeout
         tried: set[_Peer] = set()
-        failure = "no indexer is available"
+        failure = ""
         while (candidates := self._candidates(tried)) and (remaining := deadline - trio.current_time()) > 0:
             peer = min(candidates, key=lambda peer: (peer.in_flight, peer.last_called))
             tried.add(peer)
@@ -123,6 +123,8 @@ class IndexerPool:
                 failure = f"{peer.address}: {error}"
                 _log.info("indexer call failed", address=peer.address, error=str(error))
         self.unanswered += 1
+        if not tried:
+            raise NotSent("no indexer answered: no indexer is available")
         raise Unavailable(f"no indexer answered: {failure}")
 
     def stream(self, method: Method[Q, A], request: Q) -> AbstractAsyncContextManager[MessageStream[A]]:

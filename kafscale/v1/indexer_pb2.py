@@ -26,7 +26,7 @@ from kafscale.v1 import catalog_pb2 as kafscale_dot_v1_dot_catalog__pb2
 from kafscale.v1 import common_pb2 as kafscale_dot_v1_dot_common__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x19kafscale/v1/indexer.proto\x12\x0bkafscale.v1\x1a\x19kafscale/v1/catalog.proto\x1a\x18kafscale/v1/common.proto\"C\n\nSegmentRef\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x11\n\tpartition\x18\x02 \x01(\x05\x12\x13\n\x0b\x62\x61se_offset\x18\x03 \x01(\x03\"2\n\x0c\x42uildRequest\x12\x0f\n\x07offsets\x18\x01 \x03(\x03\x12\x11\n\tpositions\x18\x02 \x03(\r\"\x1b\n\nBuildReply\x12\r\n\x05index\x18\x01 \x01(\x0c\"-\n\x0bVerifyReply\x12\x0e\n\x06intact\x18\x01 \x01(\x08\x12\x0e\n\x06\x64\x65tail\x18\x02 \x01(\t\"c\n\x0cRebuildReply\x12#\n\x06status\x18\x01 \x01(\x0e\x32\x13.kafscale.v1.Status\x12\x0e\n\x06\x64\x65tail\x18\x02 \x01(\t\x12\r\n\x05index\x18\x03 \x01(\x0c\x12\x0f\n\x07rebuilt\x18\x04 \x01(\x08\"\x89\x01\n\x16LocateTimestampRequest\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x11\n\tpartition\x18\x02 \x01(\x05\x12\x14\n\x0c\x62\x61se_offsets\x18\x03 \x03(\x03\x12\x11\n\ttimestamp\x18\x04 \x01(\x03\x12\x14\n\x0cstart_offset\x18\x05 \x01(\x03\x12\x0e\n\x06\x65pochs\x18\x06 \x03(\x05\"\xc0\x01\n\x0bLocateReply\x12#\n\x06status\x18\x01 \x01(\x0e\x32\x13.kafscale.v1.Status\x12\x0e\n\x06\x64\x65tail\x18\x02 \x01(\t\x12\r\n\x05\x66ound\x18\x03 \x01(\x08\x12(\n\x07segment\x18\x04 \x01(\x0b\x32\x17.kafscale.v1.SegmentRef\x12\x10\n\x08position\x18\x05 \x01(\r\x12\x0e\n\x06offset\x18\x06 \x01(\x03\x12\x11\n\ttimestamp\x18\x07 \x01(\x03\x12\x0e\n\x06newest\x18\x08 \x03(\x12\"\x85\x01\n\x17WriteCatalogPageRequest\x12,\n\tpartition\x18\x01 \x01(\x0b\x32\x19.kafscale.v1.PartitionRef\x12\r\n\x05\x65poch\x18\x02 \x01(\x05\x12-\n\x08segments\x18\x03 \x03(\x0b\x32\x1b.kafscale.v1.CatalogSegment\"$\n\x15WriteCatalogPageReply\x12\x0b\n\x03key\x18\x01 \x01(\t2\xf2\x02\n\x07Indexer\x12;\n\x05\x42uild\x12\x19.kafscale.v1.BuildRequest\x1a\x17.kafscale.v1.BuildReply\x12;\n\x06Verify\x12\x17.kafscale.v1.SegmentRef\x1a\x18.kafscale.v1.VerifyReply\x12=\n\x07Rebuild\x12\x17.kafscale.v1.SegmentRef\x1a\x19.kafscale.v1.RebuildReply\x12P\n\x0fLocateTimestamp\x12#.kafscale.v1.LocateTimestampRequest\x1a\x18.kafscale.v1.LocateReply\x12\\\n\x10WriteCatalogPage\x12$.kafscale.v1.WriteCatalogPageRequest\x1a\".kafscale.v1.WriteCatalogPageReplyb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x19kafscale/v1/indexer.proto\x12\x0bkafscale.v1\x1a\x19kafscale/v1/catalog.proto\x1a\x18kafscale/v1/common.proto\"C\n\nSegmentRef\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x11\n\tpartition\x18\x02 \x01(\x05\x12\x13\n\x0b\x62\x61se_offset\x18\x03 \x01(\x03\"D\n\x13WriteIndexesRequest\x12-\n\x08segments\x18\x01 \x03(\x0b\x32\x1b.kafscale.v1.SegmentBatches\"^\n\x0eSegmentBatches\x12(\n\x07segment\x18\x01 \x01(\x0b\x32\x17.kafscale.v1.SegmentRef\x12\x0f\n\x07offsets\x18\x02 \x03(\x03\x12\x11\n\tpositions\x18\x03 \x03(\r\"#\n\x11WriteIndexesReply\x12\x0e\n\x06\x65rrors\x18\x01 \x03(\t\"-\n\x0bVerifyReply\x12\x0e\n\x06intact\x18\x01 \x01(\x08\x12\x0e\n\x06\x64\x65tail\x18\x02 \x01(\t\"c\n\x0cRebuildReply\x12#\n\x06status\x18\x01 \x01(\x0e\x32\x13.kafscale.v1.Status\x12\x0e\n\x06\x64\x65tail\x18\x02 \x01(\t\x12\r\n\x05index\x18\x03 \x01(\x0c\x12\x0f\n\x07rebuilt\x18\x04 \x01(\x08\"\x89\x01\n\x16LocateTimestampRequest\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x11\n\tpartition\x18\x02 \x01(\x05\x12\x14\n\x0c\x62\x61se_offsets\x18\x03 \x03(\x03\x12\x11\n\ttimestamp\x18\x04 \x01(\x03\x12\x14\n\x0cstart_offset\x18\x05 \x01(\x03\x12\x0e\n\x06\x65pochs\x18\x06 \x03(\x05\"\xc0\x01\n\x0bLocateReply\x12#\n\x06status\x18\x01 \x01(\x0e\x32\x13.kafscale.v1.Status\x12\x0e\n\x06\x64\x65tail\x18\x02 \x01(\t\x12\r\n\x05\x66ound\x18\x03 \x01(\x08\x12(\n\x07segment\x18\x04 \x01(\x0b\x32\x17.kafscale.v1.SegmentRef\x12\x10\n\x08position\x18\x05 \x01(\r\x12\x0e\n\x06offset\x18\x06 \x01(\x03\x12\x11\n\ttimestamp\x18\x07 \x01(\x03\x12\x0e\n\x06newest\x18\x08 \x03(\x12\"\x85\x01\n\x17WriteCatalogPageRequest\x12,\n\tpartition\x18\x01 \x01(\x0b\x32\x19.kafscale.v1.PartitionRef\x12\r\n\x05\x65poch\x18\x02 \x01(\x05\x12-\n\x08segments\x18\x03 \x03(\x0b\x32\x1b.kafscale.v1.CatalogSegment\"$\n\x15WriteCatalogPageReply\x12\x0b\n\x03key\x18\x01 \x01(\t2\x87\x03\n\x07Indexer\x12P\n\x0cWriteIndexes\x12 .kafscale.v1.WriteIndexesRequest\x1a\x1e.kafscale.v1.WriteIndexesReply\x12;\n\x06Verify\x12\x17.kafscale.v1.SegmentRef\x1a\x18.kafscale.v1.VerifyReply\x12=\n\x07Rebuild\x12\x17.kafscale.v1.SegmentRef\x1a\x19.kafscale.v1.RebuildReply\x12P\n\x0fLocateTimestamp\x12#.kafscale.v1.LocateTimestampRequest\x1a\x18.kafscale.v1.LocateReply\x12\\\n\x10WriteCatalogPage\x12$.kafscale.v1.WriteCatalogPageRequest\x1a\".kafscale.v1.WriteCatalogPageReplyb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -35,22 +35,24 @@ if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_SEGMENTREF']._serialized_start=95
   _globals['_SEGMENTREF']._serialized_end=162
-  _globals['_BUILDREQUEST']._serialized_start=164
-  _globals['_BUILDREQUEST']._serialized_end=214
-  _globals['_BUILDREPLY']._serialized_start=216
-  _globals['_BUILDREPLY']._serialized_end=243
-  _globals['_VERIFYREPLY']._serialized_start=245
-  _globals['_VERIFYREPLY']._serialized_end=290
-  _globals['_REBUILDREPLY']._serialized_start=292
-  _globals['_REBUILDREPLY']._serialized_end=391
-  _globals['_LOCATETIMESTAMPREQUEST']._serialized_start=394
-  _globals['_LOCATETIMESTAMPREQUEST']._serialized_end=531
-  _globals['_LOCATEREPLY']._serialized_start=534
-  _globals['_LOCATEREPLY']._serialized_end=726
-  _globals['_WRITECATALOGPAGEREQUEST']._serialized_start=729
-  _globals['_WRITECATALOGPAGEREQUEST']._serialized_end=862
-  _globals['_WRITECATALOGPAGEREPLY']._serialized_start=864
-  _globals['_WRITECATALOGPAGEREPLY']._serialized_end=900
-  _globals['_INDEXER']._serialized_start=903
-  _globals['_INDEXER']._serialized_end=1273
+  _globals['_WRITEINDEXESREQUEST']._serialized_start=164
+  _globals['_WRITEINDEXESREQUEST']._serialized_end=232
+  _globals['_SEGMENTBATCHES']._serialized_start=234
+  _globals['_SEGMENTBATCHES']._serialized_end=328
+  _globals['_WRITEINDEXESREPLY']._serialized_start=330
+  _globals['_WRITEINDEXESREPLY']._serialized_end=365
+  _globals['_VERIFYREPLY']._serialized_start=367
+  _globals['_VERIFYREPLY']._serialized_end=412
+  _globals['_REBUILDREPLY']._serialized_start=414
+  _globals['_REBUILDREPLY']._serialized_end=513
+  _globals['_LOCATETIMESTAMPREQUEST']._serialized_start=516
+  _globals['_LOCATETIMESTAMPREQUEST']._serialized_end=653
+  _globals['_LOCATEREPLY']._serialized_start=656
+  _globals['_LOCATEREPLY']._serialized_end=848
+  _globals['_WRITECATALOGPAGEREQUEST']._serialized_start=851
+  _globals['_WRITECATALOGPAGEREQUEST']._serialized_end=984
+  _globals['_WRITECATALOGPAGEREPLY']._serialized_start=986
+  _globals['_WRITECATALOGPAGEREPLY']._serialized_end=1022
+  _globals['_INDEXER']._serialized_start=1025
+  _globals['_INDEXER']._serialized_end=1416
 # @@protoc_insertion_point(module_scope)

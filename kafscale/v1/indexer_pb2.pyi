@@ -18,19 +18,27 @@ class SegmentRef(_message.Message):
     base_offset: int
     def __init__(self, topic: _Optional[str] = ..., partition: _Optional[int] = ..., base_offset: _Optional[int] = ...) -> None: ...
 
-class BuildRequest(_message.Message):
-    __slots__ = ("offsets", "positions")
+class WriteIndexesRequest(_message.Message):
+    __slots__ = ("segments",)
+    SEGMENTS_FIELD_NUMBER: _ClassVar[int]
+    segments: _containers.RepeatedCompositeFieldContainer[SegmentBatches]
+    def __init__(self, segments: _Optional[_Iterable[_Union[SegmentBatches, _Mapping]]] = ...) -> None: ...
+
+class SegmentBatches(_message.Message):
+    __slots__ = ("segment", "offsets", "positions")
+    SEGMENT_FIELD_NUMBER: _ClassVar[int]
     OFFSETS_FIELD_NUMBER: _ClassVar[int]
     POSITIONS_FIELD_NUMBER: _ClassVar[int]
+    segment: SegmentRef
     offsets: _containers.RepeatedScalarFieldContainer[int]
     positions: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, offsets: _Optional[_Iterable[int]] = ..., positions: _Optional[_Iterable[int]] = ...) -> None: ...
+    def __init__(self, segment: _Optional[_Union[SegmentRef, _Mapping]] = ..., offsets: _Optional[_Iterable[int]] = ..., positions: _Optional[_Iterable[int]] = ...) -> None: ...
 
-class BuildReply(_message.Message):
-    __slots__ = ("index",)
-    INDEX_FIELD_NUMBER: _ClassVar[int]
-    index: bytes
-    def __init__(self, index: _Optional[bytes] = ...) -> None: ...
+class WriteIndexesReply(_message.Message):
+    __slots__ = ("errors",)
+    ERRORS_FIELD_NUMBER: _ClassVar[int]
+    errors: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, errors: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class VerifyReply(_message.Message):
     __slots__ = ("intact", "detail")

@@ -9,8 +9,8 @@ from google.protobuf.message import DecodeError
 from kafscale import paths
 from kafscale.errors import CorruptData, KafscaleError, Unavailable
 from kafscale.metadata.interface import MAX_PLAIN, MAX_REQUEST_BYTES, Delete, MetadataStore, Operation, Put, Unchanged
-from kafscale.objects.derived import put_derived
 from kafscale.objects.interface import ObjectStore
+from kafscale.objects.puts import put_derived
 from kafscale.v1.groups_pb2 import Group, GroupShard
 from kafscale.v1.metadata_pb2 import Sink, SinkProgress
 from kafscale_tools.recovery.backup_format import Item

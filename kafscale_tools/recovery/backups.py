@@ -8,8 +8,8 @@ from kafscale import paths
 from kafscale.errors import CorruptData, KafscaleError
 from kafscale.metadata.interface import Compacted, MetadataStore, Page
 from kafscale.metadata.topic_values import ClusterInfo
-from kafscale.objects.derived import put_derived
 from kafscale.objects.interface import MAX_KEYS, ObjectNotFound, ObjectStore
+from kafscale.objects.puts import put_derived
 from kafscale.paths import BackupId, BackupKey
 from kafscale.records.checksum import crc32c
 from kafscale_tools.recovery.backup_format import (

@@ -4,6 +4,7 @@ from array import array
 from functools import partial
 
 import structlog
+import trio
 
 from kafscale.errors import CorruptData, KafscaleError, Refused, Unavailable
 from kafscale.objects.interface import Object, ObjectNotFound, ObjectStore
@@ -13,8 +14,6 @@ from kafscale.segment.verify import verify_index
 from kafscale.threads import RunSync, run_in_thread
 from kafscale.v1.common_pb2 import Status
 from kafscale.v1.indexer_pb2 import (
-    BuildReply,
-    BuildRequest,
     LocateReply,
     LocateTimestampRequest,
     RebuildReply,
@@ -22,6 +21,8 @@ from kafscale.v1.indexer_pb2 import (
     VerifyReply,
     WriteCatalogPageReply,
     WriteCatalogPageRequest,
+    WriteIndexesReply,
+    WriteIndexesRequest,
 )
 from services.indexer.counters import IndexerCounters
 from services.indexer.settings import IndexerSettings
@@ -33,7 +34,7 @@ _log = structlog.get_logger(__name__)
 
 
 class IndexerService:
-    """Builds, verifies, rebuilds and uses the indexes of a namespace's segments, and stores catalog pages.
+    """Stores, verifies, rebuilds and uses the indexes of a namespace's segments, and stores catalog pages.
 
     ``run_sync`` runs the parsing of whole segments and the decoding of records; simulations run them inline.
     """
@@ -46,15 +47,24 @@ class IndexerService:
         self._stored = StoredSegments(store, namespace, reads=settings.reads, run_sync=run_sync, counters=self.counters)
         self._times = TimeSearch(self._stored, reads=settings.reads, decode_bytes=settings.decode_bytes)
 
-    async def build(self, request: BuildRequest) -> BuildReply:
-        """Raises CorruptData if the request cannot describe a segment."""
-        try:
-            offsets, positions = array("q", request.offsets), array("I", request.positions)
-            index = build_index(offsets, positions, self._interval)
-        except ValueError as error:
-            raise CorruptData(f"not the batches of a segment: {error}") from error
-        self.counters.indexes["built"] += 1
-        return BuildReply(index=index)
+    async def write_indexes(self, request: WriteIndexesRequest) -> WriteIndexesReply:
+        errors = [""] * len(request.segments)
+
+        async def write(position: int) -> None:
+            batches = request.segments[position]
+            try:
+                index = build_index(array("q", batches.offsets), array("I", batches.positions), self._interval)
+                await self._stored.put_index(batches.segment, index)
+                self.counters.indexes["built"] += 1
+            except ValueError as error:
+                errors[position] = f"not the batches of a segment: {error}"
+            except KafscaleError as error:
+                errors[position] = str(error)
+
+        async with trio.open_nursery() as nursery:
+            for position in range(len(errors)):
+                nursery.start_soon(write, position)
+        return WriteIndexesReply(errors=errors)
 
     async def verify(self, request: SegmentRef) -> VerifyReply:
         """Raises Unavailable or Refused if the store does not answer or refuses."""

@@ -9,8 +9,8 @@ import trio
 from kafscale import paths
 from kafscale.catalog.page import build_page
 from kafscale.errors import Unavailable
-from kafscale.objects.derived import put_derived
 from kafscale.objects.interface import Object, ObjectNotFound, ObjectStore, PreconditionFailed
+from kafscale.objects.puts import put_derived
 from kafscale.segment.format import CorruptSegment
 from kafscale.segment.reader import ParsedSegment, parse_segment
 from kafscale.threads import RunSync
@@ -81,6 +81,10 @@ class StoredSegments:
             return await self._store.get(self.index_key(ref))
         except ObjectNotFound:
             return None
+
+    async def put_index(self, ref: SegmentRef, data: bytes) -> None:
+        """Store the index of a new segment. Raises PreconditionFailed, ObjectNotFound, Unavailable, Refused."""
+        await put_derived(self._store, self.index_key(ref), data)
 
     async def write_index(self, ref: SegmentRef, data: bytes, *, instead_of: Object | None) -> bool:
         """Replace ``instead_of`` (None: no index) and return True, or False if the stored index is a different one."""

@@ -182,7 +182,7 @@ def _write_families(counters: StorageCounters, now: _Now, settings: StorageSetti
         Family(
             "kafscale_storage_flush_seconds",
             "histogram",
-            "The time from the beginning of a buffer's upload until its segment and index are stored.",
+            "The time from the beginning of a buffer's upload until its segment is stored.",
             lambda: {(): counters.flush_seconds},
         ),
         counter(
@@ -209,8 +209,8 @@ def _write_families(counters: StorageCounters, now: _Now, settings: StorageSetti
         Family(
             "kafscale_storage_index_builds_total",
             "counter",
-            "The number of indexes built for flushes: by an indexer, or by storage itself because no indexer answered "
-            "in time.",
+            "The number of indexes stored for new segments: by an indexer, or by storage itself because no indexer "
+            "answered in time.",
             lambda: by_label(counters.builds, ("indexer", "storage")),
             ("by",),
         ),

@@ -38,6 +38,7 @@ from services.storage.upkeep.topic_objects import TopicObjects
 from services.storage.writing.commit_streams import CommitStreams
 from services.storage.writing.committer import Committer
 from services.storage.writing.flusher import Flusher
+from services.storage.writing.indexes import IndexWriter
 from services.storage.writing.seal_timers import SealTimers
 
 log = structlog.get_logger()
@@ -178,15 +179,23 @@ class Run:
             fenced=self._fenced,
             counters=deps.counters,
         )
+        self._indexes = IndexWriter(
+            nursery=nursery,
+            objects=deps.single_tries or deps.objects,
+            indexer=deps.indexer,
+            namespace=deps.namespace,
+            timeout=settings.index_timeout_ms / 1000,
+            interval=settings.index_interval,
+            capacity=settings.pending_indexes,
+            counters=deps.counters,
+        )
         self._flusher = Flusher(
             nursery=nursery,
             objects=deps.single_tries or deps.objects,
             metadata=deps.metadata,
-            indexer=deps.indexer,
+            indexes=self._indexes,
             namespace=deps.namespace,
             in_flight=settings.flushes_in_flight,
-            index_timeout=settings.index_timeout_ms / 1000,
-            index_interval=settings.index_interval,
             now_ms=deps.now_ms,
             run_sync=deps.run_sync,
             stored=self._committer.ready,
@@ -255,6 +264,7 @@ class Run:
         while self.membership.run_id not in view.by_run_id:
             view = await self._deps.members.wait_change(view)
         self._nursery.start_soon(self._committer.run)
+        self._nursery.start_soon(self._indexes.run)
         self._nursery.start_soon(self._timers.run)
         self._nursery.start_soon(self.assignment.run)
         self._nursery.start_soon(self._deleter.run)
@@ -461,6 +471,7 @@ class Run:
             )
             log_view.segments_end = segment.next_offset
             self.catalogs.committed(partition, segment)
+            self._indexes.add(partition, segment)
             self._deps.counters.segments += 1
             self._deps.counters.committed_bytes += len(segment.data)
             for batch in buffer.sequenced:

@@ -60,16 +60,26 @@ class StorageSettings(LeaseSettings):
         "KAFSCALE_INTAKE_PUTS_PER_SECOND",
         default=0,
         parse=integer(0, 10_000),
-        doc="Only with intakes (state format 2): how many objects per second an intake writes at most, unless one is "
-        "full or its first record has waited for the topic's flush.ms. 0: the value depends on the store. There is no "
-        "limit for a local directory, and it is 10 for S3, which charges for each PUT.",
+        doc="Only with intakes (state format 2): how many objects per second that are smaller than "
+        "KAFSCALE_INTAKE_PUT_BYTES an intake writes at most, unless their first record has waited for the topic's "
+        "flush.ms. 0: the value depends on the store. There is no limit for a local directory, and it is 10 for S3, "
+        "which charges for each PUT.",
     )
     intake_put_burst: int = setting(
         "KAFSCALE_INTAKE_PUT_BURST",
-        default=100,
-        parse=integer(1, 100_000),
+        default=3_000,
+        parse=integer(1, 1_000_000),
         doc="Only with intakes (state format 2): how many objects an intake writes without regard to "
-        "KAFSCALE_INTAKE_PUTS_PER_SECOND after a pause.",
+        "KAFSCALE_INTAKE_PUTS_PER_SECOND after a pause. It saves up the puts that it did not need, so this does not "
+        "raise the number of puts per day.",
+    )
+    intake_put_bytes: int = setting(
+        "KAFSCALE_INTAKE_PUT_BYTES",
+        default=64 * KIB,
+        parse=within(size, 1 * KIB, 64 * MIB),
+        doc="Only with intakes (state format 2): an intake writes an object without regard to "
+        "KAFSCALE_INTAKE_PUTS_PER_SECOND if so many bytes are waiting. A higher value makes fewer and larger objects, "
+        "but a producer that waits for acknowledgements after fewer bytes is slowed down.",
     )
     intake_object_bytes: int = setting(
         "KAFSCALE_INTAKE_OBJECT_BYTES",
@@ -247,7 +257,14 @@ class StorageSettings(LeaseSettings):
         "KAFSCALE_INDEX_TIMEOUT_MS",
         default=1_000,
         parse=integer(1, 60_000),
-        doc="How long a flush waits for the indexer. After that, storage builds the index itself.",
+        doc="How long storage waits for an indexer to store the indexes of new segments. After that, storage stores "
+        "them itself.",
+    )
+    pending_indexes: int = setting(
+        "KAFSCALE_PENDING_INDEXES",
+        default=1_000,
+        parse=integer(1, 100_000),
+        doc="The number of segments whose indexes are being stored from which on new flushes wait.",
     )
     commit_heartbeat_ms: int = setting(
         "KAFSCALE_COMMIT_HEARTBEAT_MS",
@@ -341,7 +358,7 @@ class StorageSettings(LeaseSettings):
         "KAFSCALE_INDEX_INTERVAL",
         default=DEFAULT_INTERVAL,
         parse=integer(1, 1_000_000_000),
-        doc="The number of messages between two entries of an index that storage builds itself because no indexer "
+        doc="The number of messages between two entries of an index that storage stores itself because no indexer "
         "answers.",
     )
     drain_timeout_ms: int = setting(

@@ -37,9 +37,13 @@ def main() -> None:
         producer.poll(0)
     producer.flush()
     rate = count / (time.monotonic() - began)
+    megabytes = rate * record_bytes / 1e6
     cuts = quantiles(latencies, n=100)
     p50, p95, p99 = (int(cuts[percent - 1]) for percent in (50, 95, 99))
-    print(f"{count} records sent, {rate:.1f} records/sec, {p50} ms 50th, {p95} ms 95th, {p99} ms 99th")
+    print(
+        f"{count} records sent, {rate:.1f} records/sec ({megabytes:.2f} MB/sec), "
+        f"{p50} ms 50th, {p95} ms 95th, {p99} ms 99th"
+    )
 
 
 if __name__ == "__main__":

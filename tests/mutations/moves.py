@@ -18,8 +18,8 @@ MUTATIONS = (
         "an existing object is overwritten whoever owns it",
         Change(
             "services.storage.writing.flusher",
-            "Flusher._put_segment",
-            "await self._claim(partition, key, segment.data)",
+            "Flusher._put",
+            "await self._replace(partition, key, segment.data, there)",
             "await self._objects.replace_if_match(key, segment.data, (await self._objects.head(key)).etag)",
         ),
         _MOVES + "test_a_late_put_after_the_hand_over_deadline_overwrites_nothing",
@@ -38,7 +38,7 @@ MUTATIONS = (
         "a former owner's object is deleted before ours is written",
         Change(
             "services.storage.writing.flusher",
-            "Flusher._claim",
+            "Flusher._replace",
             "await self._objects.replace_if_match(key, data, there.etag)",
             ("await self._objects.delete_many([key])\n            await self._objects.put_if_absent(key, data)"),
         ),

@@ -67,14 +67,14 @@ MUTATIONS = (
     ),
     Mutation(
         "a later owner's object is not replaced",
-        Change("services.storage.writing.flusher", "Flusher._claim", "if epoch < partition.epoch:", "if True:"),
+        Change("services.storage.writing.flusher", "Flusher._replace", "if epoch < partition.epoch:", "if True:"),
         _FENCING + "test_an_object_of_a_later_owner_fences_and_is_not_overwritten",
     ),
     Mutation(
         "only objects of lower epochs are replaced",
         Change(
             "services.storage.writing.flusher",
-            "Flusher._claim",
+            "Flusher._replace",
             "if epoch < partition.epoch:",
             "if epoch <= partition.epoch:",
         ),

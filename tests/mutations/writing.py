@@ -11,8 +11,8 @@ MUTATIONS = (
         "a failed put counts as done and its records are acked",
         Change(
             "services.storage.writing.flusher",
-            "Flusher._until_done",
-            'log.warning("put failed, retrying", key=key, error=str(error))',
+            "Flusher._put",
+            "await outage.pause(error, key=key)",
             "return",
         ),
         _WRITE_PATH + "test_a_failed_flush_acks_no_append",
@@ -21,11 +21,11 @@ MUTATIONS = (
         "one upload at a time",
         Change(
             "services.storage.writing.flusher",
-            "Flusher._until_done",
-            "                await attempt()\n",
+            "Flusher._put",
+            "                there = await put_own(self._objects, key, segment.data)\n",
             (
                 '                async with globals().setdefault("_one_at_a_time", trio.Lock()):\n'
-                "                    await attempt()\n"
+                "                    there = await put_own(self._objects, key, segment.data)\n"
             ),
         ),
         _WRITE_PATH + "test_partitions_of_one_request_are_flushed_together",
@@ -35,11 +35,11 @@ MUTATIONS = (
         Change(
             "services.storage.writing.flusher",
             "Flusher._store",
-            "                index = await self._index(segment)\n",
+            "                await self._put(partition, segment)\n",
             (
-                "                index = await self._index(segment)\n"
                 "                buffer.segment = segment\n"
                 "                self._stored(partition)\n"
+                "                await self._put(partition, segment)\n"
             ),
         ),
         _WRITE_PATH + "test_the_high_watermark_moves_only_after_object_and_metadata_are_stored",
@@ -58,23 +58,23 @@ MUTATIONS = (
         "a failed put counts as done and its records are acked",
         Change(
             "services.storage.writing.flusher",
-            "Flusher._until_done",
-            'log.warning("put failed, retrying", key=key, error=str(error))',
+            "Flusher._put",
+            "await outage.pause(error, key=key)",
             "partition.buffer._open.next_offset = partition.log.high_watermark",
         ),
         _WRITE_PATH + "test_offsets_are_not_assigned_twice_after_a_failed_upload",
     ),
     Mutation(
         "an object at our key is never ours",
-        Change("services.storage.writing.flusher", "Flusher._claim", "if there.body == data:", "if False:"),
+        Change("kafscale.objects.puts", "put_own", "None if there.body == body else there", "there"),
         _WRITE_PATH + "test_an_own_put_with_a_lost_answer_is_not_mistaken_for_fencing",
     ),
     Mutation(
         "every existing object means fencing",
         Change(
             "services.storage.writing.flusher",
-            "Flusher._put_segment",
-            "await self._claim(partition, key, segment.data)",
+            "Flusher._put",
+            "await self._replace(partition, key, segment.data, there)",
             'raise Fenced(f"{key} is taken")',
         ),
         _WRITE_PATH + "test_an_own_put_with_a_lost_answer_is_not_mistaken_for_fencing",
@@ -117,7 +117,7 @@ MUTATIONS = (
     ),
     Mutation(
         "any index at our key is assumed to be ours",
-        Change("services.storage.writing.flusher", "Flusher._put_index", "if there.body != index:", "if False:"),
+        Change("kafscale.objects.puts", "put_derived", "if there is not None:", "if False:"),
         _WRITE_PATH + "test_a_dead_owners_index_with_the_same_key_is_replaced",
     ),
 )

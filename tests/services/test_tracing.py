@@ -21,7 +21,6 @@ _STEPS = {
     ("kafscale-gateway", "Produce"): None,
     ("kafscale-storage", "append"): "Produce",
     ("kafscale-storage", "flush"): "append",
-    ("kafscale-indexer", "kafscale.v1.Indexer/Build"): "flush",
     ("kafscale-gateway", "OffsetCommit"): "Produce",
     ("kafscale-coordinator", "kafscale.v1.GroupCoordinator/OffsetCommit"): "OffsetCommit",
 }

@@ -124,8 +124,8 @@ _VARIANTS: dict[str, Variant] = {
         (
             Change(
                 "services.storage.intake.writer",
-                "IntakeWriter._is_stored",
-                "if there.body != one.body and not one.stored:",
+                "IntakeWriter._put",
+                "if there is not None:",
                 "if False:",
             ),
         ),

@@ -244,7 +244,7 @@ class RemoteObjects:
         dice = self._network.faults.dice
         return [shown[key] for key in sorted(shown) if key in sure or dice.random() < 0.5]
 
-    async def delete_many(self, keys: Iterable[str], *, dated: float | None = None) -> None:
+    async def delete_many(self, keys: Iterable[str], *, dated: float | None = None, unused: bool = False) -> None:
         doomed = list(keys)
         if len(doomed) > 1 and self._network.faults.dice.random() < 0.5:
             # Each deletion is a separate request, and some may arrive later than others.

@@ -78,10 +78,10 @@ VARIANTS: dict[str, Variant] = {
             Change(
                 "services.storage.writing.flusher",
                 "Flusher._store",
-                "                index = await self._index(segment)\n",
-                "                index = await self._index(segment)\n"
+                "                await self._put(partition, segment)\n",
                 "                buffer.segment = segment\n"
-                "                self._stored(partition)\n",
+                "                self._stored(partition)\n"
+                "                await self._put(partition, segment)\n",
             ),
         ),
         _CRASHES | {"object-slow": 3.0},
@@ -140,7 +140,7 @@ VARIANTS: dict[str, Variant] = {
         (
             Change(
                 "services.storage.writing.flusher",
-                "Flusher._claim",
+                "Flusher._replace",
                 "await self._objects.replace_if_match(key, data, there.etag)",
                 "await self._objects.delete_many([key]); await self._objects.put_if_absent(key, data)",
             ),

@@ -176,6 +176,7 @@ class _World:
                 segment_interval_ms=intake_dice.choice([50, 500, 2000]),
                 intake_puts_per_second=intake_dice.choice([0, 10]),
                 intake_put_burst=intake_dice.choice([1, 20]),
+                intake_put_bytes=intake_dice.choice([500, 65536]),
                 intake_object_bytes=intake_dice.choice([1000, 1 << 20]),
                 intake_chain_bytes=intake_dice.choice([4000, 1 << 20]),
             ),

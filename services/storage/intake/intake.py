@@ -58,6 +58,7 @@ class Intake:
             pace=Pace(settings.intake_puts_per_second, settings.intake_put_burst, now=trio.current_time()),
             # Where puts cost nothing, what arrives during one shares the next.
             window=WINDOW if settings.intake_puts_per_second else 1,
+            put_bytes=min(settings.intake_put_bytes, settings.intake_object_bytes),
             object_bytes=settings.intake_object_bytes,
             chain_bytes=settings.intake_chain_bytes,
             now_ms=deps.now_ms,

@@ -21,8 +21,9 @@ from kafscale import paths
 from kafscale.errors import KafscaleError
 from kafscale.intake.format import Entry, encode
 from kafscale.metadata.interface import LeaseNotFound
-from kafscale.metadata.outage import STORE_FAILURES
-from kafscale.objects.interface import MAX_KEYS, ObjectNotFound, ObjectStore, PreconditionFailed
+from kafscale.metadata.outage import STORE_FAILURES, Outage
+from kafscale.objects.interface import MAX_KEYS, ObjectStore
+from kafscale.objects.puts import put_own
 from kafscale.threads import RunSync
 from kafscale.v1.metadata_pb2 import SinkProgress
 from services.storage.counters import StorageCounters
@@ -69,6 +70,7 @@ class IntakeWriter:
     """The intake of one run. Requires that `run` is running.
 
     ``objects`` need not retry. At most ``window`` objects are on their way at the same time, no more than WINDOW.
+    An object of ``put_bytes`` is put without regard to the pace. It has about ``object_bytes`` at most.
     ``durable`` is called with each partition whose records became durable; its buffer then has the new
     ``durable_end``. ``segments_end`` reads where the segments of a partition end that this run no longer owns.
     ``too_long`` is called with the partitions whose records must become segments, because the chain exceeds
@@ -84,6 +86,7 @@ class IntakeWriter:
         run_id: str,
         pace: Pace,
         window: int,
+        put_bytes: int,
         object_bytes: int,
         chain_bytes: int,
         now_ms: Callable[[], int],
@@ -99,6 +102,7 @@ class IntakeWriter:
         self._run_id = run_id
         self._pace = pace
         self._window = window
+        self._put_bytes = put_bytes
         self._object_bytes = object_bytes
         self._chain_bytes = chain_bytes
         self._now_ms = now_ms
@@ -163,6 +167,8 @@ class IntakeWriter:
         """Called when ``size`` bytes were appended to the partition's buffer."""
         if partition in self._waiting:
             self._waiting_bytes += size
+            if self._waiting_bytes - size < self._put_bytes <= self._waiting_bytes:
+                self._wake.set()
         elif partition not in self._bulk:
             self._wait(partition)
         if self._observed is None:
@@ -206,7 +212,7 @@ class IntakeWriter:
             now = trio.current_time()
             due = math.inf
             if self._waiting and self._next - self._counted <= self._window:
-                if self._waiting_bytes >= self._object_bytes:
+                if self._waiting_bytes >= self._put_bytes:
                     return
                 delay = self._pace.delay(now)
                 if not delay:
@@ -257,8 +263,9 @@ class IntakeWriter:
         self._observe_wait(now)
         if not entries:
             return None
-        self._pace.take(now)
         size = sum(entry.size for _, entry in entries)
+        if size < self._put_bytes:
+            self._pace.take(now)
         since = min((one.since for one in carries), default=now)
         begun = _Object(self._next, self._checkpoint(), now, since, entries, carries, size)
         self._next += 1
@@ -309,34 +316,21 @@ class IntakeWriter:
 
     async def _put(self, one: _Object) -> None:
         """Put the object until it is stored. Raises LeaseNotFound if its place is taken by a seal."""
-        key, pause = paths.intake_key(self._namespace, self._run_id, one.number), _FIRST_PAUSE
+        key = paths.intake_key(self._namespace, self._run_id, one.number)
+        outage = Outage("intake object not stored, retrying", first=_FIRST_PAUSE, longest=_LONGEST_PAUSE)
         while not one.stored:
             try:
-                await self._objects.put_if_absent(key, one.body)
-                break
-            except PreconditionFailed:
-                if one.stored or await self._is_stored(key, one):
-                    break
+                there = await put_own(self._objects, key, one.body)
             except KafscaleError as error:
-                one.error = str(error)
-                log.warning("intake object not stored, retrying", key=key, error=one.error)
-            await trio.sleep(pause)
-            pause = min(2 * pause, _LONGEST_PAUSE)
-        if not one.stored:
+                if not one.stored:
+                    one.error = str(error)
+                    await outage.pause(error, key=key)
+                continue
+            if one.stored:
+                return
+            if there is not None:
+                raise LeaseNotFound(f"another run has sealed the intake at {key}")
             self._stored(one)
-
-    async def _is_stored(self, key: str, one: _Object) -> bool:
-        """Return whether the object at ``key`` is ours. Raises LeaseNotFound if it is another one."""
-        try:
-            there = await self._objects.get(key)
-        except ObjectNotFound:
-            return False
-        except KafscaleError as error:
-            log.warning("intake object not read back, retrying", key=key, error=str(error))
-            return False
-        if there.body != one.body and not one.stored:
-            raise LeaseNotFound(f"another run has sealed the intake at {key}")
-        return True
 
     def _stored(self, one: _Object) -> None:
         one.stored, one.stored_at = True, trio.current_time()
@@ -416,7 +410,7 @@ class IntakeWriter:
             return
         keys = [paths.intake_key(self._namespace, self._run_id, number) for number in range(start, end)]
         try:
-            await self._objects.delete_many(keys)
+            await self._objects.delete_many(keys, unused=True)
         except KafscaleError as error:
             log.warning("intake objects not deleted, retrying later", error=str(error))
             return

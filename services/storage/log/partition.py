@@ -109,6 +109,8 @@ class Partition:
     closed: bool = False
     # Uploads and deletes in progress.
     under_way: int = 0
+    # The bases of committed segments whose index is being stored.
+    without_index: set[int] = field(default_factory=set)
     # Intake objects with records of this partition that are not known to be stored.
     in_chain: int = 0
     # Trio time of the last request with an unknown outcome; it may still take effect for a while.
@@ -169,6 +171,11 @@ class Partition:
     async def one_ended(self) -> None:
         """Wait until one of the uploads and deletes in progress has ended."""
         await self._ended.wait()
+
+    async def indexed(self, end: int) -> None:
+        """Wait until the indexes of all committed segments below ``end`` are stored, or the partition is closed."""
+        while any(base < end for base in self.without_index) and not self.closed:
+            await self.one_ended()
 
     async def quiet(self) -> None:
         """Wait until no upload or delete of this owner is in progress."""

@@ -12,8 +12,8 @@ import trio
 from kafscale import paths
 from kafscale.catalog.page import SEGMENTS_PER_PAGE, CorruptPage, age_from, build_page, describe, misfit, parse_page
 from kafscale.errors import KafscaleError, Refused, Unavailable
-from kafscale.objects.derived import put_derived
 from kafscale.objects.interface import ObjectNotFound, ObjectStore
+from kafscale.objects.puts import put_derived
 from kafscale.rpc.generated import IndexerClient
 from kafscale.segment.writer import BuiltSegment
 from kafscale.v1.catalog_pb2 import CatalogSegment

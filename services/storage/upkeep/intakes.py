@@ -113,7 +113,8 @@ class IntakeCollector:
             log.debug("intake already marked as done", run=run_id)
         removed = 0
         async for numbers in self._chain(run_id).pages():
-            await self._objects.delete_many(paths.intake_key(self._namespace, run_id, number) for number in numbers)
+            keys = [paths.intake_key(self._namespace, run_id, number) for number in numbers]
+            await self._objects.delete_many(keys, unused=True)
             removed += len(numbers)
         log.info("intake of an ended run removed", run=run_id, objects=removed)
 

@@ -223,6 +223,7 @@ class Retention:
             return
         if log_start < view.segments_end:
             kept_from = (await self._reader.holding(view, log_start)).base_offset
+        await partition.indexed(kept_from)
         prefix = paths.partition_prefix(self._namespace, view.topic, view.partition)
         after = ""
         while page := await self._objects.list_from(prefix, after, _PAGE):

@@ -1,7 +1,6 @@
-"""Turn a sealed buffer into a stored segment: compress, build, index, and put both, retrying until done."""
+"""Turn a sealed buffer into a stored segment: compress, build, and put, retrying until done."""
 
-from collections.abc import Awaitable, Callable
-from typing import TypeVar
+from collections.abc import Callable
 
 import structlog
 import trio
@@ -9,24 +8,24 @@ import trio
 from kafscale import paths
 from kafscale.errors import CorruptData, KafscaleError
 from kafscale.metadata.interface import MetadataStore
-from kafscale.objects.interface import ObjectNotFound, ObjectStore, PreconditionFailed
+from kafscale.metadata.outage import Outage
+from kafscale.objects.interface import Object, ObjectStore, PreconditionFailed
+from kafscale.objects.puts import put_own
 from kafscale.records.codecs import Codec
 from kafscale.records.record import compress_batch
-from kafscale.rpc.generated import IndexerClient
 from kafscale.segment.format import SegmentHeader
-from kafscale.segment.index import build_index
 from kafscale.segment.writer import PREFIX_SIZE, BuiltSegment, build_segment
 from kafscale.threads import RunSync
 from kafscale.tracing import Span, Tracer, within
-from kafscale.v1.indexer_pb2 import BuildRequest
 from services.storage.counters import StorageCounters
 from services.storage.log.buffer import Buffer
 from services.storage.log.partition import Partition
+from services.storage.writing.indexes import IndexWriter
 
 log = structlog.get_logger()
 
-T = TypeVar("T")
 _INLINE_BYTES = 128 * 1024  # building less than this costs less than a thread
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 5.0
 
 
 class Fenced(KafscaleError):
@@ -50,11 +49,9 @@ class Flusher:
         nursery: trio.Nursery,
         objects: ObjectStore,
         metadata: MetadataStore,
-        indexer: IndexerClient,
+        indexes: IndexWriter,
         namespace: str,
         in_flight: int,
-        index_timeout: float,
-        index_interval: int,
         now_ms: Callable[[], int],
         run_sync: RunSync,
         stored: Callable[[Partition], None],
@@ -65,11 +62,9 @@ class Flusher:
         self._nursery = nursery
         self._objects = objects
         self._metadata = metadata
-        self._indexer = indexer
+        self._indexes = indexes
         self._namespace = namespace
         self._in_flight = in_flight
-        self._index_timeout = index_timeout
-        self._index_interval = index_interval
         self._now_ms = now_ms
         self._run_sync = run_sync
         self._stored = stored
@@ -90,16 +85,14 @@ class Flusher:
         began = trio.current_time()
         self._counters.flushes[buffer.trigger] += 1
         try:
+            await self._indexes.room()
             with within(self._span(partition, buffer)):
                 segment = await self._build(partition, buffer)
-                index = await self._index(segment)
-                async with trio.open_nursery() as nursery:
-                    nursery.start_soon(self._put_segment, partition, segment)
-                    nursery.start_soon(self._put_index, partition, segment, index)
-        except* Fenced as errors:
-            self._abandoned(partition, str(errors.exceptions[0]), False)
-        except* WentOffline as errors:
-            self._abandoned(partition, str(errors.exceptions[0]), True)
+                await self._put(partition, segment)
+        except Fenced as error:
+            self._abandoned(partition, str(error), False)
+        except WentOffline as error:
+            self._abandoned(partition, str(error), True)
         else:
             self._counters.flush_seconds.observe(trio.current_time() - began)
             if not partition.closed:
@@ -135,50 +128,25 @@ class Flusher:
 
         return build() if buffer.size < _INLINE_BYTES else await self._run_sync(build)
 
-    async def _index(self, segment: BuiltSegment) -> bytes:
-        request = BuildRequest(offsets=segment.offsets, positions=segment.positions)
-        try:
-            index = (await self._indexer.build(request, timeout=self._index_timeout)).index
-        except KafscaleError as error:
-            # This includes Refused, for a request that is too large for a message.
-            if not self._counters.no_indexer:
-                log.warning("no indexer answered, building indexes locally", error=str(error))
-            self._counters.no_indexer = str(error)
-            self._counters.builds["storage"] += 1
-            return build_index(segment.offsets, segment.positions, self._index_interval)
-        self._counters.no_indexer = ""
-        self._counters.builds["indexer"] += 1
-        return index
-
-    async def _put_segment(self, partition: Partition, segment: BuiltSegment) -> None:
+    async def _put(self, partition: Partition, segment: BuiltSegment) -> None:
+        """Put the segment until it is stored or the partition is closed. Raises Fenced, WentOffline."""
         key = paths.segment_key(self._namespace, partition.ref.topic, partition.ref.partition, segment.base_offset)
-
-        async def attempt() -> None:
+        outage = Outage("put failed, retrying", first=_FIRST_PAUSE, longest=_LONGEST_PAUSE)
+        while not partition.closed:
             try:
-                await self._objects.put_if_absent(key, segment.data)
-            except PreconditionFailed:
-                await self._claim(partition, key, segment.data)
+                there = await put_own(self._objects, key, segment.data)
+                if there is not None:
+                    await self._replace(partition, key, segment.data, there)
+                return
+            except (Fenced, WentOffline):
+                raise
+            except KafscaleError as error:
+                # This includes Refused: a full disk or a revoked key can be fixed while the buffer waits.
+                partition.last_unknown_request = trio.current_time()
+                await outage.pause(error, key=key)
 
-        await self._until_done(partition, key, attempt)
-
-    async def _put_index(self, partition: Partition, segment: BuiltSegment, index: bytes) -> None:
-        key = paths.index_key(self._namespace, partition.ref.topic, partition.ref.partition, segment.base_offset)
-
-        async def attempt() -> None:
-            try:
-                await self._objects.put_if_absent(key, index)
-            except PreconditionFailed:
-                there = await self._objects.get(key)
-                if there.body != index:
-                    await self._objects.replace_if_match(key, index, there.etag)
-
-        await self._until_done(partition, key, attempt)
-
-    async def _claim(self, partition: Partition, key: str, data: bytes) -> None:
-        """Handle a key that is taken: by our own put, by a leftover of a dead owner, or by a run that fenced us."""
-        there = await self._objects.get(key)
-        if there.body == data:
-            return
+    async def _replace(self, partition: Partition, key: str, data: bytes, there: Object) -> None:
+        """Replace the leftover of a dead owner. Raises Fenced or WentOffline for the object of a later owner."""
         try:
             epoch = SegmentHeader.parse(there.body).epoch
         except CorruptData:
@@ -194,27 +162,6 @@ class Flusher:
         if now is None or now.mod_revision != partition.state_revision:
             raise Fenced(f"object {key} has epoch {epoch}, ours is {partition.epoch}")
         raise WentOffline(f"object {key} has epoch {epoch} and different content, but we own epoch {partition.epoch}")
-
-    async def _until_done(self, partition: Partition, key: str, attempt: Callable[[], Awaitable[None]]) -> None:
-        pause = 0.1
-        while not partition.closed:
-            try:
-                await attempt()
-                return
-            except trio.Cancelled:
-                # The other upload of this buffer failed; this one may still take effect.
-                partition.last_unknown_request = trio.current_time()
-                raise
-            except (PreconditionFailed, ObjectNotFound):
-                log.info("object changed during the check", key=key)
-            except (Fenced, WentOffline):
-                raise
-            except KafscaleError as error:
-                # This includes Refused: a full disk or a revoked key can be fixed while the buffer waits.
-                partition.last_unknown_request = trio.current_time()
-                log.warning("put failed, retrying", key=key, error=str(error))
-            await trio.sleep(pause)
-            pause = min(pause * 2, 5.0)
 
 
 def _compressed(original: tuple[bytes, memoryview], codec: Codec) -> tuple[bytes, memoryview]:

@@ -177,11 +177,14 @@ async def test_a_page_has_1_to_1000_objects(store: ObjectStore, limit: int) -> N
         await store.list_from("", "", limit)
 
 
-async def test_deleted_objects_are_gone_and_their_names_free(store: ObjectStore, odd_keys: list[str]) -> None:
+@pytest.mark.parametrize("unused", [False, True])
+async def test_deleted_objects_are_gone_and_their_names_free(
+    store: ObjectStore, odd_keys: list[str], *, unused: bool
+) -> None:
     for key in odd_keys:
         await store.put_if_absent(key, b"old")
     gone, kept = odd_keys[::2], odd_keys[1::2]
-    await store.delete_many(gone)
+    await store.delete_many(gone, unused=unused)
     assert [info.key for info in await store.list_from("")] == kept
     for key in gone:
         with pytest.raises(ObjectNotFound):
@@ -190,10 +193,11 @@ async def test_deleted_objects_are_gone_and_their_names_free(store: ObjectStore,
     assert [info.key for info in await store.list_from("")] == odd_keys
 
 
-async def test_deleting_an_absent_object_is_not_an_error(store: ObjectStore) -> None:
+@pytest.mark.parametrize("unused", [False, True])
+async def test_deleting_an_absent_object_is_not_an_error(store: ObjectStore, *, unused: bool) -> None:
     await store.put_if_absent("ns/dir/a", b"x")
-    await store.delete_many([])
-    await store.delete_many(["ns/absent", "ns/dir", "absent/at/all", "ns/dir/a/b"])
+    await store.delete_many([], unused=unused)
+    await store.delete_many(["ns/absent", "ns/dir", "absent/at/all", "ns/dir/a/b"], unused=unused)
     assert [info.key for info in await store.list_from("")] == ["ns/dir/a"]
 
 

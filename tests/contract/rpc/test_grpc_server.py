@@ -26,10 +26,11 @@ from kafscale.telemetry import Finding, State
 from kafscale.v1.catalog_pb2 import CatalogSegment
 from kafscale.v1.common_pb2 import PartitionRef
 from kafscale.v1.indexer_pb2 import (
-    BuildRequest,
     LocateTimestampRequest,
+    SegmentBatches,
     SegmentRef,
     WriteCatalogPageRequest,
+    WriteIndexesRequest,
 )
 from kafscale.v1.storage_pb2 import AppendRequest, CommitsRequest, FetchReply, FetchRequest, PartitionAppend
 from services.indexer.service import IndexerService
@@ -151,7 +152,7 @@ async def test_a_call_whose_caller_left_counts_towards_the_limit_until_it_ends(c
 async def test_a_method_that_the_peer_lacks_is_refused(carrier: Carrier) -> None:
     async with serving(carrier) as port, Channel(f"127.0.0.1:{port}") as channel:
         with pytest.raises(Refused):
-            await IndexerClient(channel).build(BuildRequest(), timeout=TIMEOUT)
+            await IndexerClient(channel).verify(SegmentRef(), timeout=TIMEOUT)
 
 
 async def test_a_request_that_is_not_a_message_is_corrupt(carrier: Carrier) -> None:
@@ -171,7 +172,7 @@ async def test_an_address_in_use_is_a_configuration_error(carrier: Carrier) -> N
 
 async def test_a_server_requires_a_service_object_with_every_method() -> None:
     class Half:
-        async def build(self, request: BuildRequest) -> None: ...
+        async def write_indexes(self, request: WriteIndexesRequest) -> None: ...
 
     with pytest.raises(AttributeError, match="verify"):
         bind_indexer(Half())  # type: ignore[arg-type]
@@ -186,9 +187,11 @@ async def test_the_indexer_gives_the_same_answers_over_grpc_as_directly() -> Non
         segments=[CatalogSegment(base_offset=2, next_offset=4, size=99, records=2, epoch=3)],
     )
 
+    indexes = WriteIndexesRequest(segments=[SegmentBatches(segment=segment, offsets=[2, 3], positions=[32, 99])])
+
     async def answers(indexer: IndexerClient) -> list[object]:
         return [
-            await indexer.build(BuildRequest(offsets=[7, 9], positions=[32, 99]), timeout=TIMEOUT),
+            await indexer.write_indexes(indexes, timeout=TIMEOUT),
             await indexer.verify(segment, timeout=TIMEOUT),
             await indexer.rebuild(segment, timeout=TIMEOUT),
             await indexer.locate_timestamp(LocateTimestampRequest(topic="t", base_offsets=[2]), timeout=TIMEOUT),
@@ -200,8 +203,8 @@ async def test_the_indexer_gives_the_same_answers_over_grpc_as_directly() -> Non
         async with Channel(f"127.0.0.1:{port}") as channel:
             over_grpc = IndexerClient(channel)
             assert await answers(over_grpc) == await answers(IndexerClient(Direct(bind_indexer(service))))
-            with pytest.raises(CorruptData, match="not the batches of a segment"):
-                await over_grpc.build(BuildRequest(offsets=[1]), timeout=TIMEOUT)
+            with pytest.raises(CorruptData, match="topic id of 0 bytes"):
+                await over_grpc.write_catalog_page(WriteCatalogPageRequest(), timeout=TIMEOUT)
         nursery.cancel_scope.cancel()
 
 

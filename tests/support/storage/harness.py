@@ -10,7 +10,7 @@ import trio
 from google.protobuf.message import Message
 
 from kafscale import paths
-from kafscale.errors import KafscaleError, Unavailable
+from kafscale.errors import KafscaleError, NotSent, Unavailable
 from kafscale.metadata.interface import MetadataStore, Put, Unchanged
 from kafscale.metadata.members import LiveMember, Members
 from kafscale.metadata.memory import MemoryMetadataStore
@@ -82,7 +82,7 @@ class NoIndexer:
     """An indexer that is never available."""
 
     async def call(self, method: Method[Q, A], request: Q, *, timeout: float) -> A:
-        raise Unavailable("no indexer")
+        raise NotSent("no indexer")
 
     def stream(self, method: Method[Q, A], request: Q) -> AbstractAsyncContextManager[MessageStream[A]]:
         raise Unavailable("no indexer")
@@ -241,6 +241,8 @@ class Caller:
                 appended = await self.append(ref, batch(*(b"%d.%d.%d" % (s, b, i) for i in range(50))))
             await self.flush(ref)
             assert await self.durable(appended)
+        # Indexes follow the commit.
+        await trio.sleep(1)
 
 
 class World:

@@ -260,10 +260,10 @@ class StoppingObjects:
     async def get(self, key: str) -> Object:
         return await self._stop.around(self._step.call("get", key), lambda: self._store.get(key))
 
-    async def delete_many(self, keys: Iterable[str], *, dated: float | None = None) -> None:
+    async def delete_many(self, keys: Iterable[str], *, dated: float | None = None, unused: bool = False) -> None:
         doomed = list(keys)
         matches = any(self._step.call("delete_many", key) for key in doomed)
-        await self._stop.around(matches, lambda: self._store.delete_many(doomed, dated=dated))
+        await self._stop.around(matches, lambda: self._store.delete_many(doomed, dated=dated, unused=unused))
 
 
 class Flaky:
@@ -279,12 +279,12 @@ class Flaky:
         if name not in ("get", "txn", "put_if_absent", "get_range", "list_from", "delete_many", "read_prefix"):
             return found
 
-        async def call(*arguments: Any) -> Any:
+        async def call(*arguments: Any, **keywords: Any) -> Any:
             await trio.sleep(self._random() * 0.05)
             fails = self._random() < self.share
             if fails and self._random() < 0.5:
                 raise Unavailable("no answer")
-            result = await found(*arguments)
+            result = await found(*arguments, **keywords)
             if fails:
                 raise Unavailable("the answer was lost")
             return result

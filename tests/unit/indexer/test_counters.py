@@ -1,6 +1,6 @@
 """The counters of an indexer."""
 
-from kafscale.v1.indexer_pb2 import BuildRequest
+from kafscale.v1.indexer_pb2 import SegmentBatches, WriteIndexesRequest
 from services.indexer.monitoring import families
 from tests.unit.indexer.conftest import World
 
@@ -8,7 +8,8 @@ from tests.unit.indexer.conftest import World
 async def test_indexes_and_whole_segments_are_counted(world: World) -> None:
     service = world.service
     built = await world.add([1, 2, 3], [4, 5, 6])
-    await service.build(BuildRequest(offsets=built.offsets, positions=built.positions))
+    batches = SegmentBatches(segment=world.ref(0), offsets=built.offsets, positions=built.positions)
+    await service.write_indexes(WriteIndexesRequest(segments=[batches]))
     await service.rebuild(world.ref(0))
     await world.store.delete_many([world.index_key(0)])
     await service.rebuild(world.ref(0))

@@ -2,13 +2,13 @@
 
 import pytest
 
-from kafscale.errors import CorruptData, Refused, Unavailable
+from kafscale.errors import Refused, Unavailable
 from kafscale.objects.interface import Body, Object
 from kafscale.objects.memory import Call, Fault, MemoryObjectStore
 from kafscale.segment.index import build_index, parse_index
 from kafscale.segment.writer import BuiltSegment
 from kafscale.v1.common_pb2 import Status
-from kafscale.v1.indexer_pb2 import BuildRequest
+from kafscale.v1.indexer_pb2 import SegmentBatches, WriteIndexesRequest
 from tests.support.samples.segments import make_batch, make_segment
 from tests.unit.indexer.conftest import INTERVAL, World
 
@@ -18,15 +18,39 @@ async def _segment(world: World) -> BuiltSegment:
     return await world.add(*[[10 * n, 10 * n + 5] for n in range(6)])
 
 
-async def test_build_uses_the_interval_of_the_settings(world: World) -> None:
-    reply = await world.service.build(BuildRequest(offsets=[0, 2, 4, 6], positions=[32, 200, 400, 600]))
+def _batches(world: World, base: int, *positions: int) -> SegmentBatches:
+    """Batches of two records each from ``base``."""
+    offsets = range(base, base + 2 * len(positions), 2)
+    return SegmentBatches(segment=world.ref(base), offsets=offsets, positions=positions)
 
-    assert reply.index == build_index([0, 4], [32, 400], INTERVAL)
+
+async def test_indexes_are_stored_with_the_interval_of_the_settings(world: World) -> None:
+    request = WriteIndexesRequest(segments=[_batches(world, 0, 32, 200, 400, 600), _batches(world, 8, 32)])
+    # The leftover of a dead owner is replaced.
+    await world.store.put_if_absent(world.index_key(8), b"another index")
+
+    assert list((await world.service.write_indexes(request)).errors) == ["", ""]
+
+    assert (await world.store.get(world.index_key(0))).body == build_index([0, 4], [32, 400], INTERVAL)
+    assert (await world.store.get(world.index_key(8))).body == build_index([8], [32], INTERVAL)
 
 
-async def test_build_refuses_data_that_is_not_a_segment(world: World) -> None:
-    with pytest.raises(CorruptData, match="2 offsets but 1 positions"):
-        await world.service.build(BuildRequest(offsets=[0, 2], positions=[32]))
+async def test_an_index_that_cannot_be_stored_does_not_affect_the_others(world: World) -> None:
+    wrong = SegmentBatches(segment=world.ref(0), offsets=[0, 2], positions=[32])
+    refused = world.index_key(4)
+
+    def fault(call: Call) -> Fault | None:
+        return Fault(error=Refused("read-only")) if call.key == refused else None
+
+    world.store.plan = fault
+    request = WriteIndexesRequest(segments=[wrong, _batches(world, 4, 32), _batches(world, 8, 32)])
+
+    errors = list((await world.service.write_indexes(request)).errors)
+
+    assert "2 offsets but 1 positions" in errors[0]
+    assert "read-only" in errors[1]
+    assert errors[2] == ""
+    assert (await world.store.get(world.index_key(8))).body
 
 
 async def test_verify_detects_an_intact_missing_unreadable_or_foreign_index(world: World) -> None:

@@ -240,10 +240,13 @@ async def test_a_forgotten_process_that_has_put_nothing_is_stopped(autojump_cloc
         world.metadata = MemoryMetadataStore() if known == "snapshot" else await _older(world)
         restore, rebuilt = await prepared(world, newest=known == "snapshot", overwrite=known == "metadata")
         await restore.write(rebuilt)
+        # Its metadata store in this test is still the old one, in which it could commit a segment.
+        world.objects.plan = _no_segments
         late = await caller.append(ref, batch(b"1"))
         with trio.fail_after(60):
             await caller.ended.wait()
         assert not any(news.high_watermark >= late.end_offset for news in caller.news)
+    world.objects.plan = None
     async with world.service() as (caller, _):
         assert await caller.read_all(ref) == [b"0"]
         await acked(caller, ref, b"2")

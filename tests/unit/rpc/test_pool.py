@@ -14,9 +14,9 @@ from kafscale.rpc.client import Channel
 from kafscale.rpc.generated import IndexerClient
 from kafscale.rpc.pool import IndexerPool
 from kafscale.telemetry import Finding, State
-from kafscale.v1.indexer_pb2 import BuildReply, BuildRequest
+from kafscale.v1.indexer_pb2 import SegmentRef, VerifyReply
 
-REQUEST = BuildRequest(offsets=[0], positions=[32])
+REQUEST = SegmentRef(topic="t")
 
 
 class FakeChannel:
@@ -30,7 +30,7 @@ class FakeChannel:
         self.timeouts: list[float] = []
         self.closed = False
 
-    async def call(self, method: Any, request: Any, *, timeout: float, metadata: Any = ()) -> BuildReply:
+    async def call(self, method: Any, request: Any, *, timeout: float, metadata: Any = ()) -> VerifyReply:
         assert not self.closed
         self.calls += 1
         self.timeouts.append(timeout)
@@ -40,7 +40,7 @@ class FakeChannel:
             raise Unavailable("no answer in time")
         if self.error is not None:
             raise self.error
-        return BuildReply(index=self.address.encode())
+        return VerifyReply(detail=self.address)
 
     async def aclose(self) -> None:
         self.closed = True
@@ -70,13 +70,13 @@ async def _pool(*addresses: str) -> AsyncIterator[tuple[IndexerPool, Peers]]:
         nursery.cancel_scope.cancel()
 
 
-async def _build(pool: IndexerPool, timeout: float = 1.0) -> str:
-    return (await IndexerClient(pool).build(REQUEST, timeout=timeout)).index.decode()
+async def _ask(pool: IndexerPool, timeout: float = 1.0) -> str:
+    return (await IndexerClient(pool).verify(REQUEST, timeout=timeout)).detail
 
 
 async def test_calls_alternate_between_indexers(autojump_clock: MockClock) -> None:
     async with _pool("a", "b", "c") as (pool, peers):
-        assert sorted([await _build(pool) for _ in range(9)]) == ["a"] * 3 + ["b"] * 3 + ["c"] * 3
+        assert sorted([await _ask(pool) for _ in range(9)]) == ["a"] * 3 + ["b"] * 3 + ["c"] * 3
         assert sorted(peers.opened) == ["a", "b", "c"]
 
 
@@ -85,17 +85,17 @@ async def test_a_busy_indexer_gets_fewer_calls(autojump_clock: MockClock) -> Non
         peers["slow"].seconds = 0.9
         async with trio.open_nursery() as nursery:
             for _ in range(2):
-                nursery.start_soon(_build, pool, 2.0)
+                nursery.start_soon(_ask, pool, 2.0)
             await trio.sleep(0.1)
             for _ in range(5):
-                assert await _build(pool) == "quick"
+                assert await _ask(pool) == "quick"
         assert (peers["slow"].calls, peers["quick"].calls) == (1, 6)
 
 
 async def test_a_call_to_an_unreachable_indexer_is_retried_with_another(autojump_clock: MockClock) -> None:
     async with _pool("a", "b") as (pool, peers):
         peers["a"].error = Unavailable("connection refused")
-        assert [await _build(pool) for _ in range(4)] == ["b"] * 4
+        assert [await _ask(pool) for _ in range(4)] == ["b"] * 4
         # It is avoided for a while, and not tried again with each call.
         assert peers["a"].calls == 1
         assert pool.unanswered == 0
@@ -106,15 +106,15 @@ async def test_a_hanging_indexer_uses_only_its_share_of_the_time(autojump_clock:
         for address in ("a", "b"):
             peers[address].seconds = math.inf
         began = trio.current_time()
-        assert await _build(pool, 1.0) == "c"
+        assert await _ask(pool, 1.0) == "c"
         assert trio.current_time() - began < 1.0
-        assert await _build(pool, 1.0) == "c"
+        assert await _ask(pool, 1.0) == "c"
 
 
 async def test_the_last_indexer_gets_all_the_remaining_time(autojump_clock: MockClock) -> None:
     async with _pool("a") as (pool, peers):
         peers["a"].seconds = 0.99
-        assert await _build(pool, 1.0) == "a"
+        assert await _ask(pool, 1.0) == "a"
         assert peers["a"].timeouts == [1.0]
 
 
@@ -122,7 +122,7 @@ async def test_a_call_fails_at_once_without_indexers(autojump_clock: MockClock) 
     async with _pool() as (pool, _):
         began = trio.current_time()
         with pytest.raises(Unavailable, match="no indexer is available"):
-            await _build(pool, 60.0)
+            await _ask(pool, 60.0)
         assert trio.current_time() == began
         assert pool.unanswered == 1
 
@@ -131,14 +131,14 @@ async def test_a_call_fails_at_once_if_all_indexers_have_just_failed(autojump_cl
     async with _pool("a") as (pool, peers):
         peers["a"].seconds = math.inf
         with pytest.raises(Unavailable):
-            await _build(pool, 1.0)
+            await _ask(pool, 1.0)
         began = trio.current_time()
         with pytest.raises(Unavailable):
-            await _build(pool, 1.0)
+            await _ask(pool, 1.0)
         assert trio.current_time() == began
         peers["a"].seconds = 0.0
         await trio.sleep(1.0)
-        assert await _build(pool) == "a"
+        assert await _ask(pool) == "a"
 
 
 async def test_a_failing_indexer_is_tried_less_and_less_until_it_succeeds(
@@ -148,28 +148,28 @@ async def test_a_failing_indexer_is_tried_less_and_less_until_it_succeeds(
         peers["a"].error = Unavailable("no")
         for _ in range(600):
             with pytest.raises(Unavailable):
-                await _build(pool)
+                await _ask(pool)
             await trio.sleep(0.1)
         assert peers["a"].calls <= 10
         peers["a"].error = None
         await trio.sleep(10)
-        assert await _build(pool) == "a"
+        assert await _ask(pool) == "a"
         peers["a"].error = Unavailable("no")
         with pytest.raises(Unavailable):
-            await _build(pool)
+            await _ask(pool)
         peers["a"].error = None
         await trio.sleep(1.0)
-        assert await _build(pool) == "a"
+        assert await _ask(pool) == "a"
 
 
 async def test_an_indexer_whose_address_another_service_uses_is_skipped(autojump_clock: MockClock) -> None:
     async with _pool("a", "b") as (pool, peers):
         peers["a"].error = Refused("unknown method")
-        assert [await _build(pool) for _ in range(3)] == ["b"] * 3
+        assert [await _ask(pool) for _ in range(3)] == ["b"] * 3
         assert peers["a"].calls == 1
         peers["b"].error = Refused("unknown method")
         with pytest.raises(Unavailable, match="unknown method"):
-            await _build(pool)
+            await _ask(pool)
 
 
 async def test_an_error_answer_of_an_indexer_is_not_retried(autojump_clock: MockClock) -> None:
@@ -177,7 +177,7 @@ async def test_an_error_answer_of_an_indexer_is_not_retried(autojump_clock: Mock
         for address in ("a", "b"):
             peers[address].error = CorruptData("no segment's batches")
         with pytest.raises(CorruptData):
-            await _build(pool)
+            await _ask(pool)
         assert peers["a"].calls + peers["b"].calls == 1
 
 
@@ -186,7 +186,7 @@ async def test_a_removed_indexer_gets_no_calls_and_is_closed_after_its_last_one(
         peers["a"].seconds = peers["b"].seconds = 0.5
         async with trio.open_nursery() as nursery:
             for _ in range(2):
-                nursery.start_soon(_build, pool, 5.0)
+                nursery.start_soon(_ask, pool, 5.0)
             await trio.sleep(0.1)
             pool.update({"run-b": "b"})
             await trio.sleep(0.1)
@@ -194,7 +194,7 @@ async def test_a_removed_indexer_gets_no_calls_and_is_closed_after_its_last_one(
         await trio.testing.wait_all_tasks_blocked()
         assert peers["a"].closed
         assert not peers["b"].closed
-        assert [await _build(pool, 5.0) for _ in range(3)] == ["b"] * 3
+        assert [await _ask(pool, 5.0) for _ in range(3)] == ["b"] * 3
         assert pool.alive == 1
 
 
@@ -202,10 +202,10 @@ async def test_a_restarted_indexer_is_a_new_one(autojump_clock: MockClock) -> No
     async with _pool("a") as (pool, peers):
         peers["a"].error = Unavailable("it died")
         with pytest.raises(Unavailable):
-            await _build(pool)
+            await _ask(pool)
         peers.channels.clear()
         pool.update({"another-run": "a"})
-        assert await _build(pool) == "a"
+        assert await _ask(pool) == "a"
         assert peers.opened == ["a", "a"]
 
 
@@ -216,7 +216,7 @@ async def test_health_depends_on_the_indexers_that_are_registered_now(autojump_c
         assert pool.finding().state is State.HEALTHY
         peers["a"].error = Unavailable("it died")
         with pytest.raises(Unavailable):
-            await _build(pool)
+            await _ask(pool)
         assert pool.finding().state is State.DEGRADED
         # A new run has not failed yet, although nobody has called it.
         pool.update({"run-a": "a", "another-run": "b"})
@@ -229,14 +229,14 @@ async def test_an_indexer_that_refuses_a_call_is_healthy(autojump_clock: MockClo
     async with _pool("a") as (pool, peers):
         peers["a"].error = CorruptData("no such segment")
         with pytest.raises(CorruptData):
-            await _build(pool)
+            await _ask(pool)
         assert pool.finding().state is State.HEALTHY
 
 
 async def test_closing_the_pool_closes_all_channels(autojump_clock: MockClock) -> None:
     async with _pool("a", "b") as (pool, peers):
-        await _build(pool)
-        await _build(pool)
+        await _ask(pool)
+        await _ask(pool)
         await pool.aclose()
         assert peers["a"].closed
         assert peers["b"].closed

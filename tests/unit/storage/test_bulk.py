@@ -41,7 +41,9 @@ async def test_a_full_buffer_is_put_once_as_a_segment(autojump_clock: MockClock)
 
 async def test_records_that_wait_too_long_for_their_segment_are_put_into_the_intake(autojump_clock: MockClock) -> None:
     world = World(SLOW_SEGMENTS)
-    async with world.service(graceful=False, segment_bytes=FULL, intake_puts_per_second=1, intake_put_burst=1) as (
+    async with world.service(
+        graceful=False, segment_bytes=FULL, intake_puts_per_second=1, intake_put_burst=1, intake_put_bytes=1 << 20
+    ) as (
         caller,
         catalog,
     ):

@@ -161,6 +161,18 @@ async def test_the_pace_limits_puts_after_a_burst(puts_per_second: int, autojump
         assert trio.current_time() - began == pytest.approx(20 / puts_per_second, abs=1.5 / puts_per_second)
 
 
+async def test_the_pace_does_not_limit_large_objects(autojump_clock: MockClock) -> None:
+    world = World(SLOW_SEGMENTS, intake=True)
+    async with world.service(intake_puts_per_second=1, intake_put_burst=1) as (caller, catalog):
+        ref = await world.topic(catalog, configs={"flush.ms": "10000"})
+        await acked(caller, ref, b"takes the only token")
+        began = trio.current_time()
+        for _ in range(20):
+            appended = [await caller.append(ref, batch(b"x" * 16_000)) for _ in range(5)]
+            assert await caller.durable(appended[-1])
+        assert trio.current_time() - began < 1
+
+
 async def test_a_partition_is_not_released_while_an_object_with_its_records_is_on_its_way(
     autojump_clock: MockClock,
 ) -> None:

@@ -15,7 +15,6 @@ from kafscale.objects.memory import Call, Fault, MemoryObjectStore
 from kafscale.segment.format import HEADER_SIZE
 from kafscale.telemetry import State
 from kafscale.v1.common_pb2 import PartitionRef, Status
-from kafscale.v1.metadata_pb2 import PartitionState
 from kafscale.v1.storage_pb2 import LogSizesRequest, SizeQuery
 from services.storage.monitoring import _partitions
 from tests.support.storage.harness import NAMESPACE, TIMEOUT, Caller, World, batch, state_key
@@ -220,25 +219,6 @@ async def test_a_single_bad_read_of_an_own_object_does_not_fence(autojump_clock:
         appended = await caller.append(ref, batch(b"0"))
         assert await caller.durable(appended)
         assert (await caller.append(ref, numbered(0))).status == Status.OK
-
-
-async def test_an_upload_cancelled_with_its_failed_sibling_may_still_apply(autojump_clock: MockClock) -> None:
-    world = World(intake=False, settle_seconds=3_600)
-    async with world.service() as (caller, catalog):
-        ref = await world.topic(catalog)
-        assert await caller.durable(await caller.append(ref, batch(b"0")))
-        # Somebody else has stored an object of the same epoch while the index is being uploaded.
-        foreign = (await world.objects.get(paths.segment_key(NAMESPACE, ref.topic, ref.partition, 0))).body
-        await world.objects.put_if_absent(paths.segment_key(NAMESPACE, ref.topic, ref.partition, 1), foreign)
-        world.objects.plan = lambda call: (
-            Fault(hold=trio.Event()) if call.kind == "put_if_absent" and call.key.endswith(".index") else None
-        )
-        appended = await caller.append(ref, batch(b"1"))
-        assert not await caller.durable(appended)
-    item = await world.metadata.get(state_key(ref))
-    assert item is not None
-    state = PartitionState.FromString(item.value)
-    assert (state.owner, state.unclean) == ("", True)
 
 
 async def test_a_misread_header_does_not_exclude_a_segment_from_the_log(autojump_clock: MockClock) -> None:

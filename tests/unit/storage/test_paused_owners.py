@@ -8,6 +8,7 @@ import trio
 from trio.testing import MockClock
 
 from kafscale import paths
+from kafscale.metadata.memory import Fault as MetadataFault
 from kafscale.objects.interface import ObjectInfo, ObjectStore
 from kafscale.objects.memory import Call, Fault, MemoryObjectStore
 from kafscale.v1.common_pb2 import PartitionRef, Status
@@ -81,14 +82,14 @@ async def test_a_former_owners_object_is_overwritten_and_never_deleted(autojump_
         a, b = two.instances
         ref = await _of(two, a, await world.topic(a.catalog, partitions=PARTITIONS))
         key = paths.segment_key(NAMESPACE, ref.topic, ref.partition, 1)
-        held = _hold_first_puts(world, paths.index_key(NAMESPACE, ref.topic, ref.partition, 1))
+        state_key = paths.partition_state_key(NAMESPACE, ref.topic, ref.partition)
+        world.metadata.faults.append(MetadataFault(method="txn", key=state_key, delay=100))
         await a.caller.append(ref, batch(b"a"))
         await trio.sleep(1)
         a.pause()
         await _taken_by(two, ref, b)
         assert (await world.objects.head(key)).size > 0
         await two.append_durably(ref, batch(b"b"))
-        held.set()
         assert [call for call in world.objects.calls if call.kind == "delete_many" and key in call.keys] == []
         assert await two.read_all(ref) == [b"0", b"b"]
 
@@ -121,7 +122,9 @@ async def test_uncommitted_segments_are_not_served_when_ownership_returns(autoju
         refs = siblings(first, PARTITIONS)
         for ref in refs:
             await one.append_durably(ref, batch(b"0"))
-        held = _hold_first_puts(world, *(paths.index_key(NAMESPACE, ref.topic, ref.partition, 1) for ref in refs))
+        for ref in refs:
+            state_key = paths.partition_state_key(NAMESPACE, ref.topic, ref.partition)
+            world.metadata.faults.append(MetadataFault(method="txn", key=state_key, delay=20))
         for ref in refs:
             await a.caller.append(ref, batch(b"a"))
         await trio.sleep(1)
@@ -131,7 +134,6 @@ async def test_uncommitted_segments_are_not_served_when_ownership_returns(autoju
         await _taken_by(one, ref, b)
         await one.append_durably(ref, batch(b"b"))
         await b.stop()
-        held.set()
         await _taken_by(one, ref, a)
         assert len(a.caller.runs) == 1
         assert await a.caller.read_all(ref) == [b"0", b"b"]
@@ -293,12 +295,12 @@ class _StoppedBeforeSending:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._inner, name)
 
-    async def delete_many(self, keys: Iterable[str], *, dated: float | None = None) -> None:
+    async def delete_many(self, keys: Iterable[str], *, dated: float | None = None, unused: bool = False) -> None:
         doomed = list(keys)
         if self.stop and any(key.endswith(".kfs") for key in doomed):
             self.stopped.set()
             await self.go_on.wait()
-        await self._inner.delete_many(doomed, dated=dated)
+        await self._inner.delete_many(doomed, dated=dated, unused=unused)
 
 
 @pytest.mark.parametrize("by", ["retention", "deletion"])

@@ -107,6 +107,7 @@ async def test_the_log_start_moves_without_a_new_snapshot_if_the_last_one_suffic
         ref = await world.topic(catalog)
         await flushed(caller, ref, range(18))
         assert (await _state(world, ref)).producers_from == 16
+        await trio.sleep(1)
         world.objects.calls.clear()
         assert (await caller.delete_records(ref, 16)).log_start == 16
         assert not [call for call in world.objects.calls if call.kind == "put_if_absent"]

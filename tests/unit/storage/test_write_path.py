@@ -238,7 +238,9 @@ async def test_a_dead_owners_index_with_the_same_key_is_replaced(autojump_clock:
         ref = await world.topic(catalog)
         key = paths.index_key(NAMESPACE, ref.topic, 0, 0)
         await world.objects.put_if_absent(key, build_index([0, 200], [32, 500]))
-        assert await caller.durable(await caller.append(ref, batch(b"ours") + batch(b"too")))
+        await caller.append(ref, batch(b"ours") + batch(b"too"))
+        await caller.flush(ref)
+        await trio.sleep(1)
         segment = (await world.objects.get(paths.segment_key(NAMESPACE, ref.topic, 0, 0))).body
         assert verify_index(parse_index((await world.objects.get(key)).body), parse_segment(segment)) == []
 
@@ -344,6 +346,7 @@ async def test_an_index_built_by_storage_has_the_configured_interval(autojump_cl
         ref = await world.topic(catalog)
         await caller.append(ref, b"".join(batch(b"x") for _ in range(30)))
         await caller.flush(ref)
+        await trio.sleep(1)
         index = parse_index((await world.objects.get(paths.index_key(NAMESPACE, ref.topic, 0, 0))).body)
         assert (index.interval, list(index.offsets)) == (7, [0, 7, 14, 21, 28])
 
