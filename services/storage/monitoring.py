@@ -164,7 +164,7 @@ def _write_families(counters: StorageCounters, now: _Now, settings: StorageSetti
         gauge(
             "kafscale_storage_buffered_bytes",
             "The number of bytes of records that are accepted and not in committed segments yet.",
-            now(lambda run: run.buffered_bytes),
+            now(lambda run: run.buffers.size),
         ),
         gauge(
             "kafscale_storage_buffer_limit_bytes", "The value of KAFSCALE_BUFFER_BYTES.", lambda: settings.buffer_bytes

@@ -35,11 +35,11 @@ from services.storage.upkeep.deletion import TopicDeleter
 from services.storage.upkeep.intakes import IntakeCollector
 from services.storage.upkeep.retention import Retention
 from services.storage.upkeep.topic_objects import TopicObjects
+from services.storage.writing.buffers import Buffers
 from services.storage.writing.commit_streams import CommitStreams
 from services.storage.writing.committer import Committer
 from services.storage.writing.flusher import Flusher
 from services.storage.writing.indexes import IndexWriter
-from services.storage.writing.seal_timers import SealTimers
 
 log = structlog.get_logger()
 
@@ -48,10 +48,6 @@ _LEAVE_SECONDS = 1.0
 """Part of the last 5 seconds of a stopping process. A released partition can be taken over before the lease expires."""
 _ANNOUNCE_SECONDS = 2.0
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 2.0
-_PLAN_PAUSE = 1.0
-"""Seconds between flushes of a partition for plans."""
-_OPEN_SHARE = 4
-"""Open buffers fill at most 1/_OPEN_SHARE of KAFSCALE_BUFFER_BYTES."""
 _VERIFIED_AT_A_TIME = 2
 """Segments, across all requests, because each is held in memory whole, here and in an indexer."""
 
@@ -63,11 +59,7 @@ class Run:
         settings = deps.settings
         self._deps = deps
         self._nursery = nursery
-        self.buffered_bytes = 0
-        # The part of it that is in open buffers.
-        self._open_bytes = 0
         self.lost_bytes = 0
-        self._timers = SealTimers(self._seal_in_time)
         self._moved = trio.Event()
         self.membership = Membership(
             deps.metadata,
@@ -88,6 +80,38 @@ class Run:
         self.intake = Intake(
             deps, self.membership, nursery=nursery, durable=self._durable, too_long=self._chain_too_long
         )
+        self._committer = Committer(
+            deps.metadata,
+            namespace=deps.namespace,
+            committed=self._committed,
+            fenced=self._fenced,
+            counters=deps.counters,
+        )
+        self._indexes = IndexWriter(
+            nursery=nursery,
+            objects=deps.single_tries or deps.objects,
+            indexer=deps.indexer,
+            namespace=deps.namespace,
+            timeout=settings.index_timeout_ms / 1000,
+            interval=settings.index_interval,
+            capacity=settings.pending_indexes,
+            counters=deps.counters,
+        )
+        self._flusher = Flusher(
+            nursery=nursery,
+            objects=deps.single_tries or deps.objects,
+            metadata=deps.metadata,
+            indexes=self._indexes,
+            namespace=deps.namespace,
+            in_flight=settings.flushes_in_flight,
+            now_ms=deps.now_ms,
+            run_sync=deps.run_sync,
+            stored=self._committer.ready,
+            abandoned=self._abandoned,
+            counters=deps.counters,
+            tracer=deps.tracer,
+        )
+        self.buffers = Buffers(settings, self.intake, start=self._flusher.start, counters=deps.counters)
         self.owned = OwnedPartitions(
             nursery=nursery,
             metadata=deps.metadata,
@@ -103,7 +127,7 @@ class Run:
             online=self._online,
             counters=deps.counters,
         )
-        self._configs = TopicConfigs(deps.catalog, self.owned, self._configured)
+        self._configs = TopicConfigs(deps.catalog, self.owned, self.buffers.configured)
         self.assignment = Assignment(
             nursery=nursery,
             metadata=deps.metadata,
@@ -172,37 +196,6 @@ class Run:
             namespace=deps.namespace,
             check_seconds=settings.retention_check_ms / 1000,
         )
-        self._committer = Committer(
-            deps.metadata,
-            namespace=deps.namespace,
-            committed=self._committed,
-            fenced=self._fenced,
-            counters=deps.counters,
-        )
-        self._indexes = IndexWriter(
-            nursery=nursery,
-            objects=deps.single_tries or deps.objects,
-            indexer=deps.indexer,
-            namespace=deps.namespace,
-            timeout=settings.index_timeout_ms / 1000,
-            interval=settings.index_interval,
-            capacity=settings.pending_indexes,
-            counters=deps.counters,
-        )
-        self._flusher = Flusher(
-            nursery=nursery,
-            objects=deps.single_tries or deps.objects,
-            metadata=deps.metadata,
-            indexes=self._indexes,
-            namespace=deps.namespace,
-            in_flight=settings.flushes_in_flight,
-            now_ms=deps.now_ms,
-            run_sync=deps.run_sync,
-            stored=self._committer.ready,
-            abandoned=self._abandoned,
-            counters=deps.counters,
-            tracer=deps.tracer,
-        )
         self.retention = Retention(
             catalog=deps.catalog,
             owned=self.owned,
@@ -250,9 +243,9 @@ class Run:
             self.membership,
             self.owned,
             nursery=nursery,
-            appended=self.appended,
+            appended=self.buffers.added,
             moved=self.moved,
-            buffered=lambda: self.buffered_bytes,
+            buffered=lambda: self.buffers.size,
         )
 
     async def start(self) -> None:
@@ -265,7 +258,7 @@ class Run:
             view = await self._deps.members.wait_change(view)
         self._nursery.start_soon(self._committer.run)
         self._nursery.start_soon(self._indexes.run)
-        self._nursery.start_soon(self._timers.run)
+        self._nursery.start_soon(self.buffers.run)
         self._nursery.start_soon(self.assignment.run)
         self._nursery.start_soon(self._deleter.run)
         self._nursery.start_soon(self._intakes.run)
@@ -273,64 +266,6 @@ class Run:
         self._nursery.start_soon(self._topic_objects.run)
         self._nursery.start_soon(self._configs.run)
         self._nursery.start_soon(self.sinks.run)
-
-    def appended(self, partition: Partition, size: int, records: int) -> None:
-        """Account for batches of ``size`` bytes and ``records`` offsets that were added to the partition's buffer."""
-        self.buffered_bytes += size
-        self._deps.counters.appended_bytes += size
-        self._deps.counters.appended_records += records
-        if self.intake.is_on:
-            self.intake.writer.accept(partition, size)
-        self._flush_in_time(partition)
-        self._limit_open()
-
-    def _flush_in_time(self, partition: Partition) -> None:
-        """Flush the buffer if it is full or due, otherwise set its timer."""
-        settings, now, waiting = self._deps.settings, trio.current_time(), partition.buffer.open_bytes
-        due = self._segment_due(partition)
-        if waiting and due <= now:
-            self.seal(partition, "interval")
-        elif waiting >= settings.early_flush_bytes and not self.intake.is_on:
-            # Each append postpones this, so it fires once producers have sent all they may and wait for acks.
-            self._timers.set(partition, min(due, now + settings.early_flush_quiet_ms / 1000))
-        elif waiting and not partition.timer:
-            self._timers.set(partition, due)
-        self._count_open(partition)
-        self._flusher.start(partition)
-
-    def _count_open(self, partition: Partition) -> None:
-        """Update the sum of all open buffers with that of the partition."""
-        self._open_bytes += partition.buffer.open_bytes - partition.open_counted
-        partition.open_counted = partition.buffer.open_bytes
-
-    def _limit_open(self) -> None:
-        """Seal the buffers that are due first while open ones fill more than a part of the memory for buffers."""
-        while self.intake.is_on and self._open_bytes > self._deps.settings.buffer_bytes // _OPEN_SHARE:
-            first = self._timers.first()
-            if first is None:
-                return
-            self.seal(first, "memory")
-
-    def seal(self, partition: Partition, trigger: Trigger) -> None:
-        """Close the open buffer and upload it."""
-        self._timers.clear(partition)
-        if partition.buffer.seal(trigger):
-            partition.last_flush = trio.current_time()
-        self._count_open(partition)
-        self._flusher.start(partition)
-
-    def _seal_in_time(self, partition: Partition) -> None:
-        interval_is_over = self._segment_due(partition) <= trio.current_time()
-        early: Trigger = "request" if self.intake.is_on else "quiet"
-        self.seal(partition, "interval" if interval_is_over else early)
-
-    def _segment_due(self, partition: Partition) -> float:
-        """Return when the open buffer becomes a segment, in Trio time."""
-        interval_ms = partition.config.flush_ms
-        if self.intake.is_on:
-            # Nobody waits for the segment, because records are durable in the intake.
-            interval_ms = max(interval_ms, self._deps.settings.segment_interval_ms)
-        return partition.last_flush + interval_ms / 1000
 
     def _open_register(self) -> Register:
         if self.intake.register is None:
@@ -348,7 +283,7 @@ class Run:
 
     def _chain_too_long(self, partition: Partition) -> None:
         if not partition.closed:
-            self.seal(partition, "request")
+            self.buffers.seal(partition, "request")
 
     async def recovered(self, partition: Partition | NotAvailable, *, patience: float) -> Partition | NotAvailable:
         """Wait up to ``patience`` seconds until the partition accepts appends, if its former owner had an intake."""
@@ -361,14 +296,9 @@ class Run:
             return NotAvailable(Status.UNAVAILABLE, "the partition is still being taken over")
         return partition
 
-    def seal_for_plan(self, partition: Partition) -> None:
-        """Flush what is durable and not in segments, at once or a second after the partition's last flush."""
-        if partition.buffer.durable_end > max(partition.log.segments_end, partition.buffer.open_offset):
-            self._timers.set(partition, min(self._segment_due(partition), partition.last_flush + _PLAN_PAUSE))
-
     async def flush(self, partition: Partition, trigger: Trigger) -> bool:
         """Wait until everything buffered now is in committed segments. Return False if this epoch ended first."""
-        self.seal(partition, trigger)
+        self.buffers.seal(partition, trigger)
         return await self.stored(partition, partition.buffer.next_offset)
 
     async def stored(self, partition: Partition, end: int) -> bool:
@@ -410,7 +340,7 @@ class Run:
         with trio.move_on_after(self._deps.settings.drain_timeout_ms / 1000):
             # Upload what is buffered now; each partition accepts more appends until its turn comes.
             for partition in self.owned:
-                self.seal(partition, "hand_over")
+                self.buffers.seal(partition, "hand_over")
             await self._announce_leaving()
             await self.assignment.hand_over_all()
         with trio.move_on_after(_RELEASE_SECONDS):
@@ -444,11 +374,6 @@ class Run:
         while partition.unreported and not partition.closed and not partition.offline:
             await self._moved.wait()
 
-    def _configured(self, partition: Partition) -> None:
-        # The new flush.ms may make the buffer due earlier.
-        self._timers.clear(partition)
-        self._flush_in_time(partition)
-
     def _committed(self, partition: Partition, buffers: list[Buffer], former: PartitionState) -> None:
         """Called when the partition's state, formerly ``former``, has been written and includes ``buffers``."""
         if partition.closed:
@@ -477,7 +402,7 @@ class Run:
             for batch in buffer.sequenced:
                 partition.committed_producers.add(batch, arrival_ms)
         log_view.log_start = partition.state.log_start
-        self.buffered_bytes -= partition.buffer.committed(buffers)
+        self.buffers.committed(partition, buffers)
         partition.sinks.written(partition.state, partition.buffer.sink_epochs)
         self.snapshots.committed(partition, len(buffers))
         self.snapshots.referred(partition, former)
@@ -494,7 +419,7 @@ class Run:
             self._deps.counters.take_overs += 1
             # The configs may have changed during the take-over.
             self._configs.apply(partition)
-            self.buffered_bytes += partition.buffer.uncommitted_bytes
+            self.buffers.recovered(partition)
             self._flusher.start(partition)
             self.sinks.taken(partition)
             self.streams.announce(partition.key, partition.committed_event())
@@ -532,21 +457,15 @@ class Run:
         if offline:
             log.error("partition offline", partition=partition.name, reason=reason)
             partition.offline = reason
-            self._discard(partition, keep_durable=True)
+            self.buffers.discard(partition, keep_durable=True)
             self._announce(partition, lost=True)
         else:
             self._fenced(partition, reason)
 
     def _closed(self, partition: Partition) -> None:
         """Discard what the partition still has buffered; it is lost with the epoch."""
-        self._timers.clear(partition)
         if self.owned.stopping:
             self.lost_bytes += partition.buffer.volatile_bytes
-        self._discard(partition)
+        self.buffers.discard(partition)
         self._announce(partition, lost=True)
         self.streams.forget(partition.key)
-
-    def _discard(self, partition: Partition, *, keep_durable: bool = False) -> None:
-        self._open_bytes -= partition.open_counted
-        partition.open_counted = 0
-        self.buffered_bytes -= partition.buffer.discard(keep_durable=keep_durable)

@@ -140,9 +140,9 @@ MUTATIONS = (
     Mutation(
         "a changed config applies to buffered records",
         Change(
-            "services.storage.run",
-            "Run._configured",
-            "        self._timers.clear(partition)\n        self._flush_in_time(partition)",
+            "services.storage.writing.buffers",
+            "Buffers.configured",
+            "        self._timers.clear(partition)\n        self.look_at(partition)",
             "        pass",
         ),
         _STORAGE_CONFIGS + "test_a_shorter_flush_ms_applies_to_buffered_records",

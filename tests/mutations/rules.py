@@ -156,7 +156,7 @@ MUTATIONS = (
         Change(
             "services.storage.methods.append",
             "place",
-            "or run.buffered_bytes + len(records) > settings.buffer_bytes\n",
+            "or run.buffers.size + len(records) > settings.buffer_bytes\n",
             "or False\n",
         ),
         _WRITE_PATH + "test_all_partitions_share_a_total_limit",
@@ -179,9 +179,9 @@ MUTATIONS = (
     Mutation(
         "committed records leave the shared limit of the buffers",
         Change(
-            "services.storage.run",
-            "Run._committed",
-            "self.buffered_bytes -= partition.buffer.committed(buffers)",
+            "services.storage.writing.buffers",
+            "Buffers.committed",
+            "self.size -= partition.buffer.committed(buffers)",
             "partition.buffer.committed(buffers)",
         ),
         _WRITE_PATH + "test_all_partitions_share_a_total_limit",
@@ -189,9 +189,9 @@ MUTATIONS = (
     Mutation(
         "lost records leave the shared limit of the buffers",
         Change(
-            "services.storage.run",
-            "Run._discard",
-            "self.buffered_bytes -= partition.buffer.discard(keep_durable=keep_durable)",
+            "services.storage.writing.buffers",
+            "Buffers.discard",
+            "self.size -= partition.buffer.discard(keep_durable=keep_durable)",
             "partition.buffer.discard(keep_durable=keep_durable)",
         ),
         _WRITE_PATH + "test_a_lost_partition_frees_its_buffer_space",
@@ -302,9 +302,9 @@ MUTATIONS = (
     Mutation(
         "small records share a segment, however long they wait",
         Change(
-            "services.storage.run",
-            "Run._flush_in_time",
-            "elif waiting >= settings.early_flush_bytes and not self.intake.is_on:",
+            "services.storage.writing.buffers",
+            "Buffers.look_at",
+            "elif waiting >= settings.early_flush_bytes and not self._intake.is_on:",
             "elif waiting:",
         ),
         _WRITE_PATH + "test_a_buffer_that_keeps_filling_or_is_small_is_not_flushed_early",
@@ -312,9 +312,9 @@ MUTATIONS = (
     Mutation(
         "a waiting producer does not wait for the whole interval",
         Change(
-            "services.storage.run",
-            "Run._flush_in_time",
-            "elif waiting >= settings.early_flush_bytes and not self.intake.is_on:",
+            "services.storage.writing.buffers",
+            "Buffers.look_at",
+            "elif waiting >= settings.early_flush_bytes and not self._intake.is_on:",
             "elif False:",
         ),
         _WRITE_PATH + "test_a_buffer_whose_producers_wait_is_flushed_early",

@@ -24,7 +24,7 @@ MUTATIONS = (
     ),
     Mutation(
         "only an append checks the interval",
-        Change("services.storage.run", "Run.start", "self._nursery.start_soon(self._timers.run)", "pass"),
+        Change("services.storage.run", "Run.start", "self._nursery.start_soon(self.buffers.run)", "pass"),
         _WRITE_PATH + "test_a_buffer_is_flushed_after_the_interval_and_at_shutdown",
     ),
     Mutation(
@@ -34,7 +34,7 @@ MUTATIONS = (
             "Run.drain",
             (
                 "            for partition in self.owned:\n"
-                '                self.seal(partition, "hand_over")\n'
+                '                self.buffers.seal(partition, "hand_over")\n'
                 "            await self._announce_leaving()\n"
                 "            await self.assignment.hand_over_all()\n"
             ),
@@ -44,12 +44,12 @@ MUTATIONS = (
     ),
     Mutation(
         "a flush follows every append",
-        Change("services.storage.run", "Run._flush_in_time", "if waiting and due <= now:", "if waiting:"),
+        Change("services.storage.writing.buffers", "Buffers.look_at", "if waiting and due <= now:", "if waiting:"),
         _WRITE_PATH + "test_appends_within_one_interval_share_a_segment",
     ),
     Mutation(
         "the partitions of one request are sealed one after another",
-        Change("services.storage.methods.flush", "flush", 'run.seal(one, "request")', "continue"),
+        Change("services.storage.methods.flush", "flush", 'run.buffers.seal(one, "request")', "continue"),
         _WRITE_PATH + "test_partitions_of_one_request_are_flushed_together",
     ),
     Mutation(

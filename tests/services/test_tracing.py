@@ -20,6 +20,7 @@ _QUICK = {"KAFSCALE_GROUP_INITIAL_REBALANCE_DELAY_MS": "0"}
 _STEPS = {
     ("kafscale-gateway", "Produce"): None,
     ("kafscale-storage", "append"): "Produce",
+    ("kafscale-storage", "intake"): "append",
     ("kafscale-storage", "flush"): "append",
     ("kafscale-gateway", "OffsetCommit"): "Produce",
     ("kafscale-coordinator", "kafscale.v1.GroupCoordinator/OffsetCommit"): "OffsetCommit",

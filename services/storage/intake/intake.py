@@ -67,6 +67,7 @@ class Intake:
             too_long=too_long,
             segments_end=self._segments_end_of,
             counters=deps.counters,
+            tracer=deps.tracer,
         )
         self.recovery = IntakeRecovery(
             deps.objects,

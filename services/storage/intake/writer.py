@@ -25,6 +25,7 @@ from kafscale.metadata.outage import STORE_FAILURES, Outage
 from kafscale.objects.interface import MAX_KEYS, ObjectStore
 from kafscale.objects.puts import put_own
 from kafscale.threads import RunSync
+from kafscale.tracing import Span, Tracer
 from kafscale.v1.metadata_pb2 import SinkProgress
 from services.storage.counters import StorageCounters
 from services.storage.intake.pace import Pace
@@ -60,6 +61,7 @@ class _Object:
     carries: list["_Object"] = field(default_factory=list)
     size: int = 0
     body: bytes = b""
+    span: Span | None = None
     stored: bool = False
     stored_at: float = 0.0
     repeated: bool = False
@@ -95,6 +97,7 @@ class IntakeWriter:
         too_long: Callable[[Partition], None],
         segments_end: Callable[[Partition], Awaitable[int]],
         counters: StorageCounters,
+        tracer: Tracer | None,
     ) -> None:
         self._objects = objects
         self._nursery = nursery
@@ -111,6 +114,7 @@ class IntakeWriter:
         self._too_long = too_long
         self._segments_end = segments_end
         self._counters = counters
+        self._tracer = tracer
         # Partitions with records that wait, and by when they must be put although the pace does not allow it.
         self._waiting: dict[Partition, float] = {}
         self._waiting_bytes = 0
@@ -231,7 +235,7 @@ class IntakeWriter:
 
     def _begin(self) -> _Object | None:
         """Take the batches of the next object; None if there are none."""
-        entries = list(self._carried())
+        entries, traces = list(self._carried()), list[str]()
         carries, self._carrying = self._carrying, []
         remaining = self._object_bytes - sum(entry.size for _, entry in entries)
         now = trio.current_time()
@@ -246,6 +250,7 @@ class IntakeWriter:
             taken = partition.buffer.to_chain(remaining)
             if taken is not None:
                 remaining -= taken.size
+                traces += taken.traces
                 sinks = [
                     SinkProgress(sink=epoch.sink, epoch=epoch.epoch, batches=batches, committed_ms=epoch.committed_ms)
                     for epoch, batches in taken.sinks.items()
@@ -268,6 +273,7 @@ class IntakeWriter:
             self._pace.take(now)
         since = min((one.since for one in carries), default=now)
         begun = _Object(self._next, self._checkpoint(), now, since, entries, carries, size)
+        begun.span = self._span(begun, traces)
         self._next += 1
         self._chain.append(begun)
         self._under_way.append(begun)
@@ -275,6 +281,13 @@ class IntakeWriter:
         for partition, _ in entries:
             partition.in_chain += 1
         return begun
+
+    def _span(self, one: _Object, traces: list[str]) -> Span | None:
+        """Return the span of the object for its traced batches: a child of the first, linked to the others."""
+        if self._tracer is None or not traces:
+            return None
+        first, *others = traces
+        return self._tracer.go_on("intake", first, links=others, object=one.number, bytes=one.size)
 
     def _observe_wait(self, now: float) -> None:
         if self._observed is None:
@@ -350,6 +363,8 @@ class IntakeWriter:
         self._counted = one.number
         self._named_checkpoint = one.checkpoint
         one.body = b""
+        if one.span is not None:
+            one.span.end()
         self._counters.intake_objects += 1
         self._counters.intake_bytes += one.size
         self._counters.intake_count_seconds.observe(trio.current_time() - one.stored_at)

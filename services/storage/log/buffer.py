@@ -51,13 +51,17 @@ class Buffer:
 
 
 class Chained(NamedTuple):
-    """Consecutive batches for the intake. ``sinks``: how many batches of each sink epoch the log has with them."""
+    """Consecutive batches for the intake. ``sinks``: how many batches of each sink epoch the log has with them.
+
+    ``traces``: the trace contexts of some of them.
+    """
 
     base_offset: int
     next_offset: int
     size: int
     pieces: list[tuple[bytes, memoryview]]
     sinks: dict[SinkEpoch, int]
+    traces: list[str]
 
 
 class WriteBuffer:
@@ -77,6 +81,7 @@ class WriteBuffer:
         # Records below this offset were handed to the intake, or are in segments. The size of those from it on.
         self.chained_end = next_offset
         self.unchained_bytes = 0
+        self._unchained_traces: list[str] = []
         self.uncommitted_bytes = 0
         self.staged_bytes = 0  # the part of uncommitted_bytes that is from sinks
 
@@ -162,9 +167,10 @@ class WriteBuffer:
         self._last.sequenced.append(batch)
 
     def note_trace(self, place: str) -> None:
-        """Record the trace context of the last appended batch, up to _MAX_TRACES per buffer."""
-        if len(self._last.traces) < _MAX_TRACES:
-            self._last.traces.append(place)
+        """Record the trace context of the last appended batch, up to _MAX_TRACES per buffer and intake object."""
+        for traces in (self._last.traces, self._unchained_traces):
+            if len(traces) < _MAX_TRACES:
+                traces.append(place)
 
     def note_staged(self, epoch: SinkEpoch, batches: int, size: int) -> None:
         """Record that the last ``size`` bytes are from a sink, and that the log now has ``batches`` of its epoch."""
@@ -206,12 +212,7 @@ class WriteBuffer:
 
     def durable(self) -> list[tuple[bytes, memoryview]]:
         """Return all durable batches in buffers."""
-        return [
-            piece
-            for buffer in (*self._sealed, self._open)
-            for piece, base in zip(buffer.pieces, buffer.offsets, strict=True)
-            if base < self.durable_end
-        ]
+        return self._before(self.durable_end)[0]
 
     @property
     def volatile_bytes(self) -> int:
@@ -253,7 +254,8 @@ class WriteBuffer:
         if not found:
             return None
         self.unchained_bytes -= size
-        return Chained(base, self.chained_end, size, found, self._sinks_between(base, self.chained_end))
+        traces, self._unchained_traces = self._unchained_traces, []
+        return Chained(base, self.chained_end, size, found, self._sinks_between(base, self.chained_end), traces)
 
     def durable_batches(self, epoch: SinkEpoch) -> int:
         """Return how many batches of the epoch the log durably has, according to batches in buffers; 0 if none are."""
@@ -303,19 +305,27 @@ class WriteBuffer:
     def discard(self, *, keep_durable: bool = False) -> int:
         """Drop everything, because this epoch commits nothing more. Return the number of bytes dropped.
 
-        ``keep_durable``: keep durable records for readers. They are not counted any more.
+        ``keep_durable``: keep the records that are durable, or become so when their intake object is stored, for
+        readers. They are not counted any more.
         """
         kept = Buffer(self._open.next_offset, self._open.next_offset)
         if keep_durable:
-            kept.pieces = self.durable()
-            kept.offsets = [
-                base for buffer in (*self._sealed, self._open) for base in buffer.offsets if base < self.durable_end
-            ]
+            kept.pieces, kept.offsets = self._before(self.chained_end)
             kept.base_offset = kept.offsets[0] if kept.offsets else kept.next_offset
         self._sealed.clear()
         self._open = kept
         discarded, self.uncommitted_bytes, self.staged_bytes, self.unchained_bytes = self.uncommitted_bytes, 0, 0, 0
         return discarded
+
+    def _before(self, end: int) -> tuple[list[tuple[bytes, memoryview]], list[int]]:
+        """Return the batches in buffers below the offset ``end``, and their base offsets."""
+        found = [
+            (piece, base)
+            for buffer in (*self._sealed, self._open)
+            for piece, base in zip(buffer.pieces, buffer.offsets, strict=True)
+            if base < end
+        ]
+        return [piece for piece, _ in found], [base for _, base in found]
 
     def committed(self, buffers: list[Buffer]) -> int:
         """Drop the committed ``buffers``, the oldest sealed ones, unless already discarded. Return the bytes freed."""
@@ -326,6 +336,7 @@ class WriteBuffer:
                 self.durable_end = max(self.durable_end, buffer.next_offset)
                 if buffer.next_offset > self.chained_end:
                     self.unchained_bytes -= buffer.size_from(self.chained_end)
+                    self._unchained_traces.clear()
                     self.chained_end = buffer.next_offset
                 self.staged_bytes -= buffer.staged
         self.uncommitted_bytes -= freed

@@ -109,7 +109,7 @@ def place(
                 return repeated
         if (
             buffer.uncommitted_bytes + len(records) > settings.partition_buffer_bytes
-            or run.buffered_bytes + len(records) > settings.buffer_bytes
+            or run.buffers.size + len(records) > settings.buffer_bytes
         ):
             return PartitionAppended(status=Status.BUFFER_FULL, detail="too many bytes are buffered and not stored yet")
         base = buffer.append(records, log_append_time_ms=append_time)
@@ -122,12 +122,12 @@ def place(
         partition.producers.add(batch, run.producer_clock.arrival_ms())
         buffer.note(batch)
     end = buffer.next_offset
-    run.appended(partition, len(records), end - base)
+    run.buffers.added(partition, len(records), end - base)
     # Hold replies until space is freed: if all were sent at the next commit, producers would fill the buffer again.
     excess = buffer.uncommitted_bytes - settings.partition_buffer_bytes // 2
-    congested = excess > 0 or run.buffered_bytes > settings.buffer_bytes // 2
+    congested = excess > 0 or run.buffers.size > settings.buffer_bytes // 2
     if congested and run.intake.is_on and not buffer.has_sealed:
-        run.seal(partition, "memory")
+        run.buffers.seal(partition, "memory")
     return PartitionAppended(
         epoch=partition.epoch,
         base_offset=base,

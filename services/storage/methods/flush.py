@@ -30,9 +30,9 @@ async def flush(run: Run, request: FlushRequest) -> FlushReply:
     for one in found:
         if isinstance(one, Partition):
             if for_plan:
-                run.seal_for_plan(one)
+                run.buffers.seal_for_plan(one)
             else:
-                run.seal(one, "request")
+                run.buffers.seal(one, "request")
     # What is appended from now on is not waited for, because it is not sealed.
     ends = [_end(one, for_plan=for_plan) for one in found]
     reply = FlushReply()

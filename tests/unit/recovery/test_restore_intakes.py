@@ -95,7 +95,7 @@ async def test_a_segment_that_was_not_committed_does_not_replace_acknowledged_re
         partition = run.owned.get((ref.topic_id, ref.partition))
         assert partition is not None
         partition.state_revision += 1000
-        run.seal(partition, "request")
+        run.buffers.seal(partition, "request")
         await trio.sleep(2)
     world.objects.plan = None
     async with world.service(graceful=False) as (caller, _):

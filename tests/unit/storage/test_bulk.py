@@ -23,7 +23,7 @@ def _sizes(world: World, kind: str) -> list[int]:
 def _owned_bytes(caller: Caller) -> int:
     run = caller.service.current
     assert run is not None
-    return run.buffered_bytes
+    return run.buffers.size
 
 
 async def test_a_full_buffer_is_put_once_as_a_segment(autojump_clock: MockClock) -> None:

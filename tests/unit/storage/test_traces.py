@@ -1,4 +1,4 @@
-"""Spans of appends and flushes."""
+"""Spans of appends, intake objects and flushes."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -36,16 +36,17 @@ class _FakeTracer:
         return _FakeSpan(f"{name} {len(self.begun)}")
 
 
-async def test_a_traced_duplicate_is_acked_without_a_flush_span(autojump_clock: MockClock) -> None:
+async def test_a_batch_has_spans_of_its_append_intake_and_flush_and_its_duplicate_of_the_append_only(autojump_clock: MockClock) -> None:
     world = World()
     tracer = world.tracer = _FakeTracer()
     async with world.service() as (caller, catalog):
         ref = await world.topic(catalog)
         append = PartitionAppend(partition=ref, records=numbered(0), trace=PLACE)
         assert await caller.durable((await caller.send(append)).results[0])
-        assert tracer.begun == [("append", PLACE, ()), ("flush", "append 1", ())]
+        await caller.flush(ref)
+        assert sorted(tracer.begun) == [("append", PLACE, ()), ("flush", "append 1", ()), ("intake", "append 1", ())]
     async with world.service() as (caller, _):
         # This run never buffered anything.
         (again,) = (await caller.send(append)).results
         assert (again.status, again.base_offset) == (Status.OK, 0)
-        assert tracer.begun[2:] == [("append", PLACE, ())]
+        assert tracer.begun[3:] == [("append", PLACE, ())]
