@@ -14,7 +14,8 @@ from kafscale.v1.metadata_pb2 import Member, PartitionState
 from services.storage.dependencies import Dependencies
 from services.storage.intake.intake import Intake
 from services.storage.intake.register import Register
-from services.storage.log.buffer import Buffer, Trigger
+from services.storage.log.buffer import Trigger
+from services.storage.log.commit import Commit
 from services.storage.log.partition import CommittedLog, Partition
 from services.storage.log.producer_clock import ProducerClock
 from services.storage.log.segments import KnownSegment
@@ -26,7 +27,6 @@ from services.storage.owning.owned import OwnedPartitions
 from services.storage.owning.restoring import ProducerRestorer, Restored
 from services.storage.owning.snapshots import ProducerSnapshots
 from services.storage.owning.takeover import IntakeUnknown, NotAvailable
-from services.storage.reading.cache import CachedSegment, SegmentId
 from services.storage.reading.catalogs import Catalogs
 from services.storage.reading.old_end import OldEnd
 from services.storage.reading.reader import Reader
@@ -83,7 +83,6 @@ class Run:
         self._committer = Committer(
             deps.metadata,
             namespace=deps.namespace,
-            committed=self._committed,
             fenced=self._fenced,
             counters=deps.counters,
         )
@@ -247,6 +246,18 @@ class Run:
             moved=self.moved,
             buffered=lambda: self.buffers.size,
         )
+        self._committer.listeners = (
+            self._move_log,
+            self.reader.committed,
+            self.catalogs.committed,
+            self._indexes.committed,
+            self.buffers.committed,
+            self._forget_sink_epochs,
+            self.snapshots.committed,
+            self._topic_objects.committed,
+            self.intake.writer.committed,
+            self._go_on,
+        )
 
     async def start(self) -> None:
         """Join the cluster, wait until the local view contains this run, and start the tasks in the nursery."""
@@ -374,41 +385,28 @@ class Run:
         while partition.unreported and not partition.closed and not partition.offline:
             await self._moved.wait()
 
-    def _committed(self, partition: Partition, buffers: list[Buffer], former: PartitionState) -> None:
-        """Called when the partition's state, formerly ``former``, has been written and includes ``buffers``."""
-        if partition.closed:
-            # The buffer is already discarded; the next owner finds the records in the log.
-            return
-        log_view, arrival_ms = partition.log, self.producer_clock.arrival_ms()
-        for buffer in buffers:
-            segment = buffer.segment
-            if segment is None:
-                continue
-            key = SegmentId(log_view.topic_id, log_view.partition, segment.base_offset, partition.epoch)
-            self.reader.segments.put(
-                key,
-                CachedSegment(
-                    segment.data, segment.offsets, segment.positions, segment.next_offset, segment.max_timestamp_ms
-                ),
-            )
-            log_view.segments.committed(
+    def _move_log(self, commit: Commit) -> None:
+        """Add the committed segments to the view of the log."""
+        partition, arrival_ms = commit.partition, self.producer_clock.arrival_ms()
+        view = partition.log
+        for segment in commit.segments:
+            view.segments.committed(
                 KnownSegment(segment.base_offset, len(segment.data), segment.max_timestamp_ms), segment.next_offset
             )
-            log_view.segments_end = segment.next_offset
-            self.catalogs.committed(partition, segment)
-            self._indexes.add(partition, segment)
+            view.segments_end = segment.next_offset
             self._deps.counters.segments += 1
             self._deps.counters.committed_bytes += len(segment.data)
+        for buffer in commit.buffers:
             for batch in buffer.sequenced:
                 partition.committed_producers.add(batch, arrival_ms)
-        log_view.log_start = partition.state.log_start
-        self.buffers.committed(partition, buffers)
-        partition.sinks.written(partition.state, partition.buffer.sink_epochs)
-        self.snapshots.committed(partition, len(buffers))
-        self.snapshots.referred(partition, former)
-        if former.log_start != partition.state.log_start:
-            self._topic_objects.moved(partition.topic.id)
-        self.intake.writer.committed(partition)
+        view.log_start = partition.state.log_start
+
+    def _forget_sink_epochs(self, commit: Commit) -> None:
+        commit.partition.sinks.written(commit.partition.state, commit.partition.buffer.sink_epochs)
+
+    def _go_on(self, commit: Commit) -> None:
+        """Tell who waits for the commit, and begin what it allows."""
+        partition = commit.partition
         self._announce(partition)
         if partition.buffer.stored():
             self._committer.ready(partition)

@@ -42,8 +42,8 @@ MUTATIONS = (
             "stored=self._committer.ready,",
             (
                 "stored=lambda partition: (\n"
-                "                [self.catalogs.committed(partition, b.segment) for b in "
-                "partition.buffer.stored() if b.segment],\n"
+                "                self.catalogs.committed("
+                "Commit(partition, partition.buffer.stored(), partition.state)),\n"
                 "                self._committer.ready(partition),\n"
                 "            ),"
             ),

@@ -210,7 +210,7 @@ MUTATIONS = (
     ),
     Mutation(
         "an error for an append names the next owner",
-        Change("services.storage.methods.append", "place", "owner=run.owned.elsewhere(partition.key)", 'owner=""'),
+        Change("services.storage.methods.append", "_append_to", "owner=run.owned.elsewhere(partition.key)", 'owner=""'),
         _MOVES + "test_readers_are_served_until_a_partition_is_released",
     ),
     Mutation(

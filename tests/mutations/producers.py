@@ -10,7 +10,7 @@ _TRUNCATED_PRODUCERS = "tests/unit/storage/test_truncated_producers.py::"
 MUTATIONS = (
     Mutation(
         "a duplicate is acked immediately, whatever the outcome of its original",
-        Change("services.storage.methods.append", "_repeated", "end_offset=original.last_offset + 1", "end_offset=0"),
+        Change("services.storage.log.placing", "place", "original.last_offset + 1, -1", "0, -1"),
         _IDEMPOTENCE + "test_a_duplicate_is_acked_or_lost_with_its_original",
     ),
     Mutation(

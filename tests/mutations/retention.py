@@ -80,7 +80,7 @@ MUTATIONS = (
     ),
     Mutation(
         "readers see the log start of the state",
-        Change("services.storage.run", "Run._committed", "log_view.log_start = partition.state.log_start", "pass"),
+        Change("services.storage.run", "Run._move_log", "view.log_start = partition.state.log_start", "pass"),
         _RETENTION + "test_delete_records_moves_the_log_start_durably_and_deletes_whole_segments",
     ),
     Mutation(

@@ -31,7 +31,10 @@ MUTATIONS = (
     Mutation(
         "acks=0 and 1 need a lease that is proven",
         Change(
-            "services.storage.methods.append", "place", "(append.unacknowledged and not run.membership.proven)", "False"
+            "services.storage.methods.append",
+            "_append_to",
+            "(append.unacknowledged and not run.membership.proven)",
+            "False",
         ),
         _FENCING + "test_requests_that_need_a_proven_lease_fail_when_it_is_not_renewed",
     ),
@@ -59,7 +62,7 @@ MUTATIONS = (
         "acks=all needs no lease that is proven: its commit compares",
         Change(
             "services.storage.methods.append",
-            "place",
+            "_append_to",
             "(append.unacknowledged and not run.membership.proven)",
             "not run.membership.proven",
         ),
@@ -154,16 +157,18 @@ MUTATIONS = (
     Mutation(
         "the buffers of all partitions share a limit",
         Change(
-            "services.storage.methods.append",
+            "services.storage.log.placing",
             "place",
-            "or run.buffers.size + len(records) > settings.buffer_bytes\n",
-            "or False\n",
+            "or space.buffered + len(records) > space.limit",
+            "or False",
         ),
         _WRITE_PATH + "test_all_partitions_share_a_total_limit",
     ),
     Mutation(
         "throttled producers get their replies as room becomes available",
-        Change("services.storage.methods.append", "place", "buffer.end_of_first(excess)", "buffer.end_of_first(1)"),
+        Change(
+            "services.storage.methods.append", "_append_to", "buffer.end_of_first(excess)", "buffer.end_of_first(1)"
+        ),
         _WRITE_PATH + "test_a_producer_with_many_requests_in_flight_is_slowed_down_and_not_refused",
     ),
     Mutation(
@@ -181,8 +186,8 @@ MUTATIONS = (
         Change(
             "services.storage.writing.buffers",
             "Buffers.committed",
-            "self.size -= partition.buffer.committed(buffers)",
-            "partition.buffer.committed(buffers)",
+            "self.size -= commit.partition.buffer.committed(commit.buffers)",
+            "commit.partition.buffer.committed(commit.buffers)",
         ),
         _WRITE_PATH + "test_all_partitions_share_a_total_limit",
     ),

@@ -197,10 +197,10 @@ VARIANTS: dict[str, Variant] = {
         "a duplicate batch is acked although the original is only buffered",
         (
             Change(
-                "services.storage.methods.append",
-                "_repeated",
-                "end_offset=original.last_offset + 1,",
-                "end_offset=0,",
+                "services.storage.log.placing",
+                "place",
+                "original.last_offset + 1, -1",
+                "0, -1",
             ),
         ),
         _CRASHES | {"connection-lost": 6.0, "call-lost-answer": 4.0, "object-slow": 3.0},

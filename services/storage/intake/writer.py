@@ -29,6 +29,7 @@ from kafscale.tracing import Span, Tracer
 from kafscale.v1.metadata_pb2 import SinkProgress
 from services.storage.counters import StorageCounters
 from services.storage.intake.pace import Pace
+from services.storage.log.commit import Commit
 from services.storage.log.partition import Partition
 
 log = structlog.get_logger()
@@ -183,8 +184,9 @@ class IntakeWriter:
         self._waiting_bytes += partition.buffer.unchained_bytes
         self._wake.set()
 
-    def committed(self, partition: Partition) -> None:
-        """Called when segments of the partition were committed."""
+    def committed(self, commit: Commit) -> None:
+        """Let records enter the intake that have waited for a segment. Committed buffers must be dropped before."""
+        partition = commit.partition
         if partition in self._bulk and partition.buffer.is_bulk:
             self._bulk[partition] = trio.current_time() + _SEGMENT_PATIENCE
         elif partition in self._bulk:

@@ -17,6 +17,7 @@ from kafscale.metadata.membership import Membership
 from kafscale.objects.interface import ObjectNotFound, ObjectStore, PreconditionFailed, clocks_agree
 from kafscale.records.batch import peek
 from kafscale.v1.metadata_pb2 import PartitionState
+from services.storage.log.commit import Commit
 from services.storage.log.partition import IMPORTED, CommittedLog, Partition
 from services.storage.log.producer_clock import ProducerClock
 from services.storage.log.producers import ProducerTable, Sequenced
@@ -107,14 +108,16 @@ class ProducerSnapshots:
         self._expiry_ms = expiry_ms
         self._clock = clock
 
-    def committed(self, partition: Partition, segments: int) -> None:
-        """Called when ``segments`` segments of the partition were committed."""
-        partition.segments_since_snapshot += segments
+    def committed(self, commit: Commit) -> None:
+        """Begin a snapshot if it is due, and delete the one to which only the former state referred."""
+        partition = commit.partition
+        partition.segments_since_snapshot += len(commit.buffers)
         if partition.segments_since_snapshot >= SEGMENTS_BETWEEN and not partition.snapshot_under_way:
             self.expire(partition)
             if len(partition.committed_producers):
                 self._begin(partition)
                 self._nursery.start_soon(self._write, partition)
+        self._referred(partition, commit.former)
 
     def expire(self, partition: Partition, *, pressed: bool = False) -> None:
         """Remove producers that are idle for the configured time, or for _SHORTEST_EXPIRY_MS if ``pressed``.
@@ -127,8 +130,7 @@ class ProducerSnapshots:
         for table in (partition.producers, partition.committed_producers):
             table.expire(idle_since_ms)
 
-    def referred(self, partition: Partition, before: PartitionState) -> None:
-        """Called after a commit. Deletes the snapshot to which only the state ``before`` referred."""
+    def _referred(self, partition: Partition, before: PartitionState) -> None:
         if partition.next_snapshot and partition.next_snapshot[1] <= partition.state.producers_from:
             # The state refers to it, or all its producers have expired.
             partition.next_snapshot = None

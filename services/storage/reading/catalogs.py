@@ -15,10 +15,10 @@ from kafscale.errors import KafscaleError, Refused, Unavailable
 from kafscale.objects.interface import ObjectNotFound, ObjectStore
 from kafscale.objects.puts import put_derived
 from kafscale.rpc.generated import IndexerClient
-from kafscale.segment.writer import BuiltSegment
 from kafscale.v1.catalog_pb2 import CatalogSegment
 from kafscale.v1.common_pb2 import PartitionRef
 from kafscale.v1.indexer_pb2 import WriteCatalogPageRequest
+from services.storage.log.commit import Commit
 from services.storage.log.pages import KnownPage
 from services.storage.log.partition import CommittedLog, Partition
 from services.storage.log.segments import UNKNOWN_TIME, KnownSegment
@@ -52,10 +52,12 @@ class Catalogs:
         self._namespace = namespace
         self._limiter = trio.CapacityLimiter(_AT_THE_SAME_TIME)
 
-    def committed(self, partition: Partition, segment: BuiltSegment) -> None:
-        """Add a committed segment and, if it fills a page, start storing the page. Does not wait."""
+    def committed(self, commit: Commit) -> None:
+        """Add committed segments and, if they fill a page, start storing the page. Does not wait."""
+        partition = commit.partition
         page = partition.unfinished
-        page.add(describe(segment.data, segment.positions, segment.next_offset))
+        for segment in commit.segments:
+            page.add(describe(segment.data, segment.positions, segment.next_offset))
         if page.full and not page.under_way and trio.current_time() >= page.not_before:
             page.under_way = True
             self._nursery.start_soon(self._store_full, partition)

@@ -19,6 +19,7 @@ from kafscale.threads import RunSync
 from kafscale.v1.common_pb2 import Status
 from kafscale.v1.indexer_pb2 import SegmentRef
 from services.storage.counters import StorageCounters
+from services.storage.log.commit import Commit
 from services.storage.log.partition import CommittedLog
 from services.storage.log.segments import UNKNOWN_TIME, KnownSegment
 from services.storage.reading.cache import CachedSegment, LruCache, SegmentId
@@ -82,6 +83,18 @@ class Reader:
         self.indexes: LruCache[Index] = LruCache(
             index_cache_size, lambda index: index.memory_size, counters.index_cache
         )
+
+    def committed(self, commit: Commit) -> None:
+        """Add committed segments to the cache."""
+        log = commit.partition.log
+        for segment in commit.segments:
+            key = SegmentId(log.topic_id, log.partition, segment.base_offset, commit.partition.epoch)
+            self.segments.put(
+                key,
+                CachedSegment(
+                    segment.data, segment.offsets, segment.positions, segment.next_offset, segment.max_timestamp_ms
+                ),
+            )
 
     async def read(self, view: CommittedLog, offset: int, max_bytes: int) -> bytes:
         """Return whole batches from the one that holds ``offset``, about ``max_bytes`` but at least one batch.

@@ -21,6 +21,7 @@ from kafscale.metadata.topic_values import TopicInfo
 from kafscale.metadata.topics import TopicCatalog
 from kafscale.objects.interface import Object, ObjectNotFound, ObjectStore, PreconditionFailed
 from kafscale.v1.metadata_pb2 import PartitionState
+from services.storage.log.commit import Commit
 
 log = structlog.get_logger()
 
@@ -65,9 +66,10 @@ class TopicObjects:
         self._gone: dict[bytes, tuple[str, float]] = {}
         self._wake = trio.Event()
 
-    def moved(self, topic_id: bytes) -> None:
-        """Called when a log start of the topic has moved."""
-        if topic_id in self._seen:
+    def committed(self, commit: Commit) -> None:
+        """Schedule a write of the topic's object if the log start has moved."""
+        topic_id = commit.partition.topic.id
+        if commit.former.log_start != commit.partition.state.log_start and topic_id in self._seen:
             self._schedule(topic_id)
             self._wake.set()
 

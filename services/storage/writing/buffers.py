@@ -6,7 +6,8 @@ import trio
 
 from services.storage.counters import StorageCounters
 from services.storage.intake.intake import Intake
-from services.storage.log.buffer import Buffer, Trigger
+from services.storage.log.buffer import Trigger
+from services.storage.log.commit import Commit
 from services.storage.log.partition import Partition
 from services.storage.settings import StorageSettings
 from services.storage.writing.seal_timers import SealTimers
@@ -59,9 +60,9 @@ class Buffers:
         """Account for the records of a former owner's intake, which are in sealed buffers."""
         self.size += partition.buffer.uncommitted_bytes
 
-    def committed(self, partition: Partition, buffers: list[Buffer]) -> None:
+    def committed(self, commit: Commit) -> None:
         """Drop buffers whose segments were committed."""
-        self.size -= partition.buffer.committed(buffers)
+        self.size -= commit.partition.buffer.committed(commit.buffers)
 
     def discard(self, partition: Partition, *, keep_durable: bool = False) -> None:
         """Drop all buffers, because this epoch commits nothing more. ``keep_durable``: keep durable records to read."""

@@ -1,6 +1,6 @@
 """Commit stored segments in offset order per partition, many partitions in one transaction."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import trio
@@ -11,6 +11,7 @@ from kafscale.metadata.outage import STORE_FAILURES, Outage
 from kafscale.v1.metadata_pb2 import LastSegment, PartitionState
 from services.storage.counters import StorageCounters
 from services.storage.log.buffer import Buffer
+from services.storage.log.commit import Commit, CommitListener
 from services.storage.log.partition import Partition
 
 _MAX_PARTITIONS = 100  # compares and operations of a transaction are limited to 128
@@ -42,15 +43,16 @@ class Committer:
         metadata: MetadataStore,
         *,
         namespace: str,
-        committed: Callable[[Partition, list[Buffer], PartitionState], None],
         fenced: Callable[[Partition, str], None],
         counters: StorageCounters,
     ) -> None:
         self._metadata = metadata
         self._namespace = namespace
-        self._committed = committed
         self._fenced = fenced
         self._counters = counters
+        self.listeners: Sequence[CommitListener] = ()
+        """Called in order after each commit of a partition that is not closed. If it is closed, the next owner finds
+        the records in the log."""
         self._ready: dict[Partition, None] = {}
         self._wake = trio.Event()
 
@@ -117,7 +119,9 @@ class Committer:
         former = entry.partition.state
         entry.partition.state = entry.state
         entry.partition.state_revision = revision
-        self._committed(entry.partition, entry.buffers, former)
+        commit = Commit(entry.partition, entry.buffers, former)
+        for listener in () if entry.partition.closed else self.listeners:
+            listener(commit)
 
     def _key(self, entry: _Entry) -> str:
         ref = entry.partition.ref

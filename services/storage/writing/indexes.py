@@ -19,6 +19,7 @@ from kafscale.segment.index import build_index
 from kafscale.segment.writer import BuiltSegment
 from kafscale.v1.indexer_pb2 import SegmentBatches, SegmentRef, WriteIndexesRequest
 from services.storage.counters import StorageCounters
+from services.storage.log.commit import Commit
 from services.storage.log.partition import Partition
 
 log = structlog.get_logger()
@@ -73,8 +74,12 @@ class IndexWriter:
         while self._pending >= self._capacity:
             await self._ended.wait()
 
-    def add(self, partition: Partition, segment: BuiltSegment) -> None:
-        """Called when the segment was committed."""
+    def committed(self, commit: Commit) -> None:
+        """Take the segments of the commit into the queue."""
+        for segment in commit.segments:
+            self._add(commit.partition, segment)
+
+    def _add(self, partition: Partition, segment: BuiltSegment) -> None:
         ref = SegmentRef(topic=partition.ref.topic, partition=partition.ref.partition, base_offset=segment.base_offset)
         batches = SegmentBatches(segment=ref, offsets=segment.offsets, positions=segment.positions)
         partition.under_way += 1

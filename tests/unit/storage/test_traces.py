@@ -36,7 +36,9 @@ class _FakeTracer:
         return _FakeSpan(f"{name} {len(self.begun)}")
 
 
-async def test_a_batch_has_spans_of_its_append_intake_and_flush_and_its_duplicate_of_the_append_only(autojump_clock: MockClock) -> None:
+async def test_a_batch_has_spans_of_append_intake_and_flush_and_its_duplicate_of_the_append(
+    autojump_clock: MockClock,
+) -> None:
     world = World()
     tracer = world.tracer = _FakeTracer()
     async with world.service() as (caller, catalog):

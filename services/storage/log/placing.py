@@ -1,0 +1,56 @@
+"""Where a producer's batches go in a log: their checks and offsets. No I/O, and no clock but the caller's."""
+
+from typing import NamedTuple
+
+from kafscale.errors import KafscaleError
+from kafscale.records.batch import check_producers, peek
+from services.storage.log.partition import Partition
+from services.storage.log.producers import Sequenced
+
+
+class NoRoom(KafscaleError):
+    """Too many bytes are buffered and not stored yet."""
+
+
+class Space(NamedTuple):
+    """Sizes in bytes: what all partitions have buffered, and the limits of one partition and of all."""
+
+    buffered: int
+    partition_limit: int
+    limit: int
+
+
+class Placed(NamedTuple):
+    """The offsets of the batches. ``append_time_ms`` is -1 unless the topic has LogAppendTime.
+
+    ``size`` is 0 if the batch is already in the log or in a buffer. The offsets are then those of the original.
+    """
+
+    base_offset: int
+    end_offset: int
+    append_time_ms: int
+    size: int
+
+
+def place(partition: Partition, records: bytes, *, space: Space, now_ms: int, arrival_ms: int) -> Placed:
+    """Add the batches to the partition's buffer and remember their producer. If it raises, nothing has changed.
+
+    ``arrival_ms`` is the time of the producer clock. Raises CorruptData, SequenceRefused, NoRoom.
+    """
+    buffer = partition.buffer
+    header = peek(records)
+    if header.size != len(records):
+        check_producers(records)
+    if header.producer_id >= 0:
+        original = partition.producers.original(header)
+        if original is not None:
+            return Placed(original.base_offset, original.last_offset + 1, -1, 0)
+    if buffer.uncommitted_bytes + len(records) > space.partition_limit or space.buffered + len(records) > space.limit:
+        raise NoRoom("too many bytes are buffered and not stored yet")
+    append_time = now_ms if partition.config.log_append_time else None
+    base = buffer.append(records, log_append_time_ms=append_time)
+    if header.producer_id >= 0:
+        batch = Sequenced.of(header, base)
+        partition.producers.add(batch, arrival_ms)
+        buffer.note(batch)
+    return Placed(base, buffer.next_offset, -1 if append_time is None else append_time, len(records))
