@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 from xdist.remote import Producer
 from xdist.scheduler.loadfile import LoadFileScheduling
 
@@ -13,6 +14,10 @@ from tests.servers.etcd import Etcd, running_etcd
 from tests.servers.minio import Minio, contained_minio, running_minio
 from tests.support import client_table as table
 from tests.support import left_out
+
+# A busy machine must not fail a test.
+settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("untimed")
 
 _SERIAL = {
     "clusters of many processes": [

@@ -1,7 +1,7 @@
 """Keys as the storage format names them, and nothing else taken for one."""
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from kafscale import paths
@@ -25,7 +25,6 @@ def test_keys_are_those_of_the_storage_format() -> None:
     base_offset=st.integers(0, 2**63 - 1),
     kind=st.sampled_from(["kfs", "index"]),
 )
-@settings(deadline=None)
 def test_what_is_built_is_parsed(
     namespace: str, topic: str, partition: int, base_offset: int, kind: paths.Kind
 ) -> None:
@@ -130,7 +129,6 @@ def test_metadata_keys_of_a_namespace_lie_below_its_root_and_apart() -> None:
     base_offset=st.integers(0, 2**63 - 1),
     epoch=st.integers(0, 2**31 - 1),
 )
-@settings(deadline=None)
 def test_catalog_pages_are_named_and_parsed(
     namespace: str, topic: str, partition: int, base_offset: int, epoch: int
 ) -> None:

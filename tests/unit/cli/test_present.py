@@ -1,7 +1,7 @@
 """Bytes of records on a terminal: readable, limited and harmless."""
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from kafscale_tools.cli.present import quoted, table, time_text
@@ -35,7 +35,6 @@ def test_long_bytes_are_shortened_and_their_size_is_printed() -> None:
 
 
 @given(data=st.binary(max_size=60), width=st.integers(8, 40))
-@settings(deadline=None)
 def test_bytes_never_reach_the_terminal_unescaped_or_unlimited(data: bytes, width: int) -> None:
     shown = quoted(data, width)
 

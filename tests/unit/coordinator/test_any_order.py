@@ -161,7 +161,7 @@ class GroupMachine(RuleBasedStateMachine):
             assert other.topics == group.topics
 
 
-GroupMachine.TestCase.settings = settings(max_examples=40, stateful_step_count=30, deadline=None)
+GroupMachine.TestCase.settings = settings(max_examples=40, stateful_step_count=30)
 TestAnyOrder = GroupMachine.TestCase
 
 

@@ -280,7 +280,7 @@ times = st.integers(-1, 40)
     asked=st.integers(0, 41),
     start_offset=st.integers(0, 25),
 )
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_a_lookup_agrees_with_a_search_of_every_record(batches: list[list[int]], asked: int, start_offset: int) -> None:
     segment = parse_segment(make_segment([make_batch(batch) for batch in batches]).data)
     every = enumerate(time for batch in batches for time in batch)

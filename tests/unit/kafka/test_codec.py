@@ -29,7 +29,7 @@ WITH_ARRAYS = [(key, version) for key, version in KNOWN if key in (2, 3, 19, 20)
 
 
 @pytest.mark.parametrize(("api_key", "version"), KNOWN)
-@settings(max_examples=4, deadline=None)
+@settings(max_examples=4)
 @given(st.data())
 def test_requests_of_every_api_are_decoded_as_by_kio(api_key: int, version: int, data: st.DataObject) -> None:
     body = written(data.draw(entities(load_request_schema(api_key, version))))
@@ -38,7 +38,7 @@ def test_requests_of_every_api_are_decoded_as_by_kio(api_key: int, version: int,
 
 
 @pytest.mark.parametrize(("api_key", "version"), KNOWN)
-@settings(max_examples=6, deadline=None)
+@settings(max_examples=6)
 @given(st.binary(max_size=100))
 def test_no_bytes_make_a_decoder_raise_anything_but_corrupt_data(api_key: int, version: int, body: bytes) -> None:
     with contextlib.suppress(CorruptData):
@@ -159,7 +159,6 @@ def test_offset_for_leader_epoch_versions_0_and_1_by_hand(version: int) -> None:
         legacy.decode_offset_for_leader_epoch,
     ],
 )
-@settings(deadline=None)
 @given(st.binary(max_size=100))
 def test_no_bytes_make_a_handwritten_decoder_raise_anything_but_corrupt_data(decode: Any, body: bytes) -> None:
     with contextlib.suppress(CorruptData):

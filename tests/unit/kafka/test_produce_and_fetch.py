@@ -15,7 +15,7 @@ from tests.support.strategies.kio_types import entities, milliseconds, written
 
 PRODUCE_VERSIONS = range(3, 14)
 FETCH_VERSIONS = range(4, 19)
-SMALL = settings(max_examples=30, deadline=None)
+SMALL = settings(max_examples=30)
 
 
 def topic_id(entity: Any) -> bytes:

@@ -108,7 +108,7 @@ def test_the_verifier_reports_which_entry_is_wrong_and_which_are_missing() -> No
     interval=st.integers(1, 500),
     base=st.integers(0, 2**50),
 )
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_every_offset_is_found_from_its_entry_within_an_interval(counts: list[int], interval: int, base: int) -> None:
     offsets, positions = [base], [32]
     for count in counts[:-1]:

@@ -147,7 +147,7 @@ timestamps = st.lists(st.integers(-1, 2**40), min_size=1, max_size=4)
 @given(
     batches=st.lists(timestamps, min_size=1, max_size=8), base=st.integers(0, 2**62), epoch=st.integers(0, 2**31 - 1)
 )
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_a_written_segment_is_read_back(batches: list[list[int]], base: int, epoch: int) -> None:
     sent = [make_batch(times) for times in batches]
     built = make_segment(sent, base_offset=base, epoch=epoch)
@@ -168,7 +168,7 @@ edits = st.lists(st.tuples(st.integers(0, len(SEGMENT.data) - 1), st.integers(0,
 
 
 @given(edits=edits, cut=st.integers(0, len(SEGMENT.data)), reseal=st.booleans())
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 def test_no_segment_raises_anything_but_corrupt_data_and_reader_and_verifier_agree(
     edits: list[tuple[int, int]], cut: int, reseal: bool
 ) -> None:
@@ -186,7 +186,7 @@ def test_no_segment_raises_anything_but_corrupt_data_and_reader_and_verifier_agr
 
 
 @given(data=st.binary(max_size=300), offset=st.integers(0, 2**63 - 1), at_end=st.booleans())
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 def test_no_bytes_raise_anything_but_corrupt_data(data: bytes, offset: int, at_end: bool) -> None:
     for body in (data, SEGMENT.data[:HEADER_SIZE] + data, data + SEGMENT.data[-FOOTER_SIZE:]):
         for read in (

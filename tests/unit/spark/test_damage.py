@@ -123,7 +123,7 @@ def _wrapped(records: bytes, codec: Codec, count: int, last_delta: int) -> bytes
     return sealed(header, compress(codec, records))
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(mutated([PLAIN]), st.sampled_from(Codec), st.integers(1, 10), st.integers(0, 10))
 def test_damage_below_a_correct_checksum_is_handled_as_by_the_record_reader(
     records: bytes, codec: Codec, count: int, last_delta: int
@@ -173,7 +173,7 @@ def test_varints_of_ten_bytes_can_have_64_bits(varint: str) -> None:
     _agree(batch)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(logs(gaps=False), st.data())
 def test_any_damage_causes_an_error_or_changes_nothing(log: Log, data: st.DataObject) -> None:
     damaged = bytearray(log.data)

@@ -21,7 +21,7 @@ from tests.support.golden_records import LARGE, SMALL, golden
 from tests.support.judge import Judge, newest
 from tests.unit.spark.logs import PARTITION, SOURCE, Log, aborted, append_time, by_kafka, decoded, logs, sealed
 
-many = settings(max_examples=60, deadline=None)
+many = settings(max_examples=60)
 
 
 @many
@@ -152,7 +152,7 @@ def test_records_of_aborted_transactions_are_returned_but_not_their_markers(kafk
 
 
 def test_decoding_equals_that_of_kafka_clients(kafka: Judge) -> None:
-    @settings(max_examples=60, deadline=None)
+    @settings(max_examples=60)
     @given(logs())
     def equal(log: Log) -> None:
         assert decoded(log.piece) == by_kafka(kafka, log.data)

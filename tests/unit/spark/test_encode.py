@@ -114,7 +114,7 @@ def _encoder(count: int, **options: Any) -> Encoder:
 
 
 def test_kafka_clients_and_the_decoder_read_the_encoded_rows(kafka: Judge) -> None:
-    @settings(max_examples=60, deadline=None)
+    @settings(max_examples=60)
     @given(rows(3), st.sampled_from(Codec), st.sampled_from([200, 1000, 1 << 20]), st.booleans())
     def equal(given_rows: list[dict[str, Any]], codec: Codec, batch_bytes: int, sliced: bool) -> None:
         encoder = _encoder(3, compression=codec, batch_bytes=batch_bytes, chunk_bytes=2 * batch_bytes)
@@ -140,7 +140,7 @@ def test_kafka_clients_and_the_decoder_read_the_encoded_rows(kafka: Judge) -> No
     equal()
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(rows(1), st.sampled_from(Codec), st.sampled_from([100, 1000, 1 << 20]))
 def test_rows_of_a_partition_keep_their_order(given_rows: list[dict[str, Any]], codec: Codec, batch_bytes: int) -> None:
     found = _encoded(_encoder(1, compression=codec, batch_bytes=batch_bytes), _arrow(given_rows))
@@ -155,7 +155,7 @@ def test_a_batch_equals_that_of_the_record_writer() -> None:
 
 
 def test_keys_go_to_the_partition_that_kafkas_producer_chooses(kafka: Judge) -> None:
-    @settings(max_examples=200, deadline=None)
+    @settings(max_examples=200)
     @given(st.lists(st.binary(max_size=70), min_size=1, max_size=20), st.integers(1, 2000))
     def equal(keys: list[bytes], count: int) -> None:
         given_rows = [{"key": key, "value": b"%d" % number} for number, key in enumerate(keys)]

@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.sql import datasource as ds
 
@@ -74,7 +74,6 @@ _KINDS: dict[Any, Callable[[int, int], bool]] = {
 }
 
 
-@settings(deadline=None)
 @given(st.lists(st.tuples(st.sampled_from(list(_KINDS)), st.integers(-3000, 3000)), max_size=3), st.integers(-4, 4))
 def test_rows_with_passing_timestamps_are_read(asked: list[tuple[Any, int]], ms: int) -> None:
     epoch = datetime(1970, 1, 1, tzinfo=UTC)

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.sql import datasource as ds
 from pyspark.sql.datasource import InputPartition
@@ -147,7 +147,6 @@ def test_a_task_has_its_topics_ids_and_starts_with_another_instance(monkeypatch:
 _keys = st.tuples(st.sampled_from(["a", "b"]), st.integers(0, 5))
 
 
-@settings(deadline=None)
 @given(
     st.lists(st.tuples(_keys, st.integers(1, 40), st.integers(0, 9000)), max_size=6, unique_by=lambda one: one[0]),
     st.integers(1, 60),

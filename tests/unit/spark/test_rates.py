@@ -1,6 +1,6 @@
 """Shares of a trigger's limit: nothing is lost, and no partition starves."""
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from kafscale_spark.rates import Behind, Rates, ends_by_bytes, ends_by_offsets, shares, too_few
@@ -13,7 +13,6 @@ _behind = st.dictionaries(
 )
 
 
-@settings(deadline=None)
 @given(st.integers(1, 50_000), st.dictionaries(_keys, st.integers(0, 10_000), max_size=8))
 def test_a_limit_is_divided_into_shares(limit: int, amounts: dict[tuple[str, int], int]) -> None:
     found = shares(limit, amounts)
@@ -27,7 +26,6 @@ def test_a_limit_is_divided_into_shares(limit: int, amounts: dict[tuple[str, int
         assert found[key] >= min(amount, limit * amount // max(total, 1))
 
 
-@settings(deadline=None)
 @given(_behind, st.integers(1, 30_000))
 def test_triggers_by_offsets_reach_every_end(behind: dict[tuple[str, int], Behind], limit: int) -> None:
     for _ in range(sum(part.offsets for part in behind.values()) + 1):
@@ -40,7 +38,6 @@ def test_triggers_by_offsets_reach_every_end(behind: dict[tuple[str, int], Behin
     raise AssertionError("it does not end")
 
 
-@settings(deadline=None)
 @given(_behind, st.integers(1, 30_000))
 def test_triggers_by_bytes_make_progress(behind: dict[tuple[str, int], Behind], limit: int) -> None:
     ends = ends_by_bytes(behind, limit)

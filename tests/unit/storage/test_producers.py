@@ -3,7 +3,7 @@
 from contextlib import suppress
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from kafscale.errors import CorruptData
@@ -116,7 +116,6 @@ def test_repeating_any_of_the_last_five_batches_duplicates_and_loses_nothing(ste
         assert log.end == end + count
 
 
-@settings(deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 2**62), st.integers(0, 2**15 - 1), st.integers(1, 7)), max_size=10))
 def test_a_table_survives_a_round_trip(producers: list[tuple[int, int, int]]) -> None:
     log = Log()
