@@ -1,15 +1,14 @@
 """The compared servers, newly started, with the processes that work for each."""
 
 import os
-from collections.abc import Collection, Iterator, Mapping
-from contextlib import ExitStack, contextmanager, redirect_stdout
+from collections.abc import Collection, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass
-from io import StringIO
 from pathlib import Path
 
 from tests.servers.apache_kafka import apache_kafka
-from tests.servers.cluster import Cluster, running_cluster
-from tests.servers.etcd import Etcd, running_etcd
+from tests.servers.cluster import code_of, running_cluster
+from tests.servers.etcd import running_etcd
 from tests.servers.minio import Minio, running_minio
 from tests.support.broker import KafscaleBroker
 
@@ -43,7 +42,7 @@ def start_targets(
     ``baseline`` adds the servers of `BASELINES` that are selected with the code in another checkout.
     """
     targets = []
-    code = {} if baseline is None else {"PYTHONSAFEPATH": "1", "PYTHONPATH": str(baseline.resolve())}
+    code = {} if baseline is None else code_of(baseline)
     if "kafka" in names:
         kafka = stack.enter_context(apache_kafka(directory / "kafka"))
         targets.append(Target(KAFKA, kafka.bootstrap, {"Kafka": kafka.process.pid}))
@@ -77,18 +76,9 @@ def _four_processes(stack: ExitStack, directory: Path, name: str, minio: Minio, 
     (directory / "etcd").mkdir(parents=True)
     etcd = stack.enter_context(running_etcd(directory / "etcd"))
     env = {"KAFSCALE_LEASE_TTL_SECONDS": str(_LEASE_SECONDS), **code}
-    cluster = stack.enter_context(_quiet_cluster(directory, etcd, minio, env))
+    cluster = stack.enter_context(running_cluster(directory, etcd=etcd, minio=minio, env=env, show_logs=False))
     pids = {process.service: process.process.pid for process in reversed(cluster.processes)}
     return Target(name, cluster.bootstrap, {**pids, **_pid_of(minio), "etcd": etcd.members[0].pid})
-
-
-@contextmanager
-def _quiet_cluster(directory: Path, etcd: Etcd, minio: Minio, env: dict[str, str]) -> Iterator[Cluster]:
-    """Run a cluster without printing its logs at the end."""
-    with ExitStack() as stack:
-        yield stack.enter_context(running_cluster(directory, etcd=etcd, minio=minio, env=env))
-        with redirect_stdout(StringIO()):
-            stack.close()
 
 
 def _pid_of(minio: Minio | None) -> dict[str, int]:

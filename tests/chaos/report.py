@@ -1,6 +1,7 @@
 """The table at the end of a chaos run."""
 
 from tests.chaos.run import Report
+from tests.support.chaos.history import Verdict
 
 _MOST_OF_A_KIND = 5
 
@@ -19,15 +20,19 @@ def shortened(complaints: list[str]) -> list[str]:
 
 
 def table(report: Report) -> str:
-    verdict = report.verdict
     lines = [
         "",
         f"minutes of faults      {report.minutes:g}, seed {report.seed}",
         f"faults                 {sum(report.faults.values())}",
         *(f"  {name:<30} {count:>6}" for name, count in sorted(report.faults.items())),
         f"  {'unexpected exits':<30} {sum(report.ended.values()):>6}  {_listed(report.ended)}".rstrip(),
-        "producers                      sent      acked  given up  longest wait for an ack",
+        *verdict_lines(report.verdict),
     ]
+    return "\n".join(lines)
+
+
+def verdict_lines(verdict: Verdict) -> list[str]:
+    lines = ["producers                      sent      acked  given up  longest wait for an ack"]
     for name, sums in verdict.producers.items():
         given_up = sum(sums.failed.values())
         waited = f"{sums.longest_wait:.1f} s"
@@ -41,7 +46,7 @@ def table(report: Report) -> str:
     lines.append(f"checked                {acked} acked records against a log of {verdict.in_log}")
     fine = "no acked record lost, none duplicated, all in order"
     lines.append(f"verdict                {f'{len(verdict.complaints)} complaints' if verdict.complaints else fine}")
-    return "\n".join(lines)
+    return lines
 
 
 def _listed(counts: dict[str, int]) -> str:

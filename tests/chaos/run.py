@@ -14,16 +14,9 @@ from confluent_kafka.cimpl import NewTopic
 
 from tests.chaos.faults import storm
 from tests.chaos.world import World, running_world
-from tests.support.chaos.clients import PARTITIONS, TOPIC, Client, last_readers, producers, readers
+from tests.support.chaos.clients import LAST_READER, PARTITIONS, TOPIC, Client, producers, readers
 from tests.support.chaos.history import Verdict, events, judge
-from tests.support.chaos.progress import (
-    _FINISH_SECONDS,
-    _PROGRESS_SECONDS,
-    NoProgress,
-    _bounded,
-    await_acks,
-    finish,
-)
+from tests.support.chaos.progress import PROGRESS_SECONDS, NoProgress, await_acks, finish, read_at_the_end
 
 _START_SECONDS = 120.0
 _STATUS_SECONDS = 5.0
@@ -77,7 +70,7 @@ async def run(directory: Path, *, minutes: float, seed: int, say: Callable[[str]
                     await storm(world, seed, begin)
                 world.heal()
                 report_line("everything is healed")
-                await await_acks(senders, _PROGRESS_SECONDS)
+                await await_acks(senders, PROGRESS_SECONDS)
                 report_line("all producers make progress in all partitions")
                 await finish(senders, others, report_line)
             except NoProgress as error:
@@ -87,28 +80,24 @@ async def run(directory: Path, *, minutes: float, seed: int, say: Callable[[str]
                 for client in (*senders, *others):
                     await client.end()
             try:
-                for last in last_readers(world.bootstrap, directory):
-                    with _bounded(_FINISH_SECONDS, f"{last.name} did not reach the end"):
-                        await last.run()
-                    if last.status != 0:
-                        raise NoProgress(f"{last.name} exited with status {last.status}")
+                await read_at_the_end(world.bootstrap, directory)
             except NoProgress as error:
                 stuck.append(str(error))
                 report_line(str(error))
             nursery.cancel_scope.cancel()
     report.verdict = judge(
-        events(directory), {client.name: promise for client, promise in senders.items()}, last_reader="librdkafka-last"
+        events(directory), {client.name: promise for client, promise in senders.items()}, last_reader=LAST_READER
     )
-    report.complaints[:0] = [*stuck, *_crashes(world)]
+    report.complaints[:0] = [*stuck, *crashes(node.log for node in world.nodes)]
     return report
 
 
-def _crashes(world: World) -> list[str]:
-    """Return the nodes that logged a traceback. No fault justifies an unexpected exception."""
+def crashes(logs: Iterable[Path]) -> list[str]:
+    """Return a complaint for each log with a traceback. No fault justifies an unexpected exception."""
     return [
-        f"{node.name} logged a traceback: {node.log}"
-        for node in world.nodes
-        if node.log.exists() and "Traceback (most recent call last)" in node.log.read_text(errors="replace")
+        f"{log.stem} logged a traceback: {log}"
+        for log in logs
+        if log.exists() and "Traceback (most recent call last)" in log.read_text(errors="replace")
     ]
 
 

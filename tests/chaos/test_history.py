@@ -160,6 +160,18 @@ def test_a_repeating_reader_may_go_back_but_not_skip_records() -> None:
     assert complaints(0, 1, 2, 0, 2) == ["gap"]
 
 
+def test_a_group_never_reads_below_an_acknowledged_commit() -> None:
+    def complaints(*, again: int) -> list[str]:
+        history = [event for event in _history(LOG) if event[1] != "reader"]
+        history += [(60.0 + at, "reader", ["r", "0", str(at), LOG[at]]) for at in range(4)]
+        history += [(70.0, "reader", ["c", "0", "3"]), (71.0, "reader", ["r", "0", str(again), LOG[again]])]
+        verdict = judge(history, PROMISES, last_reader=LAST, repeating={"reader"}, committing={"reader"})
+        return [text.partition(":")[0] for text in verdict.complaints]
+
+    assert complaints(again=3) == []
+    assert complaints(again=2) == ["commit-lost"]
+
+
 def test_files_are_merged_by_time(tmp_path: Path) -> None:
     (tmp_path / "a.history").write_text("1.5 s 0 0\n3.000001 a 0 0 0\n")
     (tmp_path / "b.history").write_text("0.25 m 0 0\n2.0 e some text\n")

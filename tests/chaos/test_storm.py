@@ -97,6 +97,7 @@ def test_complaints_are_shortened_by_kind() -> None:
     assert shortened(complaints) == [*complaints[:5], "lost: 2 more", "no acks", "doubled: 1: x"]
 
 
-def test_the_command_has_a_help_text() -> None:
-    done = subprocess.run([sys.executable, "-m", "tests.chaos", "--help"], capture_output=True, text=True, check=True)
-    assert "--minutes" in done.stdout
+@pytest.mark.parametrize(("program", "option"), [("tests.chaos", "--minutes"), ("tests.chaos.upgrades", "--baseline")])
+def test_the_commands_have_help_texts(program: str, option: str) -> None:
+    done = subprocess.run([sys.executable, "-m", program, "--help"], capture_output=True, text=True, check=True)
+    assert option in done.stdout

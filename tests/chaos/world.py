@@ -22,7 +22,7 @@ from tests.support.proxies.tcp import TcpProxy
 LEASE_SECONDS = 3
 _START_SECONDS = 60.0
 _GATEWAYS, _STORAGES, _INDEXERS = 2, 3, 2
-_COMMON = {
+COMMON_SETTINGS = {
     "KAFSCALE_LEASE_TTL_SECONDS": str(LEASE_SECONDS),
     # Small, for many segments, so that lagging readers read from S3.
     "KAFSCALE_SEGMENT_BYTES": "32KB",
@@ -110,7 +110,7 @@ async def _add_services(
         name = f"{service}-{index}"
         rpc, http, kafka = (f"127.0.0.1:{port}" for port in free_ports(3))
         env = {
-            **_COMMON,
+            **COMMON_SETTINGS,
             "KAFSCALE_ETCD_ENDPOINTS": await link(f"{name} > etcd", world.etcd.endpoint),
             "KAFSCALE_RPC_ADDR": rpc,
             "KAFSCALE_RPC_ADVERTISED_ADDR": await link(f"rpc > {name}", rpc),

@@ -8,6 +8,8 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import httpcore
+
 from tests.servers.etcd import Etcd, running_etcd
 from tests.servers.minio import Minio, running_minio
 from tests.servers.ports import free_ports
@@ -15,6 +17,11 @@ from tests.servers.process import ServerProcess
 
 LEASE_SECONDS = 2
 START_SECONDS = 60.0
+
+
+def code_of(checkout: Path) -> dict[str, str]:
+    """Return the environment in which a service runs with the code of ``checkout``, whatever the current directory."""
+    return {"PYTHONSAFEPATH": "1", "PYTHONPATH": str(checkout.resolve())}
 
 
 class ServiceProcess:
@@ -58,6 +65,9 @@ class ServiceProcess:
 
     def await_ready(self, *, timeout: float = START_SECONDS) -> None:
         self.process.wait_for(lambda line: True if _is_event(line, "serving") else None, timeout=timeout)
+
+    def is_ready(self) -> bool:
+        return httpcore.request("GET", f"http://{self.http}/readyz").status == 200
 
     def stop(self) -> int:
         """Send SIGTERM and return the exit status."""
@@ -147,11 +157,12 @@ def running_cluster(
     env: Mapping[str, str] | None = None,
     etcd: Etcd | None = None,
     minio: Minio | None = None,
+    show_logs: bool = True,
 ) -> Iterator[Cluster]:
     """Run a cluster. All processes are ready on entry and killed on exit. Logs are kept in ``directory``.
 
     ``env`` are settings for all processes. The cluster starts its own etcd and MinIO unless running ones are passed. In
-    either case it has its own bucket and namespace.
+    either case it has its own bucket and namespace. ``show_logs``: print the ends of the logs on exit.
     """
     with ExitStack() as servers:
         etcd = etcd or servers.enter_context(running_etcd(_created(directory / "etcd")))
@@ -177,7 +188,8 @@ def running_cluster(
         finally:
             for process in cluster.processes:
                 process.end()
-            cluster.show_logs()
+            if show_logs:
+                cluster.show_logs()
 
 
 def _created(directory: Path) -> Path:

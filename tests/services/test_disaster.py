@@ -15,14 +15,11 @@ from kafscale_tools.cli.exits import Exit
 from tests.servers.cluster import Cluster, running_cluster
 from tests.servers.etcd import Member, running_etcd
 from tests.servers.minio import Minio
-from tests.support.chaos.clients import PARTITIONS, TOPIC, groups, last_readers, producers
+from tests.support.chaos.clients import COMMITTED_BY_CLIENT, PARTITIONS, TOPIC, groups, last_readers, producers
 from tests.support.chaos.history import events, judge
-from tests.support.chaos.progress import await_acks, finish, until
+from tests.support.chaos.progress import await_acks, await_shares, finish
 from tests.support.clients.confluent import ConfluentClient
 from tests.support.shell import LONG_SECONDS, Shell, once
-
-_BY_THE_CLIENT = ("enable.auto.commit=true", "auto.commit.interval.ms=500")
-"""Errors of commits without a coordinator, which an application has to expect."""
 
 
 @pytest.mark.timeout(600)  # clients without progress are reported after 300 seconds
@@ -40,19 +37,14 @@ async def test_no_acked_record_is_lost_when_etcd_is_lost(minio: Minio, tmp_path:
         cluster = stack.enter_context(running_cluster(tmp_path / "lost", etcd=etcd, minio=minio, storages=2))
         shell = Shell(cluster.env, cluster.gateways[0].address)
         ConfluentClient(cluster.bootstrap).create_topic(TOPIC, partitions=PARTITIONS)
-        members = groups(cluster.bootstrap, clients, *_BY_THE_CLIENT)
+        members = groups(cluster.bootstrap, clients, *COMMITTED_BY_CLIENT)
         made = producers(cluster.bootstrap, clients)
         senders = {client: promise for client, promise in made.items() if client.name in ("librdkafka", "java")}
         (*_, witness) = last_readers(cluster.bootstrap, clients)
         async with trio.open_nursery() as nursery:
             for member in members:
                 await nursery.start(member.run)
-            share = [PARTITIONS // 2] * 2
-            await until(
-                lambda: [who.name for who in members if list(who.given.values()) != share],
-                LONG_SECONDS,
-                "no shares for",
-            )
+            await await_shares(members, LONG_SECONDS)
             for sender in senders:
                 await nursery.start(sender.run)
             await await_acks(senders, LONG_SECONDS)

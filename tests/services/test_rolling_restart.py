@@ -3,25 +3,18 @@
 import socket
 from pathlib import Path
 
-import httpcore
 import trio
 
 from tests.servers.cluster import ServiceProcess
 from tests.services.conftest import MakeCluster
 from tests.support.chaos.clients import PARTITIONS, TOPIC, default_producers, groups, last_readers
-from tests.support.chaos.history import events, judge
-from tests.support.chaos.progress import await_acks, finish, until
+from tests.support.chaos.history import RECONNECTS, events, judge
+from tests.support.chaos.progress import await_acks, await_shares, finish
 from tests.support.clients.confluent import ConfluentClient
 
 _PATIENCE = 120.0
 _FOREVER = {"KAFSCALE_GATEWAY_SHUTDOWN_GRACE_MS": "600000"}
 """A gateway does not wait for idle clients when it stops."""
-_GOES_ON = {"_TRANSPORT", "_ALL_BROKERS_DOWN"}
-"""Errors that librdkafka may report when connections end; it reconnects."""
-
-
-def _is_ready(process: ServiceProcess) -> bool:
-    return httpcore.request("GET", f"http://{process.http}/readyz").status == 200
 
 
 def _stop(process: ServiceProcess) -> None:
@@ -39,7 +32,7 @@ async def _restart(process: ServiceProcess) -> None:
     await trio.to_thread.run_sync(_stop, process)
     process.start()
     await trio.to_thread.run_sync(process.await_ready)
-    while not await trio.to_thread.run_sync(_is_ready, process):  # noqa: ASYNC110  another process does it
+    while not await trio.to_thread.run_sync(process.is_ready):  # noqa: ASYNC110  another process does it
         await trio.sleep(0.1)
 
 
@@ -56,10 +49,7 @@ async def test_no_application_sees_an_error_during_a_rolling_restart(make_cluste
         async with trio.open_nursery() as nursery:
             for client in members:
                 await nursery.start(client.run)
-            share = [PARTITIONS // 2] * 2
-            await until(
-                lambda: [who.name for who in members if list(who.given.values()) != share], _PATIENCE, "no shares for"
-            )
+            await await_shares(members, _PATIENCE)
             for client in senders:
                 await nursery.start(client.run)
             await await_acks(senders, _PATIENCE)
@@ -73,7 +63,7 @@ async def test_no_application_sees_an_error_during_a_rolling_restart(make_cluste
         events(directory), {client.name: promise for client, promise in senders.items()}, last_reader=witness.name
     )
     assert verdict.complaints == []
-    assert set().union(*verdict.noted.values()) <= _GOES_ON
+    assert set().union(*verdict.noted.values()) <= RECONNECTS
     assert {name: sums.failed for name, sums in verdict.producers.items()} == {each.name: {} for each in senders}
     # The verdict says that no record was skipped; a member may read records again that it had not committed.
     assert [client.name for client in members if client.read < verdict.in_log] == []

@@ -32,8 +32,9 @@ _NUMBERS = itertools.count()
 @pytest.fixture(scope="module")
 def patient(etcd: Etcd, minio: Minio, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     directory = tmp_path_factory.mktemp("patient")
-    wanted = {"gateways": 2, "storages": 2, "indexers": 2, "coordinators": 2}
-    with running_cluster(directory, etcd=etcd, minio=minio, env=LONG_LEASE, **wanted) as cluster:
+    with running_cluster(
+        directory, etcd=etcd, minio=minio, env=LONG_LEASE, gateways=2, storages=2, indexers=2, coordinators=2
+    ) as cluster:
         yield cluster
 
 

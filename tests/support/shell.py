@@ -14,9 +14,13 @@ PROGRAM = "from kafscale_tools.cli.main import main; main(prog_name='kafscale')"
 
 
 class Shell:
-    """Runs `kafscale` with only ``settings``. ``servers`` are the admin servers that it uses."""
+    """Runs `kafscale` with only ``settings``. ``servers`` are the admin servers that it uses.
 
-    def __init__(self, settings: Mapping[str, str], servers: str) -> None:
+    ``show``: print commands and what they print, which pytest shows if the test failed.
+    """
+
+    def __init__(self, settings: Mapping[str, str], servers: str, *, show: bool = True) -> None:
+        self._show = show
         others = {name: value for name, value in os.environ.items() if not name.startswith("KAFSCALE_")}
         patient = {"KAFSCALE_RPC_CONNECT_TIMEOUT_MS": "60000"}
         self._environ = {**others, **patient, **settings, "KAFSCALE_ADMIN_SERVER": servers}
@@ -31,7 +35,8 @@ class Shell:
             text=True,
             timeout=LONG_SECONDS,
         )
-        print(f"$ kafscale {command}", done.stdout, done.stderr, f"status {done.returncode}", sep="\n")
+        if self._show:
+            print(f"$ kafscale {command}", done.stdout, done.stderr, f"status {done.returncode}", sep="\n")
         return done
 
     @contextmanager

@@ -16,8 +16,12 @@ TOPIC = "chaos"
 PARTITIONS = 4
 DELIVERY_MS = 600_000
 """The delivery timeout of producers."""
+COMMITTED_BY_CLIENT = ("enable.auto.commit=true", "auto.commit.interval.ms=500")
+"""Settings of groups whose client library commits and repeats failed commits, which it does not report as errors."""
 _RATE = "150"
 _REWIND_SECONDS = "7"
+LAST_READER = "librdkafka-last"
+"""The name of the checker's witness, the last of the `last_readers`."""
 _JAVA = ["java", "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-cp"]
 _READ_BYTES = 1 << 16
 
@@ -172,4 +176,4 @@ def last_readers(bootstrap: str, directory: Path) -> list[Client]:
     where = [bootstrap, TOPIC, str(PARTITIONS)]
     java = [*_JAVA, classpath("client"), "kafscale.client.AssignedReader", "reread", *where]
     librdkafka = [sys.executable, "-m", "tests.support.chaos.librdkafka", "reread", *where]
-    return [Client("java-last", java, directory), Client("librdkafka-last", librdkafka, directory)]
+    return [Client("java-last", java, directory), Client(LAST_READER, librdkafka, directory)]

@@ -8,6 +8,7 @@ A record's name is "PRODUCER/PARTITION/NUMBER", the first word of its value.
     f PARTITION NUMBER ERROR        the client failed it; it may be in the log or not
     r PARTITION OFFSET NAME         a reader received it, directly after its previous record
     m PARTITION OFFSET              the reader continues from there
+    c PARTITION OFFSET              a group's commit of this offset was acknowledged
     g MEMBER NUMBER                 a group member was assigned (or, if negative, lost) this many partitions
     w PARTITION START END ASKED     the ends of the log, as answered to a request sent at a time; -1: not requested
     n ERROR TEXT                    the client reported an error to its application and recovers from it
@@ -25,6 +26,9 @@ RECONNECTING = Promise(durable=True, once=True, ordered=False)
 """acks=all without retries. A record that failed on one connection may be appended after the first of the next."""
 RETRYING = Promise(durable=True, once=False, ordered=False)
 """acks=all with retries and several requests in flight. A batch that is acked slowly is sent again."""
+
+RECONNECTS = {"_TRANSPORT", "_ALL_BROKERS_DOWN"}
+"""Errors that librdkafka may report when connections end; it reconnects."""
 
 Event = tuple[float, str, list[str]]
 """Time, client, words."""
@@ -77,23 +81,37 @@ def _of_client(path: Path) -> Iterator[Event]:
 
 
 def judge(
-    record_ack: Iterable[Event], promises: Mapping[str, Promise], *, last_reader: str, repeating: Container[str] = ()
+    record_ack: Iterable[Event],
+    promises: Mapping[str, Promise],
+    *,
+    last_reader: str,
+    repeating: Container[str] = (),
+    committing: Container[str] = (),
 ) -> Verdict:
     """Return the verdict. ``promises`` names the producers; ``last_reader`` read everything after the run.
 
-    ``repeating``: readers of everything that may read records again, but skip none.
+    ``repeating``: readers of everything that may read records again, but skip none. ``committing``: groups that never
+    read below an acknowledged commit.
     """
-    judging = _Judging(promises, last_reader, repeating)
+    judging = _Judging(promises, last_reader, repeating, committing)
     for event in record_ack:
         judging.hear(event)
     return judging.finish()
 
 
 class _Judging:
-    def __init__(self, promises: Mapping[str, Promise], last_reader: str, repeating: Container[str]) -> None:
+    def __init__(
+        self,
+        promises: Mapping[str, Promise],
+        last_reader: str,
+        repeating: Container[str],
+        committing: Container[str],
+    ) -> None:
         self._promises = promises
         self._last_reader = last_reader
         self._repeating = repeating
+        self._committing = committing
+        self._committed: dict[tuple[str, str], int] = {}
         self._next: dict[tuple[str, str], int] = {}
         self._checker = Checker()
         self._verdict = Verdict([], {name: ProducerSums() for name in promises}, {}, 0, 0.0)
@@ -103,32 +121,42 @@ class _Judging:
 
     def hear(self, event: Event) -> None:
         time, client, (letter, *words) = event
-        if letter == "e":
+        if letter in "saf":
+            self._hear_producer(event)
+        elif letter in "mr":
+            self._hear_reader(client, letter, words)
+        elif letter == "e":
             self._verdict.complaints.append(f"{client}: {' '.join(words)}")
         elif letter == "n":
             self._verdict.noted.setdefault(client, set()).add(words[0])
-        elif letter in "saf":
-            self._hear_producer(event)
-        elif letter == "g":
-            return
+        elif letter == "c":
+            if client in self._committing:
+                self._committed[client, words[0]] = int(words[1])
         elif letter == "w":
             start, end = int(words[1]), int(words[2])
             self._checker.watermarks(words[0], start=start, end=end, asked=float(words[3]), answered=time)
             if client == self._last_reader:
                 before = self._ends.get(words[0], (-1, -1))
                 self._ends[words[0]] = (max(start, before[0]), max(end, before[1]))
-        elif letter == "m":
+
+    def _hear_reader(self, client: str, letter: str, words: list[str]) -> None:
+        if letter == "m":
             self._checker.moved(client, words[0], int(words[1]))
-        else:
-            offset, name = int(words[1]), words[2].encode()
-            self._verdict.read[client] = self._verdict.read.get(client, 0) + 1
-            if client in self._repeating:
-                due = self._next.get((client, words[0]), 0)
-                self._next[client, words[0]] = offset + 1
-                self._checker.moved(client, words[0], min(due, offset))
-            self._checker.read(client, words[0], offset, name)
-            if client == self._last_reader:
-                self._log.setdefault(words[0], []).append((offset, name))
+            return
+        offset, name = int(words[1]), words[2].encode()
+        self._verdict.read[client] = self._verdict.read.get(client, 0) + 1
+        if client in self._repeating:
+            due = self._next.get((client, words[0]), 0)
+            self._next[client, words[0]] = offset + 1
+            self._checker.moved(client, words[0], min(due, offset))
+        committed = self._committed.get((client, words[0]), 0)
+        if offset < committed:
+            self._verdict.complaints.append(
+                f"commit-lost: {words[0]}: {client} read {offset} again after its commit of {committed}"
+            )
+        self._checker.read(client, words[0], offset, name)
+        if client == self._last_reader:
+            self._log.setdefault(words[0], []).append((offset, name))
 
     def _hear_producer(self, event: Event) -> None:
         time, client, (letter, partition, number, *words) = event

@@ -200,7 +200,20 @@ def join(bootstrap: str, topic: str, group: str, settings: dict[str, str]) -> No
     With ``enable.auto.commit`` librdkafka alone commits and retries failed commits.
     """
     stopping = _until_input_ends()
-    given = {"bootstrap.servers": bootstrap, "group.id": group, "log_level": 0, "error_cb": _on_error, **settings}
+
+    def committed(error: ck.KafkaError | None, offsets: list[ck.TopicPartition]) -> None:
+        for each in offsets:
+            if error is None and each.error is None and each.offset >= 0:
+                _tell("c", each.partition, each.offset)
+
+    given = {
+        "bootstrap.servers": bootstrap,
+        "group.id": group,
+        "log_level": 0,
+        "error_cb": _on_error,
+        "on_commit": committed,
+        **settings,
+    }
     members = [ck.Consumer(given) for _ in range(_MEMBERS)]
     for number, member in enumerate(members):
         changed = {

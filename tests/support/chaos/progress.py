@@ -2,20 +2,15 @@
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import trio
 
-from tests.support.chaos.clients import DELIVERY_MS, PARTITIONS, Client
+from tests.support.chaos.clients import DELIVERY_MS, PARTITIONS, Client, last_readers
 
-_PROGRESS_SECONDS = 300.0
-
-
+PROGRESS_SECONDS = 300.0
 _FINISH_SECONDS = DELIVERY_MS / 1000 + 60
-
-
 _PROGRESS_ACKS = 20
-
-
 _LOOK_SECONDS = 0.2
 
 
@@ -37,6 +32,12 @@ async def await_acks(senders: Iterable[Client], seconds: float) -> None:
     await until(missing, seconds, "no acks for")
 
 
+async def await_shares(members: Iterable[Client], seconds: float) -> None:
+    """Wait until the two members of each group have half of the partitions each."""
+    share = [PARTITIONS // 2] * 2
+    await until(lambda: [who.name for who in members if list(who.given.values()) != share], seconds, "no shares for")
+
+
 async def finish(senders: Iterable[Client], others: Iterable[Client], report: Callable[[str], None]) -> None:
     """End producers when all their records are acked or failed, and readers when they have read all acked ones."""
     await _end(senders)
@@ -51,9 +52,18 @@ async def finish(senders: Iterable[Client], others: Iterable[Client], report: Ca
             if who.highest.get(at, 0) < end
         ]
 
-    await until(behind, _PROGRESS_SECONDS, "readers behind the acked records:")
+    await until(behind, PROGRESS_SECONDS, "readers behind the acked records:")
     report("all readers have read all acked records")
     await _end(others)
+
+
+async def read_at_the_end(bootstrap: str, directory: Path) -> None:
+    """Run the last readers, one after the other."""
+    for last in last_readers(bootstrap, directory):
+        with _bounded(_FINISH_SECONDS, f"{last.name} did not reach the end"):
+            await last.run()
+        if last.status != 0:
+            raise NoProgress(f"{last.name} exited with status {last.status}")
 
 
 async def _end(clients: Iterable[Client]) -> None:
