@@ -25,6 +25,7 @@ _SERIAL = {
         "compose/test_compose.py",
         "services/test_together.py",
         "chaos/test_chaos.py",
+        "chaos/test_crash_points.py",
         "services/test_rolling_restart.py",
     ],
     "Spark": [

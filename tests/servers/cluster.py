@@ -32,6 +32,7 @@ class ServiceProcess:
         self.name = f"{service}-{index}"
         self.log = directory / f"{self.name}.log"
         self.env = {"KAFSCALE_LOG_LEVEL": "info", **env}
+        self.command = [sys.executable, "-m", f"services.{service}"]
         self._process: ServerProcess | None = None
 
     @property
@@ -61,7 +62,7 @@ class ServiceProcess:
 
     def start(self) -> None:
         """Start the process without waiting until it is ready."""
-        self._process = ServerProcess([sys.executable, "-m", f"services.{self.service}"], log=self.log, env=self.env)
+        self._process = ServerProcess(self.command, log=self.log, env=self.env)
 
     def await_ready(self, *, timeout: float = START_SECONDS) -> None:
         self.process.wait_for(lambda line: True if _is_event(line, "serving") else None, timeout=timeout)
