@@ -108,7 +108,7 @@ def _print_summary(summary: Summary, put_price: float, gb_price: float) -> None:
     if not summary.ends_known:
         print("the ends of logs were not checked, because --endpoints is not set")
     for kind, count in sorted(summary.findings.items()):
-        print(f"{'DAMAGE' if kind.is_damage else 'left over'}: {kind}: {count}")
+        print(f"{'DAMAGE' if kind.is_damage else 'no damage'}: {kind}: {count}")
     print("damaged" if summary.damaged else "sound")
 
 

@@ -172,7 +172,7 @@ def test_the_four_services_use_mutual_tls(make_cluster: MakeCluster, tmp_path: P
         assert client.produce("encrypted", [Message(b"a"), Message(b"b")]) == [0, 1]
         assert [record.value for record in client.consume("encrypted", count=2)] == [b"a", b"b"]
         [storage] = cluster.storages
-        assert storage.events("no indexer answered, building indexes locally") == []
+        assert storage.events("no indexer answered, storing indexes") == []
         [gateway] = cluster.gateways
         shell = Shell(tls, gateway.address)
         assert [row[0] for row in shell.rows("topic list")] == ["encrypted"]

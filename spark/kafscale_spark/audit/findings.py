@@ -5,7 +5,8 @@ from enum import StrEnum
 
 
 class Kind(StrEnum):
-    """Kinds of findings. All are damage except orphans: unneeded objects, which an owner will delete or has lost."""
+    """Kinds of findings. All are damage except orphans, unneeded objects that an owner will delete or has lost, and
+    missing indexes. An index is stored after its segment is committed, or when a reader needs it."""
 
     SEGMENT_DAMAGED = "segment damaged"
     SEGMENT_MISPLACED = "segment misplaced"
@@ -25,7 +26,7 @@ class Kind(StrEnum):
 
     @property
     def is_damage(self) -> bool:
-        return self is not Kind.ORPHAN
+        return self not in (Kind.ORPHAN, Kind.INDEX_MISSING)
 
 
 @dataclass(frozen=True, slots=True)

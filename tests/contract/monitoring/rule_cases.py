@@ -187,7 +187,7 @@ CASES = [
             'kafscale_storage_index_builds_total{by="indexer"}': "0+1x7",
         },
         6,
-        "a:1 builds indexes itself",
+        "a:1 stores indexes itself",
         {**SCRAPE, "by": "storage"},
     ),
     Case(
