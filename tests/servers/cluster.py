@@ -61,7 +61,8 @@ class ServiceProcess:
         return self._process is not None and self._process.status is None
 
     def start(self) -> None:
-        """Start the process without waiting until it is ready."""
+        """Start the process without waiting until it is ready. A former one is killed, if it still runs."""
+        self.end()
         self._process = ServerProcess(self.command, log=self.log, env=self.env)
 
     def await_ready(self, *, timeout: float = START_SECONDS) -> None:
@@ -86,8 +87,6 @@ class ServiceProcess:
 
     def restart(self) -> None:
         """Kill the process if it runs, start it, and wait until it is ready."""
-        if self.running:
-            self.kill()
         self.start()
         self.await_ready()
 
