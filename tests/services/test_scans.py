@@ -111,6 +111,8 @@ def test_a_partition_can_be_scanned_while_its_owner_dies(cluster: Cluster) -> No
     scanned = _scanned_bytes(survivor)
     with TopicReader(survivor.address, window=65_536) as reader:
         refs = reader.partitions("taken-over")
+        # Scans read segments, and a plan has the owners store all records in segments.
+        assert all(plan.status == Status.OK for plan in reader.plan(refs, split_bytes=0))
         under_way = [reader.scan(ref, 0, len(values[ref.partition]), piece_bytes=1) for ref in refs]
         begun = [next(pieces) for pieces in under_way]
         doomed.kill()
