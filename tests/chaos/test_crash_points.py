@@ -189,7 +189,6 @@ PROCEDURES = {
         _go_on,
         VICTIM,
         [("put an intake object", 3), ("put a segment", 2), ("commit", 2)],
-        frozenset({("commit", 2, "before")}),
         env=_SHORT_INTERVAL,
     ),
     "checkpoint": Procedure(
