@@ -1,6 +1,7 @@
 """The objects that docs/reference/storage-format.md shows as examples, as the product writes them."""
 
 from kafscale.catalog.page import build_page, describe
+from kafscale.intake.format import Entry, encode
 from kafscale.records.record import Record, build_batch
 from kafscale.segment.index import build_index
 from kafscale.segment.writer import PREFIX_SIZE, build_segment
@@ -46,6 +47,14 @@ SAMPLES: dict[str, bytes] = {
     "segment": _BUILT.data,
     "index": build_index(_BUILT.offsets, _BUILT.positions, 2),
     "catalog page": build_page(ORDERS, EPOCH, [describe(_BUILT.data, _BUILT.positions, _BUILT.next_offset)]),
+    "intake object": encode(
+        "production",
+        "4f1c2a9be07d",
+        number=9,
+        checkpoint=7,
+        created_ms=CREATED_MS + 20,
+        entries=[Entry(ORDERS, EPOCH, 1002, 1003, [_BATCHES[1]])],
+    ),
     "producer snapshot": _producers(),
     "sink manifest": _manifest(),
     "backup part": encode_part([Item("cluster", b"\x08\x01"), Item("topics/orders", b"\x08\x01\x20\x01")]),
