@@ -136,22 +136,14 @@ class _BigReads(httpcore.AsyncNetworkBackend):
 
 
 class _BigReadStream(httpcore.AsyncNetworkStream):
-    """Also sends the head of a request together with the first bytes of its body."""
-
     def __init__(self, inner: httpcore.AsyncNetworkStream) -> None:
         self._inner = inner
-        self._head = b""
 
     async def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
         return await self._inner.read(max(max_bytes, _READ_BYTES), timeout)
 
     async def write(self, buffer: bytes, timeout: float | None = None) -> None:
-        # httpcore ends each request with an empty write.
-        if buffer.endswith(b"\r\n\r\n") and not self._head:
-            self._head = buffer
-            return
-        head, self._head = self._head, b""
-        await self._inner.write(head + buffer if head else buffer, timeout)
+        await self._inner.write(buffer, timeout)
 
     async def aclose(self) -> None:
         await self._inner.aclose()
