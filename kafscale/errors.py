@@ -18,7 +18,7 @@ class Unavailable(KafscaleError):
 
 
 class NotSent(Unavailable):
-    """There is no peer that a request could be sent to, so nothing was done."""
+    """No peer accepted a request, so nothing was done."""
 
 
 class Refused(KafscaleError):

@@ -109,10 +109,10 @@ class IndexerPool:
                 await peer.aclose()
 
     async def call(self, method: Method[Q, A], request: Q, *, timeout: float) -> A:
-        """Return the reply of the first member that answers. Raises Unavailable; NotSent if no member was called."""
+        """Return the reply of the first member that answers. Raises Unavailable; NotSent if nothing was done."""
         deadline = trio.current_time() + timeout
         tried: set[_Peer] = set()
-        failure = ""
+        failure, may_be_done = "no indexer is available", False
         while (candidates := self._candidates(tried)) and (remaining := deadline - trio.current_time()) > 0:
             peer = min(candidates, key=lambda peer: (peer.in_flight, peer.last_called))
             tried.add(peer)
@@ -121,11 +121,11 @@ class IndexerPool:
                 return await self._call_peer(peer, method, request, remaining / min(len(candidates), 2))
             except (Unavailable, Refused) as error:
                 failure = f"{peer.address}: {error}"
+                may_be_done = may_be_done or isinstance(error, Unavailable)
                 _log.info("indexer call failed", address=peer.address, error=str(error))
         self.unanswered += 1
-        if not tried:
-            raise NotSent("no indexer answered: no indexer is available")
-        raise Unavailable(f"no indexer answered: {failure}")
+        kind = Unavailable if may_be_done else NotSent
+        raise kind(f"no indexer answered: {failure}")
 
     def stream(self, method: Method[Q, A], request: Q) -> AbstractAsyncContextManager[MessageStream[A]]:
         """Raise Refused, because an indexer has no streaming methods."""

@@ -108,6 +108,8 @@ class IndexWriter:
         request = WriteIndexesRequest(segments=[one.batches for one in pending])
         try:
             errors = list((await self._indexer.write_indexes(request, timeout=self._timeout)).errors)
+            if len(errors) != len(pending):
+                raise Unavailable(f"an indexer answered for {len(errors)} of {len(pending)} indexes")
         except KafscaleError as error:
             # This includes Refused, for a request that is too large for a message.
             if not self._counters.no_indexer:
