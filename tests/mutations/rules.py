@@ -59,6 +59,16 @@ MUTATIONS = (
         _FENCING + "test_requests_that_need_a_proven_lease_fail_when_it_is_not_renewed",
     ),
     Mutation(
+        "an owner that cannot confirm its lease reports no high watermark",
+        Change(
+            "services.storage.methods.fetch",
+            "_fetch_one",
+            "if not run.membership.proven:\n        # A later owner may have advanced",
+            "if False:\n        # A later owner may have advanced",
+        ),
+        _FENCING + "test_requests_that_need_a_proven_lease_fail_when_it_is_not_renewed",
+    ),
+    Mutation(
         "acks=all needs no lease that is proven: its commit compares",
         Change(
             "services.storage.methods.append",

@@ -88,6 +88,9 @@ async def _fetch_one(
     if refusal is not None:
         result.status, result.detail, result.owner = refusal.status, str(refusal), refusal.owner
     result.epoch, result.high_watermark, result.log_start = partition.epoch, view.high_watermark, view.log_start
+    if not run.membership.proven:
+        # A later owner may have advanced both.
+        result.high_watermark = result.log_start = -1
     limit = min(fetch.max_bytes, remaining)
     if refusal or limit <= 0 or fetch.offset >= view.high_watermark:
         return b""
