@@ -290,15 +290,7 @@ MUTATIONS = (
             "stored=self._committer.ready,",
             (
                 "stored=lambda partition: (\n"
-                "                [\n"
-                "                    self.reader.segments.put(\n"
-                "                        SegmentId(partition.topic.id, partition.ref.partition, "
-                "s.base_offset, s.epoch),\n"
-                "                        CachedSegment(s.data, s.offsets, s.positions, s.next_offset, "
-                "s.max_timestamp_ms),\n"
-                "                    )\n"
-                "                    for s in [buffer.segment for buffer in partition.buffer.stored()]\n"
-                "                ],\n"
+                "                self.reader.committed(Commit(partition, partition.buffer.stored(), partition.state)),\n"
                 "                self._committer.ready(partition),\n"
                 "            ),\n"
             ),

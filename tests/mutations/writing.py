@@ -60,7 +60,10 @@ MUTATIONS = (
             "services.storage.writing.flusher",
             "Flusher._put",
             "await outage.pause(error, key=key)",
-            "partition.buffer._open.next_offset = partition.log.high_watermark",
+            (
+                "partition.buffer._open.next_offset = partition.log.high_watermark\n"
+                "                await outage.pause(error, key=key)"
+            ),
         ),
         _WRITE_PATH + "test_offsets_are_not_assigned_twice_after_a_failed_upload",
     ),
@@ -77,7 +80,7 @@ MUTATIONS = (
             "await self._replace(partition, key, segment.data, there)",
             'raise Fenced(f"{key} is taken")',
         ),
-        _WRITE_PATH + "test_an_own_put_with_a_lost_answer_is_not_mistaken_for_fencing",
+        _WRITE_PATH + "test_a_dead_owners_segment_with_the_same_key_is_replaced",
     ),
     Mutation(
         "a commit that had applied before its answer was lost is attributed to another process",
