@@ -107,3 +107,9 @@ def etcd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Etcd]:
     """An etcd for clusters of the four services. Each cluster has its own namespace."""
     with running_etcd(tmp_path_factory.mktemp("etcd")) as cluster:
         yield cluster
+
+
+@pytest.fixture
+def commands_run_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Run commands on stores in this process, whose logging they must not configure, because that is never undone."""
+    monkeypatch.setattr("kafscale_tools.cli.on_stores.configure_logging", lambda _: None)

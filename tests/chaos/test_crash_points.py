@@ -304,6 +304,7 @@ def test_the_normal_run_names_points_of_the_table() -> None:
     assert {name for name, _ in points} == STEPS.keys()
 
 
+@pytest.mark.usefixtures("commands_run_here")
 @pytest.mark.parametrize(("name", "step", "number", "side"), [*_points()])
 def test_nothing_acked_is_lost_doubled_or_reordered_by_kill_9(
     cluster: Cluster, name: str, step: str, number: int, side: str

@@ -17,13 +17,14 @@ from kafscale.metadata.interface import Put
 from kafscale.metadata.topic_values import ClusterInfo
 from kafscale.objects.s3 import S3ObjectStore
 from kafscale.objects.s3_wire import S3Config
-from kafscale_tools.cli import on_stores
 from kafscale_tools.cli.main import main
 from kafscale_tools.recovery.stores import opened
 from tests.servers.minio import Minio
 
 CLUSTER = "iiL196Ctcr2ySsHvN51hHw"
 NAMESPACE = "production"
+
+pytestmark = pytest.mark.usefixtures("commands_run_here")
 
 
 def _of_the_log(config: S3Config, directory: Path) -> dict[str, str]:
@@ -58,12 +59,6 @@ def _make_cluster(environ: dict[str, str], cluster: str = CLUSTER) -> None:
             await stores.metadata.txn([], [Put(paths.cluster_key(NAMESPACE), ClusterInfo(cluster, 4).value())])
 
     trio.run(make)
-
-
-@pytest.fixture(autouse=True)
-def quiet(monkeypatch: pytest.MonkeyPatch) -> None:
-    # Logging is set up once per process.
-    monkeypatch.setattr(on_stores, "configure_logging", lambda _: None)
 
 
 @pytest.fixture

@@ -12,7 +12,6 @@ from kafscale import paths
 from kafscale.intake.format import Entry, encode, encode_seal
 from kafscale.metadata.interface import Put
 from kafscale.v1.metadata_pb2 import IntakeRegister, IntakeTail, PartitionState
-from kafscale_tools.cli import on_stores
 from kafscale_tools.cli.exits import Exit
 from kafscale_tools.cli.main import main
 from kafscale_tools.recovery.stores import Stores, opened
@@ -47,9 +46,7 @@ class Command:
 
 
 @pytest.fixture
-def command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Command:
-    # Logging is configured once for a process.
-    monkeypatch.setattr(on_stores, "configure_logging", lambda _: None)
+def command(tmp_path: Path, commands_run_here: None) -> Command:
     return Command(tmp_path)
 
 

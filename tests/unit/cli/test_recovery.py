@@ -49,9 +49,7 @@ class Command:
 
 
 @pytest.fixture
-def command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Command:
-    # Logging is configured once for a process.
-    monkeypatch.setattr(on_stores, "configure_logging", lambda _: None)
+def command(tmp_path: Path, commands_run_here: None) -> Command:
     return Command(tmp_path)
 
 
