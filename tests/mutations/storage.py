@@ -290,7 +290,9 @@ MUTATIONS = (
             "stored=self._committer.ready,",
             (
                 "stored=lambda partition: (\n"
-                "                self.reader.committed(Commit(partition, partition.buffer.stored(), partition.state)),\n"
+                "                self.reader.committed(\n"
+                "                    Commit(partition, partition.buffer.stored(), partition.state)\n"
+                "                ),\n"
                 "                self._committer.ready(partition),\n"
                 "            ),\n"
             ),

@@ -69,7 +69,8 @@ async def test_requests_that_need_a_proven_lease_fail_when_it_is_not_renewed(aut
         # Reads below the known end need no lease because committed records never change.
         assert await statuses() == [Status.NOT_OWNER, Status.OK, Status.OK] + [Status.NOT_OWNER] * 3
         answer = await caller.fetch(ref, 0)
-        assert answer.records and (answer.high_watermark, answer.log_start) == (-1, -1)
+        assert answer.records
+        assert (answer.high_watermark, answer.log_start) == (-1, -1)
 
 
 async def test_an_object_of_a_later_owner_fences_and_is_not_overwritten(autojump_clock: MockClock) -> None:
