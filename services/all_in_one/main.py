@@ -4,7 +4,7 @@ Readers and writers of whole topics, such as Spark jobs, call its storage over g
 """
 
 import random
-from contextlib import nullcontext
+from contextlib import AbstractAsyncContextManager, nullcontext
 
 import structlog
 import trio
@@ -16,7 +16,7 @@ from kafscale.config.listeners import Listener
 from kafscale.config.network import HttpSettings, LeaseSettings, NetworkSettings
 from kafscale.config.settings import documented
 from kafscale.config.stores import NamespaceSettings, S3Settings, open_object_store
-from kafscale.metadata.members import Members
+from kafscale.metadata.members import LiveMember, Members
 from kafscale.metadata.ownership import OwnershipMap
 from kafscale.metadata.sqlite import open_sqlite
 from kafscale.metadata.topics import TopicCatalog
@@ -115,17 +115,24 @@ async def _serve(settings: Loaded, stopping: trio.Event) -> None:
         )
         storage = StorageService(deps)
         show_storage(storage, deps.counters, storage_members, operations)
-        coordinator_members = Members(metadata, namespace, "coordinator")
+
+        def connect_storage(_: LiveMember) -> AbstractAsyncContextManager[SegmentStorageClient]:
+            return nullcontext(SegmentStorageClient(Direct(bind_storage(storage))))
+
+        coordinator_members, gateways, indexers = (
+            Members(metadata, namespace, service) for service in ("coordinator", "gateway", "indexer")
+        )
         coordinator_parts = CoordinatorDependencies(
             settings=settings[CoordinatorSettings],
             namespace=namespace,
             metadata=metadata,
             members=coordinator_members,
+            storages=storage_members,
+            connect=connect_storage,
             now_ms=wall_clock_ms,
         )
         coordinator = CoordinatorService(coordinator_parts)
         show_coordinator(coordinator, coordinator_parts.counters, operations)
-        gateways, indexers = (Members(metadata, namespace, service) for service in ("gateway", "indexer"))
         ownership = OwnershipMap(metadata, namespace)
         gateway_parts = GatewayDependencies(
             settings=settings[GatewaySettings],
@@ -136,7 +143,7 @@ async def _serve(settings: Loaded, stopping: trio.Event) -> None:
             gateways=gateways,
             coordinators=coordinator_members,
             ownership=ownership,
-            connect=lambda _: nullcontext(SegmentStorageClient(Direct(bind_storage(storage)))),
+            connect=connect_storage,
             connect_coordinator=lambda _: nullcontext(GroupCoordinatorClient(Direct(bind_coordinator(coordinator)))),
             lease_ttl_seconds=settings[LeaseSettings].lease_ttl_seconds,
             now_ms=wall_clock_ms,

@@ -14,11 +14,13 @@ from kafscale.process.startup import (
     EVERY_SERVICE,
     Endpoint,
     check_shared,
+    connector,
     open_metadata,
     open_operations,
     running,
     start_in_time,
 )
+from kafscale.rpc.generated import SegmentStorageClient
 from kafscale.rpc.services import bind_coordinator
 from kafscale.telemetry import State
 from services.coordinator.monitoring import show
@@ -37,12 +39,14 @@ async def serve(settings: Loaded, stopping: trio.Event) -> None:
         open_metadata(settings, operations) as metadata,
     ):
         endpoint = await Endpoint.bind("coordinator", settings, operations)
-        members = Members(metadata, namespace, "coordinator")
+        members, storages = (Members(metadata, namespace, service) for service in ("coordinator", "storage"))
         deps = Dependencies(
             settings=settings[CoordinatorSettings],
             namespace=namespace,
             metadata=metadata,
             members=members,
+            storages=storages,
+            connect=connector(settings, operations, SegmentStorageClient),
             now_ms=wall_clock_ms,
             address=endpoint.address,
         )
@@ -55,7 +59,7 @@ async def serve(settings: Loaded, stopping: trio.Event) -> None:
         operations.watch_address(membership, members, unready_from=State.UNAVAILABLE)
         show(coordinator, deps.counters, operations)
         async with (
-            running(settings, members.run),
+            running(settings, members.run, storages.run),
             endpoint.serving(bind_coordinator(coordinator)),
             trio.open_nursery() as nursery,
         ):

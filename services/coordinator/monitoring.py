@@ -138,9 +138,9 @@ def _group_families(counters: CoordinatorCounters, current: Callable[[], Run | N
         Family(
             "kafscale_coordinator_group_lag",
             "gauge",
-            "The consumer lag: the number of records between a group's committed offsets and the ends of a topic's "
-            "logs. It is updated every KAFSCALE_GROUP_LAG_INTERVAL_MS and keeps its last value while etcd does not "
-            "answer. Each coordinator reports the KAFSCALE_GROUP_LAG_SERIES largest values.",
+            "The consumer lag: the number of records between a group's committed offsets and the high watermarks of a "
+            "topic's partitions. It is updated every KAFSCALE_GROUP_LAG_INTERVAL_MS and keeps its last value while "
+            "etcd does not answer. Each coordinator reports the KAFSCALE_GROUP_LAG_SERIES largest values.",
             lambda: _lags(current()),
             ("group", "topic"),
         ),

@@ -34,7 +34,7 @@ from services.coordinator.counters import CoordinatorCounters
 from services.coordinator.effects import Now
 from services.coordinator.group_clock import GroupClock
 from services.coordinator.groups import Groups
-from services.coordinator.lag import Lags
+from services.coordinator.lag import Connect, Lags
 from services.coordinator.pacing import Pacing
 from services.coordinator.settings import CoordinatorSettings
 from services.coordinator.shard import Shard
@@ -66,6 +66,9 @@ class Dependencies:
     metadata: MetadataStore
     # The members of "coordinator", including this one. The creator runs it.
     members: Members
+    # The members of "storage", which the creator runs too, and a function that connects to one of them.
+    storages: Members
+    connect: Connect
     now_ms: Callable[[], int]
     # The address at which other services reach this instance; empty if they run in the same process.
     address: str = ""
@@ -103,6 +106,8 @@ class Run:
         self.lags = Lags(
             deps.metadata,
             deps.namespace,
+            storages=deps.storages,
+            connect=deps.connect,
             seconds=settings.group_lag_interval_ms / 1000,
             most=settings.group_lag_series,
         )

@@ -85,7 +85,8 @@ class CoordinatorSettings(LeaseSettings, GroupSettings):
         default=30_000,
         parse=integer(100, 3_600_000),
         doc="How often a coordinator computes the consumer lag of its groups for the metric "
-        "`kafscale_coordinator_group_lag`. This takes one metadata store transaction per 100 partitions.",
+        "`kafscale_coordinator_group_lag`. For every 100 partitions, this takes one metadata store transaction, and "
+        "one call to each of their owners for the high watermarks.",
     )
     group_lag_series: int = setting(
         "KAFSCALE_GROUP_LAG_SERIES",

@@ -57,7 +57,7 @@ ASKED = {
         "outside": {"anybody"},
         "http": {"monitoring"},
     },
-    "storage": {"rpc": {"gateway", "clients"}, "http": {"monitoring"}},
+    "storage": {"rpc": {"gateway", "clients", "coordinator", "storage"}, "http": {"monitoring"}},
     "indexer": {"rpc": {"gateway", "storage"}, "http": {"monitoring"}},
     "coordinator": {"rpc": {"gateway"}, "http": {"monitoring"}},
     "etcd": {"client": {*SERVICES, "etcd-snapshots"}, "peer": {"etcd"}, "metrics": {"monitoring"}},

@@ -25,7 +25,7 @@ from services.coordinator.service import CoordinatorService
 from services.coordinator.settings import CoordinatorSettings
 from tests.sim.faults import Faults
 from tests.sim.process import Process
-from tests.sim.services import NAMESPACE, Cluster
+from tests.sim.services import NAMESPACE, Cluster, connect_storage
 from tests.sim.trace import Trace
 
 T = TypeVar("T")
@@ -97,6 +97,9 @@ async def serve_coordinator(cluster: Cluster, process: CoordinatorProcess, setti
             namespace=NAMESPACE,
             metadata=metadata,
             members=members,
+            # Not used, because groups' lag is off.
+            storages=Members(metadata, NAMESPACE, "storage"),
+            connect=partial(connect_storage, cluster, process),
             now_ms=partial(cluster.now_ms, process),
             address=process.address,
             lease_clock=process.lease_clock,

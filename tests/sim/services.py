@@ -86,7 +86,7 @@ class Cluster:
 
 
 @asynccontextmanager
-async def _connect_storage(
+async def connect_storage(
     cluster: Cluster, process: Process, member: LiveMember
 ) -> AsyncIterator[SegmentStorageClient]:
     there = partial(cluster.storages.get, member.address)
@@ -114,7 +114,7 @@ async def serve_storage(cluster: Cluster, process: StorageProcess, stop: trio.Ev
             now_ms=partial(cluster.now_ms, process),
             run_sync=run_inline,
             address=process.address,
-            connect=partial(_connect_storage, cluster, process),
+            connect=partial(connect_storage, cluster, process),
             lease_clock=process.lease_clock,
         )
     )
@@ -238,7 +238,7 @@ async def serve_gateway(cluster: Cluster, process: GatewayProcess, stop: trio.Ev
             gateways=gateways,
             coordinators=coordinators,
             ownership=ownership,
-            connect=partial(_connect_storage, cluster, process),
+            connect=partial(connect_storage, cluster, process),
             connect_coordinator=partial(cluster.connect_coordinator or _no_coordinator, process),
             lease_ttl_seconds=cluster.storage_settings.lease_ttl_seconds,
             address=process.address,

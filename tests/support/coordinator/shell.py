@@ -1,7 +1,7 @@
 """Several coordinators on one store, and members that find them as a gateway does."""
 
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
 from itertools import count
 from typing import Any
@@ -11,11 +11,11 @@ import trio
 from kafscale import paths
 from kafscale.errors import Unavailable
 from kafscale.metadata.interface import MetadataStore, Put
-from kafscale.metadata.members import Members
+from kafscale.metadata.members import LiveMember, Members
 from kafscale.metadata.membership import LeaseClock
 from kafscale.metadata.topic_values import TopicInfo
 from kafscale.rpc.direct import Direct
-from kafscale.rpc.generated import GroupCoordinatorClient
+from kafscale.rpc.generated import GroupCoordinatorClient, SegmentStorageClient
 from kafscale.rpc.services import bind_coordinator
 from kafscale.v1 import coordinator_pb2 as pb
 from services.coordinator.run import Dependencies
@@ -136,7 +136,8 @@ class Coordinators:
 
     async def _serve(self, address: str, changes: dict[str, Any], task_status: trio.TaskStatus[Instance]) -> None:
         gate, clock = Gate(self.metadata), Clocks(wall_ahead=changes.pop("wall_ahead", 0))
-        members = Members(gate, NAMESPACE, "coordinator")
+        members, storages = (Members(gate, NAMESPACE, service) for service in ("coordinator", "storage"))
+        connect = changes.pop("connect", _no_storage)
         settings = {
             "lease_ttl_seconds": LEASE_SECONDS,
             "group_initial_rebalance_delay_ms": 1_000,
@@ -147,6 +148,8 @@ class Coordinators:
             namespace=NAMESPACE,
             metadata=gate,
             members=members,
+            storages=storages,
+            connect=connect,
             now_ms=lambda: WALL + int((trio.current_time() + clock.wall_ahead) * 1000),
             address=address,
             lease_clock=LeaseClock(clock.boot, clock.wall),
@@ -160,6 +163,7 @@ class Coordinators:
             )
             async with trio.open_nursery() as nursery:
                 await nursery.start(members.run)
+                await nursery.start(storages.run)
                 await nursery.start(service.run, instance.stopping)
                 self.instances.append(instance)
                 task_status.started(instance)
@@ -169,6 +173,10 @@ class Coordinators:
                 nursery.cancel_scope.cancel()
         self.instances.remove(instance)
         instance.ended.set()
+
+
+def _no_storage(member: LiveMember) -> AbstractAsyncContextManager[SegmentStorageClient]:
+    raise Unavailable(f"there is no storage at {member.address}")
 
 
 _LISTS = {

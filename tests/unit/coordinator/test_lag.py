@@ -1,11 +1,20 @@
 """The lag of groups in the metrics."""
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from unittest.mock import create_autospec
+
 import trio
 
 from kafscale import paths
+from kafscale.errors import Unavailable
 from kafscale.metadata.interface import Put
+from kafscale.metadata.members import LiveMember
 from kafscale.metadata.memory import MemoryMetadataStore, no_answer
-from kafscale.v1.metadata_pb2 import PartitionState
+from kafscale.rpc.generated import SegmentStorageClient
+from kafscale.v1.common_pb2 import Status
+from kafscale.v1.metadata_pb2 import Member, PartitionState
+from kafscale.v1.storage_pb2 import ListOffsetsReply, ListOffsetsRequest, PartitionOffset
 from services.coordinator.monitoring import families
 from tests.support.coordinator.harness import topic_id
 from tests.support.coordinator.shell import NAMESPACE, Instance, coordinators
@@ -13,8 +22,10 @@ from tests.support.coordinator.shell import NAMESPACE, Instance, coordinators
 SECONDS = 30
 
 
-async def _log(store: MemoryMetadataStore, partition: int, start: int, end: int, *, of: str = "t") -> None:
-    state = PartitionState(format=1, topic_id=topic_id(of), log_start=start, high_watermark=end)
+async def _log(
+    store: MemoryMetadataStore, partition: int, start: int, end: int, *, of: str = "t", owner: str = ""
+) -> None:
+    state = PartitionState(format=1, topic_id=topic_id(of), log_start=start, high_watermark=end, owner=owner)
     key = paths.partition_state_key(NAMESPACE, "t", partition)
     await store.txn([], [Put(key, state.SerializeToString())])
 
@@ -47,6 +58,45 @@ async def test_lag_is_the_number_of_existing_records_after_the_committed_offset(
         await made.commit({0: 100, 1: 60, 2: 5}, "slow")
         await trio.sleep(SECONDS)
         assert _exported(instance) == ({("slow", "t"): 0, ("fast", "t"): 7}, 0)
+
+
+async def test_lag_counts_records_that_are_not_in_segments_yet(autojump_clock: object) -> None:
+    store = MemoryMetadataStore()
+    asked: list[tuple[str, list[int]]] = []
+
+    @asynccontextmanager
+    async def connect(member: LiveMember) -> AsyncIterator[SegmentStorageClient]:
+        async def list_offsets(request: ListOffsetsRequest, *, timeout: float) -> ListOffsetsReply:
+            assert timeout < SECONDS
+            if member.address == "storage-2:1":
+                raise Unavailable("connection refused")
+            asked.append((member.address, [query.partition.partition for query in request.queries]))
+            assert {query.timestamp for query in request.queries} == {-1}
+            return ListOffsetsReply(
+                results=[
+                    PartitionOffset(status=Status.OK, offset=150),
+                    PartitionOffset(status=Status.NOT_OWNER, offset=-1),
+                ]
+            )
+
+        storage = create_autospec(SegmentStorageClient, instance=True)
+        storage.list_offsets.side_effect = list_offsets
+        yield storage
+
+    await store.txn([], [_member("run-1", "storage-1:1"), _member("run-2", "storage-2:1")])
+    async with coordinators(store, "a:1", group_lag_series=10, connect=connect) as made:
+        for partition, owner in enumerate(("run-1", "run-1", "run-2", "run-3")):
+            await _log(store, partition, 0, 100, owner=owner)
+        # The group has read further than the segments go.
+        await made.commit({0: 120, 1: 90, 2: 80, 3: 70})
+        await trio.sleep(SECONDS + 1)
+        assert _exported(made.instances[0]) == ({("g", "t"): 30 + 10 + 20 + 30}, 0)
+        assert asked == [("storage-1:1", [0, 1])]
+
+
+def _member(run_id: str, address: str) -> Put:
+    member = Member(format=1, run_id=run_id, service="storage", address=address)
+    return Put(paths.member_key(NAMESPACE, "storage", run_id), member.SerializeToString())
 
 
 async def test_the_largest_lags_are_exported_and_the_others_counted(autojump_clock: object) -> None:
