@@ -1,4 +1,4 @@
-"""Builds and parses all object keys and all metadata keys. No other module does.
+"""Builds and parses all metadata keys, and all object keys except those in `kafscale.rewritten.keys`.
 
 Segments and indexes are stored as ``{namespace}/{topic}/{partition}/segment-{base:020d}.kfs`` and ``.index``. Topic
 names cannot contain ``~`` (Kafka allows letters, digits, ``.``, ``_`` and ``-``), so everything that does not belong

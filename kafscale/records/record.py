@@ -195,7 +195,7 @@ def _decode(header: BatchHeader, data: bytes) -> Iterator[Record]:
             raise CorruptBatch(f"the record at {start} ends at {pos}, not at {end}")
         if not last < delta <= header.last_offset_delta:
             raise CorruptBatch(f"the record at {start} has offset delta {delta} after {last}")
-        timestamp = _as_int64(header.base_timestamp + timestamp_delta) if fixed_timestamp is None else fixed_timestamp
+        timestamp = as_int64(header.base_timestamp + timestamp_delta) if fixed_timestamp is None else fixed_timestamp
         yield Record(header.base_offset + delta, timestamp, key, value, headers)
     _check_all_read(pos, data)
 
@@ -218,7 +218,7 @@ def _positions(header: BatchHeader, data: bytes) -> Iterator[tuple[int, int]]:
             raise CorruptBatch(f"the record at {start} ends at {end}, but the batch's records at {size}")
         if not last < delta <= header.last_offset_delta:
             raise CorruptBatch(f"the record at {start} has offset delta {delta} after {last}")
-        yield base_offset + delta, header.max_timestamp if fixed else _as_int64(base_timestamp + timestamp_delta)
+        yield base_offset + delta, header.max_timestamp if fixed else as_int64(base_timestamp + timestamp_delta)
         pos = end
     _check_all_read(pos, data)
 
@@ -251,7 +251,7 @@ def _read_headers(data: bytes, pos: int, count: int) -> tuple[tuple[tuple[str, b
 
 def _append_record(out: bytearray, record: Record, timestamp_delta: int, offset_delta: int) -> None:
     body = bytearray(b"\x00")  # attributes, unused
-    append_varint(body, _as_int64(timestamp_delta))
+    append_varint(body, as_int64(timestamp_delta))
     append_varint(body, offset_delta)
     _append_bytes(body, record.key)
     _append_bytes(body, record.value)
@@ -271,8 +271,8 @@ def _append_bytes(out: bytearray, data: bytes | None) -> None:
         out += data
 
 
-def _as_int64(number: int) -> int:
-    """Wrap a timestamp around as Kafka does, so that every pair of timestamps has a delta."""
+def as_int64(number: int) -> int:
+    """Return a timestamp or delta wrapped around as Kafka does, so that every pair of timestamps has a delta."""
     if -_INT64_HALF <= number < _INT64_HALF:
         return number
     return (number + _INT64_HALF) % (2 * _INT64_HALF) - _INT64_HALF

@@ -131,7 +131,7 @@ class IntakeCollector:
                 if await self._is_old(run_id):
                     prefix = paths.intake_prefix(self._namespace, run_id)
                     while page := await self._objects.list_from(prefix):
-                        await self._objects.delete_many(info.key for info in page)
+                        await self._objects.delete_many((info.key for info in page), unused=True)
                         if len(page) < MAX_KEYS:
                             break
 
