@@ -56,8 +56,11 @@ class SegmentHeader:
         )
 
     @staticmethod
-    def parse(data: Buffer) -> "SegmentHeader":
-        """Return the header at the start of ``data``, or raise CorruptSegment. The body is not checked."""
+    def parse(data: Buffer, *, may_be_empty: bool = False) -> "SegmentHeader":
+        """Return the header at the start of ``data``, or raise CorruptSegment. The body is not checked.
+
+        ``may_be_empty``: no messages are no fault.
+        """
         if len(data) < HEADER_SIZE:
             raise CorruptSegment(f"a segment header has {HEADER_SIZE} bytes, but there are only {len(data)}")
         magic, version, flags, base_offset, message_count, created_ms, epoch = _HEADER.unpack_from(data)
@@ -65,7 +68,7 @@ class SegmentHeader:
             raise CorruptSegment(f"not a segment: it begins with {magic!r}, not {SEGMENT_MAGIC!r}")
         if version != SEGMENT_VERSION:
             raise CorruptSegment(f"segment version {version}, expected {SEGMENT_VERSION}")
-        if base_offset < 0 or message_count == 0 or epoch < 0:
+        if base_offset < 0 or (message_count == 0 and not may_be_empty) or epoch < 0:
             raise CorruptSegment(
                 f"header out of range: base offset {base_offset}, {message_count} messages, epoch {epoch}"
             )
