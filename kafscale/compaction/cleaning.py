@@ -19,6 +19,7 @@ from kafscale.compaction.transactions import Transactions
 from kafscale.records.batch import (
     CONTROL_BIT,
     HEADER_SIZE,
+    HORIZON_BIT,
     LOG_APPEND_TIME_BIT,
     TRANSACTIONAL_BIT,
     BatchHeader,
@@ -32,8 +33,6 @@ from kafscale.records.errors import CorruptBatch
 from kafscale.records.record import as_int64
 from kafscale.records.varint import append_varint, read_varint
 
-HORIZON_BIT = 0x40
-"""The base timestamp of the batch is its delete horizon."""
 _NO_TIMESTAMP = -1
 
 
@@ -141,7 +140,7 @@ class Cleaner:
         needless = self._transactions.is_needless(header)
         if not header.record_count or (needless and self._is_past(header)):
             return None
-        if not needless or _has_horizon(header):
+        if not needless or header.has_horizon:
             return batch
         data = _data(batch, header, self._max_bytes)
         return _rebuilt(header, data, list(_records(header, data)), self._horizon_ms)
@@ -161,14 +160,14 @@ class Cleaner:
         ]
         if not survivors:
             return None
-        if not _has_horizon(header) and not all(found.has_value for found in survivors):
+        if not header.has_horizon and not all(found.has_value for found in survivors):
             return _rebuilt(header, data, survivors, self._horizon_ms)
         if len(survivors) == header.record_count:
             return batch
         return _rebuilt(header, data, survivors, None)
 
     def _is_past(self, header: BatchHeader) -> bool:
-        return self._now_ms is not None and _has_horizon(header) and header.base_timestamp <= self._now_ms
+        return self._now_ms is not None and header.has_horizon and header.base_timestamp <= self._now_ms
 
     def _is_last_of_producer(self, header: BatchHeader) -> bool:
         last = self._producers.get(header.producer_id) if header.producer_id >= 0 else None
@@ -177,10 +176,6 @@ class Cleaner:
         if last.offset is None:
             return header.is_control and header.producer_epoch == last.epoch
         return not header.is_control and header.last_offset == last.offset
-
-
-def _has_horizon(header: BatchHeader) -> bool:
-    return bool(header.attributes & HORIZON_BIT)
 
 
 def _data(batch: Buffer, header: BatchHeader, max_bytes: int) -> bytes:

@@ -18,6 +18,8 @@ MAGIC = 2
 LOG_APPEND_TIME_BIT = 0x08
 TRANSACTIONAL_BIT = 0x10
 CONTROL_BIT = 0x20
+HORIZON_BIT = 0x40
+"""The base timestamp of the batch is its delete horizon, which compaction has set (KIP-534)."""
 
 _HEADER = struct.Struct(">qiibIhiqqqhii")
 _PREFIX = struct.Struct(">qii")
@@ -82,6 +84,11 @@ class BatchHeader(NamedTuple):
     @property
     def is_control(self) -> bool:
         return bool(self.attributes & CONTROL_BIT)
+
+    @property
+    def has_horizon(self) -> bool:
+        """Whether the base timestamp is the time from which tombstones and markers of the batch may be removed."""
+        return bool(self.attributes & HORIZON_BIT)
 
 
 def magic_at(buf: Buffer, pos: int = 0) -> int:

@@ -9,7 +9,6 @@ the root decide what the object is, not the header.
 
 from dataclasses import dataclass
 
-from kafscale.compaction.cleaning import HORIZON_BIT
 from kafscale.errors import CorruptData
 from kafscale.records.batch import BatchHeader, peek_one, verify_crc, walk
 from kafscale.records.checksum import Buffer, crc32c
@@ -60,7 +59,7 @@ class _Description:
         if header.is_log_append_time:
             first = header.max_timestamp
         else:
-            first = -1 if header.attributes & HORIZON_BIT else header.base_timestamp
+            first = -1 if header.has_horizon else header.base_timestamp
         if first >= 0 and (first < entry.min_timestamp or entry.min_timestamp < 0):
             entry.min_timestamp = first
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import confluent_kafka as ck
 import pytest
 
-from kafscale.compaction.cleaning import HORIZON_BIT, Cleaner, LastOfProducer, collect_keys
+from kafscale.compaction.cleaning import Cleaner, LastOfProducer, collect_keys
 from kafscale.compaction.key_map import KeyMap
 from kafscale.compaction.transactions import AbortedTransaction, Transactions
 from kafscale.records.batch import BatchHeader, peek_one, walk
@@ -150,7 +150,7 @@ def content(batch: bytes) -> tuple[object, ...]:
     """Return what clients see of a batch. The horizon's time depends on when the cleaner ran."""
     header: BatchHeader = peek_one(batch)
     records: list[Record] = list(read_records(batch, max_bytes=MAX))
-    horizon = bool(header.attributes & HORIZON_BIT)
+    horizon = header.has_horizon
     kept = header._replace(batch_length=0, crc=0, base_timestamp=0, leader_epoch=0)
     return kept, horizon, records
 

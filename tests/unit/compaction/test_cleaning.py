@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafscale.compaction.cleaning import HORIZON_BIT, Cleaner, LastOfProducer, collect_keys
+from kafscale.compaction.cleaning import Cleaner, LastOfProducer, collect_keys
 from kafscale.compaction.key_map import KeyMap
 from kafscale.compaction.transactions import AbortedTransaction, Transactions
 from kafscale.records.batch import (
@@ -71,7 +71,7 @@ def decoded(batch: Buffer) -> B:
         header.producer_id,
         header.is_transactional,
         marker,
-        header.base_timestamp if header.attributes & HORIZON_BIT else None,
+        header.base_timestamp if header.has_horizon else None,
     )
 
 
