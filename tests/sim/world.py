@@ -3,13 +3,14 @@
 import random
 import traceback
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 
 import trio
 
 from kafscale import paths
 from kafscale.errors import Unavailable
-from kafscale.metadata.interface import Put
+from kafscale.metadata.interface import Put, Unchanged
 from kafscale.metadata.topic_values import ClusterInfo
 from kafscale.metadata.topics import TopicCatalog
 from kafscale.objects.memory import MemoryObjectStore
@@ -57,6 +58,8 @@ _DOWN_SECONDS = 1.5
 _GRACE_SECONDS = 4.0
 _FLUSHED_SECONDS = 1.0
 _WIDE_PARTITIONS = 280
+_RAISED = 0.15
+"""The share of clusters with intakes that begin without them, as those of the former release."""
 
 
 def simulate(
@@ -72,7 +75,7 @@ def simulate(
     """Run a seed. ``boost`` multiplies the probabilities of faults.
 
     ``groups``: whether to include consumer groups. ``logs``: whether to include storage and clients of logs.
-    ``intake``: whether storage instances have intakes.
+    ``intake``: whether storage instances have intakes; with some seeds, only those that start after an upgrade.
     """
     result = Result(seed)
     trace = Trace()
@@ -143,8 +146,12 @@ class _World:
         self._nursery = nursery
         network = Network(nursery, self.faults, self.trace, self._at_point)
         metadata = Metadata(NAMESPACE)
-        cluster = ClusterInfo("A" * 22, 0, state_format=2 if self._intake else 1)
+        raise_dice = random.Random(f"raise {self._seed}")
+        raised = self._intake and raise_dice.random() < _RAISED
+        cluster = ClusterInfo("A" * 22, 0, state_format=2 if self._intake and not raised else 1)
         await metadata.txn((), [Put(paths.cluster_key(NAMESPACE), cluster.value())])
+        if raised:
+            nursery.start_soon(self._raise_state_format, metadata, raise_dice.uniform(0, self._troubled_seconds))
         self.cluster = Cluster(
             faults=self.faults,
             trace=self.trace,
@@ -206,6 +213,18 @@ class _World:
             nursery.start_soon(self._keep_storage, f"storage-{number}")
         for number in range(2):
             nursery.start_soon(self._keep_gateway, f"gateway-{number}")
+
+    async def _raise_state_format(self, metadata: Metadata, after: float) -> None:
+        """Finalize an upgrade to a release with intakes: storage runs that start from now on have one."""
+        await trio.sleep(after)
+        self.trace.add("admin: the state format is raised to 2")
+        key = paths.cluster_key(NAMESPACE)
+        while True:
+            item = await metadata.get(key)
+            assert item is not None
+            cluster = replace(ClusterInfo.read(item), state_format=2)
+            if (await metadata.txn([Unchanged(key, item.mod_revision)], [Put(key, cluster.value())])).succeeded:
+                return
 
     def _at_point(self, process: Process, point: str) -> None:
         self._nemesis.at_point(process, point)
