@@ -300,7 +300,7 @@ class Nemesis:
         await objects.delete_many([oldest.key])
         # Such old objects are not in caches, so drop it. An owner that has it cached would not miss it.
         for process in self._cluster.storages.values():
-            if process.service.current is not None:
+            if process.serving and process.service.current is not None:
                 key = SegmentId(partition.topic_id, partition.index, oldest.base_offset, oldest.epoch)
                 process.service.current.reader.segments.discard(key)
 
