@@ -171,7 +171,7 @@ class Run:
             run_sync=deps.run_sync,
             counters=deps.counters,
         )
-        old_end = OldEnd(deps.objects, deps.catalog, self.reader.finder, deps.namespace)
+        old_end = OldEnd(deps.objects, deps.catalog, self.reader, deps.namespace)
         self._restorer = ProducerRestorer(
             deps.objects,
             self.reader,

@@ -43,8 +43,8 @@ MUTATIONS = (
         Change(
             "services.storage.reading.old_end",
             "OldEnd._oldest_remaining",
-            "first = await self._finder.oldest(view)",
-            "first = view.segments.holding(view.high_watermark - 1)",
+            "oldest = await self._reader.finder.oldest(view)",
+            "oldest = view.segments.holding(view.high_watermark - 1)",
         ),
         _MISSING + "test_a_hole_in_the_log_moves_and_deletes_nothing",
     ),

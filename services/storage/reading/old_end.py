@@ -4,21 +4,22 @@ from kafscale import paths
 from kafscale.metadata.topics import TopicCatalog
 from kafscale.objects.interface import ObjectNotFound, ObjectStore
 from services.storage.log.partition import CommittedLog
-from services.storage.reading.finder import Damaged, SegmentFinder
+from services.storage.reading.finder import Damaged
+from services.storage.reading.reader import Reader
 
 
 class OldEnd:
     """Treats objects as removed only if the bucket has this cluster's mark, because an endpoint may lead to an empty
     replica for a while."""
 
-    def __init__(self, objects: ObjectStore, catalog: TopicCatalog, finder: SegmentFinder, namespace: str) -> None:
+    def __init__(self, objects: ObjectStore, catalog: TopicCatalog, reader: Reader, namespace: str) -> None:
         self._objects = objects
         self._catalog = catalog
-        self._finder = finder
+        self._reader = reader
         self._namespace = namespace
 
     async def start(self, view: CommittedLog) -> int:
-        """Return the base offset of the oldest listed segment, or the log start if that is higher.
+        """Return the log start, or the base offset of the oldest listed segment of the log if no older one holds that.
 
         Holes in the middle of the log have no effect. Raises Damaged if the mark is missing too, Unavailable.
         """
@@ -37,10 +38,20 @@ class OldEnd:
     async def _oldest_remaining(self, view: CommittedLog) -> int:
         if view.log_start == view.segments_end:
             return view.log_start
-        first = await self._finder.oldest(view)
-        if first is None:
+        oldest = await self._reader.finder.oldest(view)
+        if oldest is None:
             return view.segments_end
-        return max(view.log_start, first.base_offset)
+        if oldest.base_offset > view.log_start:
+            return oldest.base_offset
+        # Segments below the log start may be left although the one that held it was removed.
+        try:
+            held = await self._reader.holding(view, view.log_start)
+            if (await self._reader.parsed(view, held)).next_offset > view.log_start:
+                return view.log_start
+            following = await self._reader.finder.after(view, held)
+        except Damaged:
+            return view.log_start
+        return view.segments_end if following is None else following.base_offset
 
     async def _is_marked(self) -> bool:
         """Return whether the object store has this cluster's mark. Raises Unavailable."""

@@ -46,6 +46,28 @@ async def test_a_removed_segment_that_contains_the_log_start_is_skipped(autojump
         assert await log_start(caller, ref) == 3
 
 
+async def test_it_is_skipped_although_an_older_segment_is_left(autojump_clock: MockClock) -> None:
+    async with (world := World()).service() as (caller, catalog):
+        ref = await world.topic(catalog)
+        for _ in range(3):
+            await caller.append(ref, batch(b"a", b"b", b"c"))
+            await caller.flush(ref)
+        first, second = (paths.segment_key(NAMESPACE, ref.topic, 0, base) for base in (0, 3))
+        oldest = await world.objects.get(first)
+        await truncate(caller, ref, 4)
+        await trio.sleep(1)
+        assert await bases(world) == [3, 6]
+    # The owner died before it deleted the first segment, and a lifecycle rule deleted the one with the log start.
+    await world.objects.put_if_absent(first, oldest.body)
+    await world.objects.delete_many([second])
+    async with world.service(cache_size=0) as (caller, _):
+        assert (await caller.fetch(ref, 4)).status == Status.DAMAGED
+        await trio.sleep(5)
+        assert await log_start(caller, ref) == 6
+        assert (await caller.fetch(ref, 6)).status == Status.OK
+        assert await bases(world) == [6]
+
+
 @pytest.mark.parametrize("elsewhere", [_EMPTY, _ANOTHER_CLUSTER], ids=["empty", "another cluster"])
 @pytest.mark.parametrize("only_the_listing", [False, True], ids=["all", "listing"])
 async def test_the_log_start_does_not_move_without_the_cluster_mark(
