@@ -84,6 +84,11 @@ class ObjectBuilder:
         self.size = HEADER_SIZE + FOOTER_SIZE
         """The size that the object has so far, in bytes."""
 
+    @property
+    def empty(self) -> bool:
+        """Whether no batch was added."""
+        return not self._batches
+
     def add(self, batch: Buffer) -> None:
         """Add a batch, which must not change later. Raises CorruptObject, CorruptBatch."""
         header = peek_one(batch)
@@ -105,7 +110,7 @@ class ObjectBuilder:
     def finish(self, next_offset: int) -> BuiltObject | None:
         """Return the object of the range up to ``next_offset``; None if it has no batches. Raises CorruptObject."""
         self._description.end(next_offset)
-        if not self._batches:
+        if self.empty:
             return None
         entry = self._description.entry
         entry.size, entry.crc = self.size, self._crc
