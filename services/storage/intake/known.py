@@ -30,5 +30,7 @@ async def unknown_intake(objects: ObjectStore, metadata: MetadataStore, namespac
             try:
                 await objects.head(str(paths.IntakeKey(namespace, run_id, None)))
             except ObjectNotFound:
-                return run_id
+                # All may have been removed since the listing.
+                if await objects.list_from(paths.intake_prefix(namespace, run_id), limit=1):
+                    return run_id
     return ""

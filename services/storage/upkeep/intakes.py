@@ -18,7 +18,7 @@ from kafscale.errors import CorruptData, KafscaleError
 from kafscale.metadata.interface import Delete, MetadataStore, Unchanged
 from kafscale.metadata.members import Members
 from kafscale.metadata.membership import Membership
-from kafscale.objects.interface import MAX_KEYS, ObjectNotFound, ObjectStore, PreconditionFailed
+from kafscale.objects.interface import ObjectNotFound, ObjectStore, PreconditionFailed
 from kafscale.v1.metadata_pb2 import IntakeRegister, PartitionState
 from services.storage.intake.chain import Chain
 from services.storage.intake.known import runs_with_intakes
@@ -129,11 +129,20 @@ class IntakeCollector:
         async with aclosing(runs_with_intakes(self._objects, self._namespace)) as run_ids:
             async for run_id in run_ids:
                 if await self._is_old(run_id):
-                    prefix = paths.intake_prefix(self._namespace, run_id)
-                    while page := await self._objects.list_from(prefix):
-                        await self._objects.delete_many((info.key for info in page), unused=True)
-                        if len(page) < MAX_KEYS:
-                            break
+                    await self._remove_rest(run_id)
+
+    async def _remove_rest(self, run_id: str) -> None:
+        """Delete the seals of an intake, and its mark only when they are gone.
+
+        Without the mark, a seal would look like an intake that the metadata has lost.
+        """
+        prefix = paths.intake_prefix(self._namespace, run_id)
+        mark = str(paths.IntakeKey(self._namespace, run_id, None))
+        seals = [info.key for info in await self._objects.list_from(prefix) if info.key != mark]
+        if seals:
+            await self._objects.delete_many(seals, unused=True)
+        if [info.key for info in await self._objects.list_from(prefix)] == [mark]:
+            await self._objects.delete_many([mark], unused=True)
 
     async def _is_old(self, run_id: str) -> bool:
         """Return whether the intake of a run was removed more than 30 days ago."""
