@@ -30,6 +30,8 @@ from services.indexer.stored import StoredSegments
 from services.indexer.times import TimeSearch
 
 _ATTEMPTS = 4
+_WRITE_SECONDS = 3.0
+"""How long the object store may take to store the indexes of new segments."""
 _log = structlog.get_logger(__name__)
 
 
@@ -48,7 +50,8 @@ class IndexerService:
         self._times = TimeSearch(self._stored, reads=settings.reads, decode_bytes=settings.decode_bytes)
 
     async def write_indexes(self, request: WriteIndexesRequest) -> WriteIndexesReply:
-        errors = [""] * len(request.segments)
+        """Return an error for each index that is not stored in time, so that the caller stores it."""
+        errors = [f"the object store did not answer within {_WRITE_SECONDS:g} s"] * len(request.segments)
 
         async def write(position: int) -> None:
             batches = request.segments[position]
@@ -56,14 +59,16 @@ class IndexerService:
                 index = build_index(array("q", batches.offsets), array("I", batches.positions), self._interval)
                 await self._stored.put_index(batches.segment, index)
                 self.counters.indexes["built"] += 1
+                errors[position] = ""
             except ValueError as error:
                 errors[position] = f"not the batches of a segment: {error}"
             except KafscaleError as error:
                 errors[position] = str(error)
 
-        async with trio.open_nursery() as nursery:
-            for position in range(len(errors)):
-                nursery.start_soon(write, position)
+        with trio.move_on_after(_WRITE_SECONDS):
+            async with trio.open_nursery() as nursery:
+                for position in range(len(errors)):
+                    nursery.start_soon(write, position)
         return WriteIndexesReply(errors=errors)
 
     async def verify(self, request: SegmentRef) -> VerifyReply:

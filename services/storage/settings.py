@@ -255,10 +255,11 @@ class StorageSettings(LeaseSettings):
     )
     index_timeout_ms: int = setting(
         "KAFSCALE_INDEX_TIMEOUT_MS",
-        default=1_000,
+        default=10_000,
         parse=integer(1, 60_000),
         doc="How long storage waits for an indexer to store the indexes of new segments. After that, storage stores "
-        "them itself.",
+        "them itself. Keep it above 6 seconds: an indexer answers after 3 seconds at the latest, and storage calls two "
+        "of them.",
     )
     pending_indexes: int = setting(
         "KAFSCALE_PENDING_INDEXES",

@@ -1,6 +1,8 @@
 """Building, verifying and rebuilding of indexes."""
 
 import pytest
+import trio
+from trio.testing import MockClock
 
 from kafscale.errors import Refused, Unavailable
 from kafscale.objects.interface import Body, Object
@@ -51,6 +53,18 @@ async def test_an_index_that_cannot_be_stored_does_not_affect_the_others(world: 
     assert "read-only" in errors[1]
     assert errors[2] == ""
     assert (await world.store.get(world.index_key(8))).body
+
+
+async def test_an_index_whose_put_is_not_answered_does_not_delay_the_answer_for_long(
+    world: World, autojump_clock: MockClock
+) -> None:
+    slow = world.index_key(4)
+    world.store.plan = lambda call: Fault(hold=trio.Event()) if call.key == slow else None
+    request = WriteIndexesRequest(segments=[_batches(world, 4, 32), _batches(world, 8, 32)])
+    with trio.fail_after(4):
+        errors = list((await world.service.write_indexes(request)).errors)
+    assert "did not answer" in errors[0]
+    assert errors[1] == ""
 
 
 async def test_verify_detects_an_intact_missing_unreadable_or_foreign_index(world: World) -> None:
