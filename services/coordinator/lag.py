@@ -80,6 +80,8 @@ class Lags:
     async def measure(self, groups: Iterable[Groups]) -> None:
         """Compute the lag of ``groups`` once. Raises Unavailable, Refused."""
         lags: Counter[tuple[str, str]] = Counter()
+        # The owners that did not answer. They are not asked again this time.
+        silent: set[str] = set()
         committed = iter((await _committed(groups)).items())
         while chunk := dict(islice(committed, _PARTITIONS_AT_ONCE)):
             keys = [paths.partition_state_key(self._namespace, *partition) for partition in chunk]
@@ -89,7 +91,7 @@ class Lags:
                 for partition, item in zip(chunk, found.reads, strict=True)
                 if item is not None and (state := _parsed(item.value)) is not None
             }
-            ends = await self._ends(states)
+            ends = await self._ends(states, silent)
             for partition, state in states.items():
                 for group, offset in chunk[partition]:
                     if state.topic_id == offset.topic_id:
@@ -97,8 +99,8 @@ class Lags:
         self._lags = dict(lags.most_common(self._most))
         self.left_out = len(lags) - len(self._lags)
 
-    async def _ends(self, states: Mapping[_Partition, PartitionState]) -> dict[_Partition, int]:
-        """Return the high watermarks."""
+    async def _ends(self, states: Mapping[_Partition, PartitionState], silent: set[str]) -> dict[_Partition, int]:
+        """Return the high watermarks. Owners that do not answer are added to ``silent``."""
         ends = {partition: state.high_watermark for partition, state in states.items()}
         by_owner: defaultdict[str, list[_Partition]] = defaultdict(list)
         for partition, state in states.items():
@@ -106,12 +108,17 @@ class Lags:
         async with trio.open_nursery() as nursery:
             for run_id, owned in by_owner.items():
                 owner = self._storages.view.by_run_id.get(run_id)
-                if owner is not None:
-                    nursery.start_soon(self._ask, owner, {partition: states[partition] for partition in owned}, ends)
+                if owner is not None and run_id not in silent:
+                    asked = {partition: states[partition] for partition in owned}
+                    nursery.start_soon(self._ask, owner, asked, ends, silent)
         return ends
 
     async def _ask(
-        self, owner: LiveMember, states: Mapping[_Partition, PartitionState], ends: dict[_Partition, int]
+        self,
+        owner: LiveMember,
+        states: Mapping[_Partition, PartitionState],
+        ends: dict[_Partition, int],
+        silent: set[str],
     ) -> None:
         """Put the high watermarks that the owner reports into ``ends``."""
         queries = [
@@ -127,6 +134,7 @@ class Lags:
                 reply = await storage.list_offsets(ListOffsetsRequest(queries=queries), timeout=_OWNER_SECONDS)
         except KafscaleError as error:
             log.info("owner did not report high watermarks", address=owner.address, error=str(error))
+            silent.add(owner.run_id)
             return
         for partition, result in zip(states, reply.results, strict=False):
             if result.status == Status.OK:

@@ -61,7 +61,8 @@ class _Position:
     """The progress of one partition's result.
 
     ``link``, ``epoch``, ``high_watermark`` and ``stream_id`` are those of the last read. ``known_epoch`` is the epoch
-    in the ownership map when that read began.
+    in the ownership map when that read began. ``high_watermark`` is -1 if an owner that cannot confirm its lease has
+    answered: the next read then tells how it goes on.
     """
 
     key: Key

@@ -81,7 +81,8 @@ class WriteBuffer:
         # Records below this offset were handed to the intake, or are in segments. The size of those from it on.
         self.chained_end = next_offset
         self.unchained_bytes = 0
-        self._unchained_traces: list[str] = []
+        # Where traced batches end that were not handed to the intake yet, and their trace contexts.
+        self._unchained_traces: deque[tuple[int, str]] = deque()
         self.uncommitted_bytes = 0
         self.staged_bytes = 0  # the part of uncommitted_bytes that is from sinks
 
@@ -168,9 +169,10 @@ class WriteBuffer:
 
     def note_trace(self, place: str) -> None:
         """Record the trace context of the last appended batch, up to _MAX_TRACES per buffer and intake object."""
-        for traces in (self._last.traces, self._unchained_traces):
-            if len(traces) < _MAX_TRACES:
-                traces.append(place)
+        if len(self._last.traces) < _MAX_TRACES:
+            self._last.traces.append(place)
+        if len(self._unchained_traces) < _MAX_TRACES:
+            self._unchained_traces.append((self.next_offset, place))
 
     def note_staged(self, epoch: SinkEpoch, batches: int, size: int) -> None:
         """Record that the last ``size`` bytes are from a sink, and that the log now has ``batches`` of its epoch."""
@@ -254,8 +256,15 @@ class WriteBuffer:
         if not found:
             return None
         self.unchained_bytes -= size
-        traces, self._unchained_traces = self._unchained_traces, []
-        return Chained(base, self.chained_end, size, found, self._sinks_between(base, self.chained_end), traces)
+        sinks = self._sinks_between(base, self.chained_end)
+        return Chained(base, self.chained_end, size, found, sinks, self._take_traces())
+
+    def _take_traces(self) -> list[str]:
+        """Remove and return the trace contexts of batches that were handed to the intake."""
+        taken = []
+        while self._unchained_traces and self._unchained_traces[0][0] <= self.chained_end:
+            taken.append(self._unchained_traces.popleft()[1])
+        return taken
 
     def durable_batches(self, epoch: SinkEpoch) -> int:
         """Return how many batches of the epoch the log durably has, according to batches in buffers; 0 if none are."""
@@ -336,8 +345,8 @@ class WriteBuffer:
                 self.durable_end = max(self.durable_end, buffer.next_offset)
                 if buffer.next_offset > self.chained_end:
                     self.unchained_bytes -= buffer.size_from(self.chained_end)
-                    self._unchained_traces.clear()
                     self.chained_end = buffer.next_offset
+                    self._take_traces()
                 self.staged_bytes -= buffer.staged
         self.uncommitted_bytes -= freed
         return freed

@@ -1,7 +1,7 @@
 """The lag of groups in the metrics."""
 
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from unittest.mock import create_autospec
 
 import trio
@@ -92,6 +92,25 @@ async def test_lag_counts_records_that_are_not_in_segments_yet(autojump_clock: o
         await trio.sleep(SECONDS + 1)
         assert _exported(made.instances[0]) == ({("g", "t"): 30 + 10 + 20 + 30}, 0)
         assert asked == [("storage-1:1", [0, 1])]
+
+
+async def test_an_owner_that_does_not_answer_is_asked_once_in_a_round(autojump_clock: object) -> None:
+    store = MemoryMetadataStore()
+    asked: list[str] = []
+
+    def connect(member: LiveMember) -> AbstractAsyncContextManager[SegmentStorageClient]:
+        asked.append(member.address)
+        raise Unavailable("no answer")
+
+    await store.txn([], [_member("run-1", "storage-1:1")])
+    async with coordinators(store, "a:1", group_lag_series=10, connect=connect) as made:
+        # More than one transaction reads.
+        for partition in range(120):
+            await _log(store, partition, 0, 100, owner="run-1")
+        await made.commit(dict.fromkeys(range(120), 90))
+        await trio.sleep(SECONDS + 1)
+        assert _exported(made.instances[0]) == ({("g", "t"): 1200}, 0)
+        assert asked == ["storage-1:1"]
 
 
 def _member(run_id: str, address: str) -> Put:

@@ -52,3 +52,16 @@ async def test_a_batch_has_spans_of_append_intake_and_flush_and_its_duplicate_of
         (again,) = (await caller.send(append)).results
         assert (again.status, again.base_offset) == (Status.OK, 0)
         assert tracer.begun[3:] == [("append", PLACE, ())]
+
+
+async def test_an_intake_object_has_a_span_for_its_own_batches_only(autojump_clock: MockClock) -> None:
+    world = World()
+    tracer = world.tracer = _FakeTracer()
+    # An object has room for one batch.
+    async with world.service(intake_object_bytes=1) as (caller, catalog):
+        ref = await world.topic(catalog)
+        appends = [PartitionAppend(partition=ref, records=numbered(i), trace=PLACE) for i in range(3)]
+        results = (await caller.send(*appends)).results
+        assert await caller.durable(results[2])
+        spans = [(place, links) for name, place, links in tracer.begun if name == "intake"]
+        assert spans == [("append 1", ()), ("append 2", ()), ("append 3", ())]
