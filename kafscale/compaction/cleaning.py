@@ -6,8 +6,10 @@ keeps base offset, last offset, leader epoch, producer and sequence. A batch fro
 is, byte for byte. Callers must verify the CRC of the batches.
 
 A tombstone, a record without a value, stays until the delete horizon of its batch. The first pass that finds it sets
-the horizon: bit 6 of the attributes says that the base timestamp is the horizon. Unlike Kafka's, records without a key
-are removed without a count of their own, and the caller chooses the horizon.
+the horizon: bit 6 of the attributes says that the base timestamp is the horizon.
+
+There are two differences from Kafka. The caller chooses the horizon. The last batch of a pass is removed if it has no
+records left, because the end of a rewritten range is known without it.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence

@@ -22,10 +22,11 @@ class KeyMap:
 
     def __init__(self, max_bytes: int, *, secret: bytes) -> None:
         """``secret``: the key of the hash, up to 64 random bytes."""
-        self._slots = max(1, max_bytes // _ENTRY_BYTES)
+        # One slot is always free, where the search for an unknown key ends.
+        self._slots = max(2, max_bytes // _ENTRY_BYTES)
         self._most = max(1, int(self._slots * _LOAD))
         self._secret = secret
-        self._hashes = array("Q", bytes(2 * 8 * self._slots))
+        self._hashes = array("Q", [0]) * (2 * self._slots)
         self._offsets = array("q", [_FREE]) * self._slots
         self._count = 0
 

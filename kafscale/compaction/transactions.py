@@ -23,7 +23,8 @@ class Transactions:
     """The transactions of the batches of a log, which must be read in the order of their offsets.
 
     ``aborted``: the aborted transactions of these batches. ``from_start``: whether the first batch is the first of the
-    log. Otherwise records of a transaction may be in earlier batches, and its marker stays.
+    log. Otherwise records of a transaction may be in earlier batches, and all markers stay, so one instance must see
+    all batches of a pass.
     """
 
     def __init__(self, aborted: Iterable[AbortedTransaction] = (), *, from_start: bool = True) -> None:

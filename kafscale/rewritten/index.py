@@ -51,7 +51,8 @@ class RewrittenIndex:
     def part(self, offset: int, max_bytes: int) -> tuple[int, int]:
         """Return the numbers of the first entry to read and of the one after the last, for a read from ``offset``.
 
-        They are about ``max_bytes`` apart, and at least one.
+        They are about ``max_bytes`` apart, and at least one. Their batches may all be below ``offset``, because the
+        offsets up to the next entry may be missing. The read then goes on from ``offsets[end]``.
         """
         first = max(bisect_right(self.offsets, offset, hi=len(self.crcs)) - 1, 0)
         end = bisect_right(self.positions, self.positions[first] + max_bytes) - 1

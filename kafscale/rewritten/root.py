@@ -5,6 +5,7 @@ The entries of a root tile its range, from its start up to `through`. So the roo
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from google.protobuf.message import DecodeError
 
@@ -69,9 +70,12 @@ def build_root(root: Root) -> bytes:
         message.compaction.CopyFrom(root.compaction)
     for entry in root.entries:
         stored = message.entries.add()
-        if entry.found is not None:
-            stored.CopyFrom(entry.found)
-        stored.next_offset = entry.end
+        if entry.found is None:
+            stored.next_offset = entry.end
+            continue
+        if entry.found.next_offset != entry.end:
+            raise CorruptRoot(f"the object of the entry up to {entry.end} ends at {entry.found.next_offset}")
+        stored.CopyFrom(entry.found)
     fault = _fault(message)
     if fault:
         raise CorruptRoot(fault)
@@ -115,19 +119,24 @@ def _fault(root: RewrittenRoot) -> str | None:
     if not 1 <= len(root.entries) <= MAX_ENTRIES:
         return f"{len(root.entries)} entries"
     start = root.start
-    for entry in root.entries:
+    for number, entry in enumerate(root.entries):
         if not 0 <= start < entry.next_offset:
             return f"an entry from {start} to {entry.next_offset}"
-        if entry.epoch and not 0 <= entry.base_offset <= start:
+        # The log may start within its first object.
+        trimmed = number == 0 and 0 <= entry.base_offset < start
+        if entry.epoch and entry.base_offset != start and not trimmed:
             return f"the object of the entry at {start} begins at {entry.base_offset}"
         if bool(entry.epoch) != bool(entry.attempt and entry.size):
             return f"the entry at {start} describes an object with {entry.size} bytes, attempt {entry.attempt}"
         start = entry.next_offset
     epochs = [(one.epoch, one.first_offset) for one in root.epochs]
-    if not epochs or epochs != sorted(epochs) or epochs[0][1] > root.start or epochs[-1][1] >= start:
+    ascend = all(one[0] < next_[0] and one[1] < next_[1] for one, next_ in pairwise(epochs))
+    if not epochs or not ascend or epochs[0][1] > root.start or epochs[-1][1] >= start:
         return f"epochs {epochs} of a log from {root.start} to {start}"
     if not 0 <= root.first_dirty <= start:
         return f"the first dirty offset {root.first_dirty} of a log up to {start}"
-    if root.HasField("compaction") and not root.compaction.next_offset < root.compaction.end <= start:
-        return f"a pass at {root.compaction.next_offset} up to {root.compaction.end} of a log up to {start}"
+    if root.HasField("compaction"):
+        reached, end = root.compaction.next_offset, root.compaction.end
+        if not (root.start <= reached < end <= start and root.first_dirty <= end):
+            return f"a pass at {reached} up to {end} of a log up to {start}, dirty from {root.first_dirty}"
     return None

@@ -147,11 +147,13 @@ def _producers(log: Sequence[bytes]) -> dict[int, LastOfProducer]:
 
 
 def content(batch: bytes) -> tuple[object, ...]:
-    """Return what clients see of a batch. The horizon's time depends on when the cleaner ran."""
+    """Return what clients see of a batch. The horizon's time depends on when the cleaner ran, and Kafka's cleaner takes
+    the first timestamp that is left as the base of the others."""
     header: BatchHeader = peek_one(batch)
     records: list[Record] = list(read_records(batch, max_bytes=MAX))
     horizon = header.has_horizon
-    kept = header._replace(batch_length=0, crc=0, base_timestamp=0, leader_epoch=0)
+    base = 0 if header.record_count else header.base_timestamp
+    kept = header._replace(batch_length=0, crc=0, base_timestamp=base, leader_epoch=0)
     return kept, horizon, records
 
 

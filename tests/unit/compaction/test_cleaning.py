@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafscale.compaction.cleaning import Cleaner, LastOfProducer, collect_keys
-from kafscale.compaction.key_map import KeyMap
+from kafscale.compaction.key_map import KeyMap, KeyMapFull
 from kafscale.compaction.transactions import AbortedTransaction, Transactions
 from kafscale.records.batch import (
     CONTROL_BIT,
@@ -84,13 +84,14 @@ def cleaned(
     last: dict[int, int | None] | None = None,
     aborted: Iterable[AbortedTransaction] = (),
     from_start: bool = True,
+    epoch: int = 0,
 ) -> list[Buffer]:
     """Return the batches after a pass."""
     log, aborted = list(log), list(aborted)
     keys = KeyMap(1 << 16, secret=SECRET)
     part = [batch for batch in log if peek_one(batch).base_offset >= dirty]
     assert collect_keys(part, keys, Transactions(aborted), max_bytes=MAX) is None
-    producers = {producer: LastOfProducer(offset, 0) for producer, offset in (last or {}).items()}
+    producers = {producer: LastOfProducer(offset, epoch) for producer, offset in (last or {}).items()}
     cleaner = Cleaner(
         keys,
         Transactions(aborted, from_start=from_start),
@@ -244,6 +245,24 @@ def test_the_last_batch_of_an_active_producer_stays_without_records() -> None:
     assert len(cleaned(log, last={8: 1})) == 1
 
 
+def test_an_emptied_batch_keeps_the_type_of_its_timestamps_and_loses_its_horizon() -> None:
+    log = [encoded(B(0, 0, (R(0, b"a", None, 5),), 7), Codec.GZIP, append_time=True)]
+    first = cleaned(log, horizon=100, last={7: 0})
+    (emptied,) = cleaned(first, now=100, last={7: 0})
+    header = peek_one(emptied)
+    assert (header.attributes, header.base_timestamp, header.record_count) == (LOG_APPEND_TIME_BIT, -1, 0)
+
+
+def test_the_last_marker_of_an_active_producer_stays_without_its_record() -> None:
+    log = [encoded(B(1, 1, (), 1, True, COMMIT))]
+    log = list(map(bytes, cleaned(log, horizon=100)))
+    for _ in range(2):
+        log = list(map(bytes, cleaned(log, now=100, last={1: None})))
+        assert [peek_one(batch).record_count for batch in log] == [0]
+    # Later batches of another epoch make it needless.
+    assert cleaned(log, now=100, last={1: None}, epoch=1) == []
+
+
 def test_records_without_a_key_are_removed() -> None:
     assert records_of(cleaned([encoded(B(0, 1, (R(0, None, b"x", 5), R(1, b"", b"y", 5))))])) == [(1, b"", b"y")]
 
@@ -299,6 +318,13 @@ def test_damaged_records_are_reported(damaged: int) -> None:
         cleaned([bytes(batch)])
 
 
+def test_bytes_after_the_last_record_are_reported() -> None:
+    batch = bytearray(encoded(B(0, 0, (A,))) + b"\0")
+    seal(batch)
+    with pytest.raises(CorruptBatch):
+        cleaned([bytes(batch)])
+
+
 def test_a_batch_is_decompressed_up_to_a_limit() -> None:
     batch = encoded(B(0, 0, (R(0, b"a", b"x" * MAX, 5),)), Codec.ZSTD)
     with pytest.raises(CorruptBatch):
@@ -314,3 +340,11 @@ def test_the_map_is_a_dict(puts: list[tuple[bytes, int]]) -> None:
     assert {key: keys.last_offset(key) for key in expected} == expected
     assert keys.last_offset(b"none of them") == -1
     assert len(keys) == len(expected)
+
+
+def test_the_smallest_map_has_room_for_a_key_and_knows_no_other() -> None:
+    keys = KeyMap(0, secret=SECRET)
+    keys.put(b"a", 1)
+    assert (keys.last_offset(b"a"), keys.last_offset(b"b")) == (1, -1)
+    with pytest.raises(KeyMapFull):
+        keys.put(b"b", 2)

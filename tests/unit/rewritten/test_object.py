@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from kafscale.errors import CorruptData
 from kafscale.records.batch import HEADER_SIZE as BATCH_HEADER_SIZE
-from kafscale.records.batch import pack_header, peek_one, place, seal
+from kafscale.records.batch import HORIZON_BIT, pack_header, peek_one, place, seal
 from kafscale.records.record import Record, build_batch
 from kafscale.rewritten.index import CorruptRewrittenIndex, build_rewritten_index, parse_rewritten_index
 from kafscale.rewritten.keys import RewrittenKey
@@ -85,6 +85,24 @@ def test_a_part_has_all_batches_from_an_offset(
     assert len(piece) <= max_bytes or end == first + 1
 
 
+@given(ranges(), st.integers(1, 300 * KIB), st.data())
+def test_a_reader_that_goes_on_after_each_part_reads_all_batches(
+    case: tuple[list[bytes], int, int], max_bytes: int, data: st.DataObject
+) -> None:
+    batches, base, next_offset = case
+    one = built(batches, base, next_offset)
+    index = parse_rewritten_index(one.index)
+    start = offset = data.draw(st.integers(base, next_offset - 1))
+    read = []
+    while offset < next_offset:
+        first, end = index.part(offset, max_bytes)
+        read += batches_of(one.data[index.positions[first] : index.positions[end]], index, first, end)
+        offset = index.offsets[end]
+    assert [bytes(each) for each in read if peek_one(each).next_offset > start] == [
+        each for each in batches if peek_one(each).next_offset > start
+    ]
+
+
 def test_entries_are_at_least_64_kib_apart() -> None:
     index = parse_rewritten_index(built([batch(i, size=30 * KIB) for i in range(20)], 0, 20).index)
     assert list(index.offsets) == [0, 3, 6, 9, 12, 15, 18, 20]
@@ -101,9 +119,16 @@ def test_a_range_without_batches_has_no_object() -> None:
     assert ObjectBuilder(5, epoch=1, attempt=1, created_ms=0).finish(9) is None
 
 
-def test_times_are_those_of_the_records() -> None:
-    one = built([batch(0, time=700), batch(1, time=-1), batch(2, time=500), batch(3, time=600)], 0, 4)
-    assert (one.entry.min_timestamp, one.entry.max_timestamp) == (500, 700)
+def test_times_are_those_of_the_headers_without_delete_horizons() -> None:
+    horizon = bytearray(batch(4, time=300))
+    header = peek_one(horizon)
+    horizon[: len(pack_header(header))] = pack_header(
+        header._replace(attributes=HORIZON_BIT, base_timestamp=2, max_timestamp=800)
+    )
+    seal(horizon)
+    batches = [batch(0, time=700), batch(1, time=-1), batch(2, time=500), batch(3, time=600), bytes(horizon)]
+    one = built(batches, 0, 5)
+    assert (one.entry.min_timestamp, one.entry.max_timestamp) == (500, 800)
 
 
 @pytest.mark.parametrize(
