@@ -26,7 +26,7 @@ _ABORT = 0
 @pytest.fixture(scope="module")
 def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[ApacheKafka, Path]]:
     directory = tmp_path_factory.mktemp("cleaner")
-    properties = ["log.cleaner.backoff.ms=50", "log.retention.check.interval.ms=1000"]
+    properties = ["log.cleaner.backoff.ms=50", "transaction.state.log.num.partitions=1"]
     with apache_kafka(directory, heap="512m", properties=properties) as server:
         yield server, directory / "data"
 
