@@ -5,7 +5,6 @@ of them belong to the normal run. In each test one storage instance, the victim,
 one, the survivor, takes over. Meanwhile two producers write with acks=all.
 """
 
-import json
 import os
 import signal
 import time
@@ -17,16 +16,15 @@ from pathlib import Path
 import confluent_kafka as ck
 import httpcore
 import pytest
-from click.testing import CliRunner, Result
 
 from kafscale.metadata.members import place_of, weight
-from kafscale_tools.cli.main import main as kafscale
 from tests.chaos.crashing import ARM, STEPS, CrashPoint
 from tests.servers.cluster import Cluster, ServiceProcess, running_cluster
 from tests.servers.etcd import Etcd
 from tests.servers.minio import Minio
 from tests.support.checker import IDEMPOTENT, REPEATED, Checker
 from tests.support.clients.confluent import ConfluentClient
+from tests.support.shell import Shell
 from tests.support.topic_reader import TopicReader
 
 SURVIVOR, VICTIM = 0, 1
@@ -123,10 +121,9 @@ class Scene:
             otherwise="the partition is not writable",
         )
 
-    def command(self, *arguments: str) -> Result:
-        """Run the `kafscale` command."""
-        env = {**self.cluster.env, "KAFSCALE_ADMIN_SERVER": self.cluster.gateways[0].address}
-        return CliRunner().invoke(kafscale, arguments, env=env)
+    @property
+    def shell(self) -> Shell:
+        return Shell(self.cluster.env, self.cluster.gateways[0].address)
 
 
 def _arm(process: ServiceProcess) -> None:
@@ -153,8 +150,8 @@ def _end_owner_after_a_segment(scene: Scene) -> None:
 
 def _drain_victim(scene: Scene) -> None:
     _arm(scene.victim)
-    done = scene.command("drain", scene.victim.address, "--no-wait")
-    assert done.exit_code == 0, done.output
+    done = scene.shell.run(f"drain {scene.victim.address} --no-wait")
+    assert done.returncode == 0, done.stderr
 
 
 def _stop_victim(scene: Scene) -> None:
@@ -304,7 +301,6 @@ def test_the_normal_run_names_points_of_the_table() -> None:
     assert {name for name, _ in points} == STEPS.keys()
 
 
-@pytest.mark.usefixtures("commands_run_here")
 @pytest.mark.parametrize(("name", "step", "number", "side"), [*_points()])
 def test_nothing_acked_is_lost_doubled_or_reordered_by_kill_9(
     cluster: Cluster, name: str, step: str, number: int, side: str
@@ -382,10 +378,8 @@ def _check_crash(process: ServiceProcess, point: CrashPoint) -> None:
 
 def _check_health(scene: Scene) -> None:
     """Check that all intakes are known and whole, and that no partition is offline."""
-    listed = scene.command("intake", "list", "-o", "json")
-    assert listed.exit_code == 0, listed.output
-    states = {one["state"] for one in json.loads(listed.output)["intakes"]}
-    assert "live" in states, listed.output
+    states = {one["state"] for one in scene.shell.json("intake list")["intakes"]}
+    assert "live" in states, states
     metrics = httpcore.request("GET", f"http://{scene.survivor.http}/metrics").content.decode()
     (offline,) = [line for line in metrics.splitlines() if line.startswith("kafscale_storage_partitions_offline")]
     assert float(offline.split()[-1]) == 0, offline
