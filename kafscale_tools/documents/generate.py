@@ -141,7 +141,7 @@ METRICS = (
         EtcdSpace(0).families(),
     ),
     MetricGroup.of("Received calls", SERVICES, CallCounters().families("server")),
-    MetricGroup.of("Calls to other services", ("gateway", "storage"), CallCounters().families("client")),
+    MetricGroup.of("Calls to other services", ("gateway", "storage", "coordinator"), CallCounters().families("client")),
     MetricGroup.of(
         "Object store",
         ("storage", "indexer"),

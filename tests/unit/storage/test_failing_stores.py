@@ -203,7 +203,7 @@ async def test_without_etcd_acks_stop_with_the_lease_and_reads_continue(autojump
         assert (await caller.append(ref, batch(b"e"), unacknowledged=True)).status == Status.NOT_OWNER
         assert not any(news.high_watermark > 2 for news in caller.news)
         below = await caller.fetch(ref, 1)
-        assert (below.status, values(below.records), below.high_watermark) == (Status.OK, [b"a", b"b"], 2)
+        assert (below.status, values(below.records), below.high_watermark) == (Status.OK, [b"a", b"b"], -1)
         at_end = await caller.fetch(ref, 2)
         assert (at_end.status, at_end.records) == (Status.NOT_OWNER, b"")
         assert (await caller.offset_at(ref, -1)).status == Status.NOT_OWNER
