@@ -12,9 +12,8 @@ There are two differences from Kafka. The caller chooses the horizon. The last b
 records left, because the end of a rewritten range is known without it.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from kafscale.compaction.key_map import KeyMap, KeyMapFull
 from kafscale.compaction.transactions import Transactions
@@ -25,32 +24,14 @@ from kafscale.records.batch import (
     LOG_APPEND_TIME_BIT,
     TRANSACTIONAL_BIT,
     BatchHeader,
-    pack_header,
     peek_one,
-    seal,
 )
 from kafscale.records.checksum import Buffer
 from kafscale.records.codecs import compress, decompress
-from kafscale.records.errors import CorruptBatch
-from kafscale.records.record import as_int64
-from kafscale.records.varint import append_varint, read_varint
+from kafscale.records.record import Frame, as_int64, frames, sealed
+from kafscale.records.varint import append_varint
 
 _NO_TIMESTAMP = -1
-
-
-class _Found(NamedTuple):
-    """A record in the decompressed data of its batch: where it begins and ends, and its fields.
-
-    ``body``: where its offset delta begins. ``key`` is None for a null key.
-    """
-
-    start: int
-    body: int
-    end: int
-    timestamp_delta: int
-    offset_delta: int
-    key: bytes | None
-    has_value: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +69,7 @@ def collect_keys(batches: Iterable[Buffer], keys: KeyMap, transactions: Transact
         if header.is_control or transactions.is_aborted(header):
             continue
         try:
-            for found in _records(header, _data(batch, header, max_bytes)):
+            for found in frames(header, _data(batch, header, max_bytes)):
                 if found.key is not None:
                     keys.put(found.key, header.base_offset + found.offset_delta)
         except KeyMapFull:
@@ -145,7 +126,7 @@ class Cleaner:
         if not needless or header.has_horizon:
             return batch
         data = _data(batch, header, self._max_bytes)
-        return _rebuilt(header, data, list(_records(header, data)), self._horizon_ms)
+        return _rebuilt(header, data, list(frames(header, data)), self._horizon_ms)
 
     def _survivors(self, batch: Buffer, header: BatchHeader) -> Buffer | None:
         if self._transactions.is_aborted(header):
@@ -155,7 +136,7 @@ class Cleaner:
         last_offset = self._keys.last_offset
         survivors = [
             found
-            for found in _records(header, data)
+            for found in frames(header, data)
             if found.key is not None
             and header.base_offset + found.offset_delta >= last_offset(found.key)
             and (found.has_value or keeps_tombstones)
@@ -184,34 +165,7 @@ def _data(batch: Buffer, header: BatchHeader, max_bytes: int) -> bytes:
     return decompress(header.codec, memoryview(batch)[HEADER_SIZE:], max_bytes) if header.record_count else b""
 
 
-def _records(header: BatchHeader, data: bytes) -> Iterator[_Found]:
-    pos, last = 0, -1
-    for _ in range(header.record_count):
-        start = pos
-        try:
-            length, pos = read_varint(data, pos)
-            end = pos + length
-            timestamp_delta, body = read_varint(data, pos + 1)
-            offset_delta, pos = read_varint(data, body)
-            key_length, pos = read_varint(data, pos)
-            key = None
-            if key_length >= 0:
-                key = data[pos : pos + key_length]
-                pos += key_length
-            value_length, pos = read_varint(data, pos)
-        except IndexError:
-            raise CorruptBatch(f"the record at {start} does not end within the batch") from None
-        if not pos + max(value_length, 0) < end <= len(data):
-            raise CorruptBatch(f"the record at {start} ends at {end}, but the batch's records at {len(data)}")
-        if not last < offset_delta <= header.last_offset_delta:
-            raise CorruptBatch(f"the record at {start} has offset delta {offset_delta} after {last}")
-        yield _Found(start, body, end, timestamp_delta, offset_delta, key, value_length >= 0)
-        pos, last = end, offset_delta
-    if pos != len(data):
-        raise CorruptBatch(f"{len(data) - pos} bytes are left over after the last record")
-
-
-def _rebuilt(header: BatchHeader, data: bytes, survivors: Sequence[_Found], horizon_ms: int | None) -> bytes:
+def _rebuilt(header: BatchHeader, data: bytes, survivors: Sequence[Frame], horizon_ms: int | None) -> bytes:
     """Return the batch with these records only, and with a horizon unless it is None."""
     attributes, base, newest = header.attributes, header.base_timestamp, header.max_timestamp
     if not header.is_log_append_time:
@@ -222,13 +176,13 @@ def _rebuilt(header: BatchHeader, data: bytes, survivors: Sequence[_Found], hori
         attributes |= HORIZON_BIT
         records = _from_base(data, survivors, base - horizon_ms)
         base = horizon_ms
-    return _sealed(
+    return sealed(
         header._replace(attributes=attributes, base_timestamp=base, max_timestamp=newest, record_count=len(survivors)),
         compress(header.codec, records),
     )
 
 
-def _from_base(data: bytes, survivors: Sequence[_Found], later: int) -> bytes:
+def _from_base(data: bytes, survivors: Sequence[Frame], later: int) -> bytes:
     """Return the records with timestamp deltas that are larger by ``later``."""
     out = bytearray()
     for found in survivors:
@@ -243,11 +197,4 @@ def _from_base(data: bytes, survivors: Sequence[_Found], later: int) -> bytes:
 def _emptied(header: BatchHeader) -> bytes:
     """Return the batch without records, as Kafka's ``DefaultRecordBatch.writeEmptyHeader``."""
     kept = header.attributes & (LOG_APPEND_TIME_BIT | TRANSACTIONAL_BIT | CONTROL_BIT)
-    return _sealed(header._replace(attributes=kept, base_timestamp=_NO_TIMESTAMP, record_count=0), b"")
-
-
-def _sealed(header: BatchHeader, records: bytes) -> bytes:
-    out = bytearray(pack_header(header))
-    out += records
-    seal(out)
-    return bytes(out)
+    return sealed(header._replace(attributes=kept, base_timestamp=_NO_TIMESTAMP, record_count=0), b"")

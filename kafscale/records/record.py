@@ -34,6 +34,21 @@ class Record(NamedTuple):
     headers: tuple[tuple[str, bytes | None], ...] = ()
 
 
+class Frame(NamedTuple):
+    """A record in the decompressed data of its batch: from ``start`` to ``end``, with the offset delta at ``body``.
+
+    ``key`` is None for a null key.
+    """
+
+    start: int
+    body: int
+    end: int
+    timestamp_delta: int
+    offset_delta: int
+    key: bytes | None
+    has_value: bool
+
+
 def read_records(batch: Buffer, *, max_bytes: int) -> Iterator[Record]:
     """Iterate over the records of the single batch in ``batch``, including control records.
 
@@ -73,6 +88,7 @@ def largest_timestamp(batch: Buffer, *, min_offset: int = 0, max_bytes: int) -> 
 
 def records_without_key(batch: Buffer, *, max_bytes: int) -> list[int]:
     """Return the 0-based positions in the batch of the records with a null key. An empty key is not null."""
+    # Without `frames`, which takes twice as long: each Produce request to a compacted topic is checked.
     header, data = _open(batch, max_bytes)
     found = []
     pos, size = 0, len(data)
@@ -93,6 +109,32 @@ def records_without_key(batch: Buffer, *, max_bytes: int) -> list[int]:
         pos = end
     _check_all_read(pos, data)
     return found
+
+
+def frames(header: BatchHeader, data: bytes) -> Iterator[Frame]:
+    """Iterate over the records in the decompressed ``data`` of a batch, without decoding values and headers.
+
+    Raises CorruptBatch when the iteration reaches the damage.
+    """
+    pos, last, size = 0, -1, len(data)
+    for _ in range(header.record_count):
+        start = pos
+        try:
+            length, pos = read_varint(data, pos)
+            end = pos + length
+            timestamp_delta, body = read_varint(data, pos + 1)
+            delta, pos = read_varint(data, body)
+            key, pos = _read_bytes(data, pos)
+            value_length, pos = read_varint(data, pos)
+        except IndexError:
+            raise CorruptBatch(f"the record at {start} does not end within the batch") from None
+        if not pos + max(value_length, 0) < end <= size:
+            raise CorruptBatch(f"the record at {start} ends at {end}, but the batch's records at {size}")
+        if not last < delta <= header.last_offset_delta:
+            raise CorruptBatch(f"the record at {start} has offset delta {delta} after {last}")
+        yield Frame(start, body, end, timestamp_delta, delta, key, value_length >= 0)
+        pos, last = end, delta
+    _check_all_read(pos, data)
 
 
 def build_batch(
@@ -140,7 +182,7 @@ def build_batch(
         base_sequence=base_sequence,
         record_count=count,
     )
-    return _sealed(header, compress(codec, data))
+    return sealed(header, compress(codec, data))
 
 
 def compress_batch(batch: B, codec: Codec) -> B | bytes:
@@ -155,10 +197,11 @@ def compress_batch(batch: B, codec: Codec) -> B | bytes:
     smaller = compress(codec, records)
     if len(smaller) >= len(records):
         return batch
-    return _sealed(header._replace(attributes=header.attributes | codec), smaller)
+    return sealed(header._replace(attributes=header.attributes | codec), smaller)
 
 
-def _sealed(header: BatchHeader, records: bytes) -> bytes:
+def sealed(header: BatchHeader, records: bytes) -> bytes:
+    """Return the batch of ``records``, compressed as the header says, with their length and a new CRC."""
     out = bytearray(pack_header(header))
     out += records
     seal(out)

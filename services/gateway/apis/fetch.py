@@ -62,7 +62,7 @@ class _Position:
 
     ``link``, ``epoch``, ``high_watermark`` and ``stream_id`` are those of the last read. ``known_epoch`` is the epoch
     in the ownership map when that read began. ``high_watermark`` is -1 if an owner that cannot confirm its lease has
-    answered: the next read then tells how it goes on.
+    answered. The partition is then read again instead of waiting for a commit.
     """
 
     key: Key

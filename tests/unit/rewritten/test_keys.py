@@ -1,4 +1,4 @@
-"""Keys of rewritten objects and roots, and nothing else taken for one."""
+"""Keys of rewritten objects and roots are built and parsed, and other keys are rejected."""
 
 import pytest
 from hypothesis import given
