@@ -119,9 +119,9 @@ class S3Settings(NamespaceSettings):
         "usually those of the last KAFSCALE_SEGMENT_INTERVAL_MS. Segments are on disk before they are committed.",
     )
 
-    def is_unsynced(self, key: str) -> bool:
-        """Return whether a new object in the local directory need not be on disk when its put is answered."""
-        return not self.intake_fsync and key.startswith(intakes_prefix(self.namespace))
+    def is_packed(self, key: str) -> bool:
+        """Return whether a new object in the local directory shares a file with others: those of intakes do."""
+        return key.startswith(intakes_prefix(self.namespace))
 
     def __post_init__(self) -> None:
         if self.credentials == "aws" and (self.access_key or self.secret_key or self.session_token):
@@ -199,7 +199,9 @@ async def open_object_store(
         raise ConfigError("KAFSCALE_S3_BUCKET is not set, but KAFSCALE_S3_ENDPOINT is")
     else:
         async with (
-            LocalObjectStore.open(settings.data_dir, is_unsynced=settings.is_unsynced) as local,
+            LocalObjectStore.open(
+                settings.data_dir, is_packed=settings.is_packed, sync_packs=settings.intake_fsync
+            ) as local,
             _metered(local, settings, recorder, health) as metered,
         ):
             yield RetryingObjectStore(metered, random)

@@ -1,14 +1,12 @@
-"""Objects as files of one directory tree: the blocking half of ``local.py``, safe to call from several threads.
+"""Objects as files of one directory tree: a blocking half of ``local.py``, safe to call from several threads.
 
 Layout: ``objects/{key}`` is an object's bytes, ``tmp/`` holds files being written. An object's file is never written in
 place: its bytes are written to ``tmp/`` and fsynced, then linked (create) or renamed (replace) to its name. So a crash
 leaves the whole object or none, but never a torn file under the name. The directory that contains the name is fsynced
 before the call returns, and so are the directories above it unless this process has already done so, because an earlier
-process may have created them and died before its fsync. Without fsync (``sync=False``), a process that dies still
-leaves the whole object or none, but a power failure may leave a part of it.
+process may have created them and died before its fsync.
 """
 
-import errno
 import heapq
 import os
 import stat
@@ -18,11 +16,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from kafscale.errors import Refused, Unavailable
+from kafscale.objects.disk import make_directories, sync_directory, translated
 from kafscale.objects.interface import Body, Object, ObjectInfo, ObjectNotFound, PreconditionFailed
 from kafscale.objects.keys import check_key, may_begin_key
 
-_REFUSED = frozenset({errno.EACCES, errno.EPERM, errno.EROFS, errno.ENAMETOOLONG, errno.EISDIR, errno.ENOTDIR})
 _ABSENT = (FileNotFoundError, NotADirectoryError, IsADirectoryError)
 
 
@@ -47,9 +44,12 @@ class ObjectDirectory:
             os.link(temporary, temporary + b".link")
             os.unlink(temporary + b".link")
 
-    def create(self, key: str, body: Body, *, sync: bool = True) -> str:
+    def has(self, key: str) -> bool:
+        return os.path.lexists(self._path(key))
+
+    def create(self, key: str, body: Body) -> str:
         path = self._path(key)
-        with _translated(key), self._temporary_file(body, sync=sync) as (temporary, etag):
+        with translated(key), self._temporary_file(body) as (temporary, etag):
             with self._tree:
                 undurable = self._make_parents(path)
                 prunes = self._prunes
@@ -59,34 +59,33 @@ class ObjectDirectory:
                 except FileExistsError:
                     exists = True
             # Also if it exists: a caller that lost the answer and reads its own bytes back must find them durable.
-            if sync:
-                self._sync_parents(path, undurable, prunes)
+            self._sync_parents(path, undurable, prunes)
         if exists:
             raise PreconditionFailed(f"{key} exists")
         return etag
 
     def replace(self, key: str, body: Body, etag: str) -> str:
         path = self._path(key)
-        with _translated(key), self._temporary_file(body) as (temporary, new_etag):
+        with translated(key), self._temporary_file(body) as (temporary, new_etag):
             with self._tree:
                 matches = _etag_of(path) == etag
                 if matches:
                     os.replace(temporary, path)
-            _sync_directory(os.path.dirname(path))
+            sync_directory(os.path.dirname(path))
         if not matches:
             raise PreconditionFailed(f"{key} does not have etag {etag}")
         return new_etag
 
     def read(self, key: str) -> Object:
-        with _translated(key), self._opened(key) as (descriptor, status):
+        with translated(key), self._opened(key) as (descriptor, status):
             return Object(_read(descriptor, 0, status.st_size), _etag(status))
 
     def read_range(self, key: str, start: int, length: int) -> bytes:
-        with _translated(key), self._opened(key) as (descriptor, status):
+        with translated(key), self._opened(key) as (descriptor, status):
             return _read(descriptor, start, max(0, min(length, status.st_size - start)))
 
     def info(self, key: str) -> ObjectInfo:
-        with _translated(key), self._opened(key) as (_, status):
+        with translated(key), self._opened(key) as (_, status):
             return ObjectInfo(key, status.st_size, _etag(status))
 
     def list_from(self, prefix: str, start_after: str, limit: int) -> list[ObjectInfo]:
@@ -95,7 +94,7 @@ class ObjectDirectory:
         if not may_begin_key(prefix):
             return page
         base = prefix[: prefix.rfind("/") + 1]
-        with _translated(prefix):
+        with translated(prefix):
             for key, status in self._walk(base.encode(), prefix.encode(), start_after.encode()):
                 page.append(ObjectInfo(key.decode(), status.st_size, _etag(status)))
                 if len(page) == limit:
@@ -110,25 +109,25 @@ class ObjectDirectory:
         touched: set[bytes] = set()
         for key in keys:
             path = self._path(key)
-            with _translated(key), self._tree, suppress(*_ABSENT):
+            with translated(key), self._tree, suppress(*_ABSENT):
                 os.unlink(path)
                 touched.add(self._prune(os.path.dirname(path)))
         for directory in touched:
-            with _translated(os.fsdecode(directory)):
-                _sync_directory(directory)
+            with translated(os.fsdecode(directory)):
+                sync_directory(directory)
 
     def _path(self, key: str) -> bytes:
         return os.path.join(self._objects, check_key(key))
 
     @contextmanager
-    def _temporary_file(self, body: Body, *, sync: bool = True) -> Iterator[tuple[bytes, str]]:
+    def _temporary_file(self, body: Body) -> Iterator[tuple[bytes, str]]:
         """Yield the path of a new file in ``tmp/`` with ``body`` on disk, and the etag that it keeps under any name."""
         with self._tree:
             # Strictly increasing, so that no two versions of an object share an etag, however coarse the clock.
             mtime = self._last_mtime = max(time.time_ns(), self._last_mtime + 1)
         path = os.path.join(self._temporary, b"%d" % mtime)
         try:
-            yield path, _write(path, body, mtime, sync=sync)
+            yield path, _write(path, body, mtime)
         finally:
             with suppress(FileNotFoundError):
                 os.unlink(path)
@@ -146,9 +145,9 @@ class ObjectDirectory:
         return undurable
 
     def _sync_parents(self, path: bytes, undurable: list[bytes], prunes: int) -> None:
-        _sync_directory(os.path.dirname(path))
+        sync_directory(os.path.dirname(path))
         for directory in undurable:
-            _sync_directory(os.path.dirname(directory))
+            sync_directory(os.path.dirname(directory))
         with self._tree:
             if self._prunes == prunes:  # else one may have been removed and created again, not yet on disk
                 self._durable.update(undurable)
@@ -205,17 +204,6 @@ class ObjectDirectory:
                     yield name, os.stat(os.path.join(self._objects, name))
 
 
-def make_directories(path: bytes) -> None:
-    """Create a directory and those above it, all on disk when this returns."""
-    missing = []
-    while not os.path.isdir(path):
-        missing.append(path)
-        path = os.path.dirname(path)
-    for directory in reversed(missing):
-        os.mkdir(directory)
-        _sync_directory(os.path.dirname(directory))
-
-
 def _etag(status: os.stat_result) -> str:
     return f"{status.st_mtime_ns:x}-{status.st_ino:x}-{status.st_size:x}"
 
@@ -227,15 +215,14 @@ def _etag_of(path: bytes) -> str | None:
         return None
 
 
-def _write(path: bytes, body: Body, mtime: int, *, sync: bool) -> str:
+def _write(path: bytes, body: Body, mtime: int) -> str:
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
     try:
         remaining = memoryview(body)
         while remaining:
             remaining = remaining[os.write(descriptor, remaining) :]
         os.utime(descriptor, ns=(mtime, mtime))
-        if sync:
-            os.fsync(descriptor)
+        os.fsync(descriptor)
         return _etag(os.fstat(descriptor))
     finally:
         os.close(descriptor)
@@ -249,29 +236,3 @@ def _read(descriptor: int, start: int, length: int) -> bytes:
         start += len(part)
         length -= len(part)
     return parts[0] if len(parts) == 1 else b"".join(parts)
-
-
-def _sync_directory(path: bytes) -> None:
-    """fsync a directory. A directory that is gone needs none, because the object in it is gone too."""
-    try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    except _ABSENT:
-        return
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-@contextmanager
-def _translated(key: str) -> Iterator[None]:
-    """Translate errors of the operating system into KafScale's.
-
-    A full disk is Unavailable and not Refused: retention or an operator may free space while the process runs, and the
-    buffered records must then be stored and not discarded.
-    """
-    try:
-        yield
-    except OSError as error:
-        kind = Refused if error.errno in _REFUSED else Unavailable
-        raise kind(f"{key}: {error.strerror or error}") from error

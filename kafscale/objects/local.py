@@ -1,21 +1,25 @@
 """The object store of the embedded default: one local directory, used by one process at a time."""
 
 import fcntl
+import heapq
 import os
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, closing, contextmanager
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import TypeVar
 
 import trio
 
 from kafscale.errors import ConfigError
-from kafscale.objects.files import ObjectDirectory, make_directories
-from kafscale.objects.interface import MAX_KEYS, Body, Object, ObjectInfo
+from kafscale.objects.disk import make_directories
+from kafscale.objects.files import ObjectDirectory
+from kafscale.objects.interface import MAX_KEYS, Body, Object, ObjectInfo, PreconditionFailed
 from kafscale.objects.keys import check_key, check_keys, check_limit, check_range
-from kafscale.threads import RunSync, run_in_threads_of, run_inline
+from kafscale.objects.packs import Packs
+from kafscale.threads import RunSync, run_in_threads_of
 
 T = TypeVar("T")
 
@@ -30,10 +34,20 @@ class LocalObjectStore:
     settle_seconds = 0.0
     clock_skew_seconds = None
 
-    def __init__(self, files: ObjectDirectory, run_sync: RunSync, is_unsynced: Callable[[str], bool]) -> None:
+    def __init__(
+        self,
+        files: ObjectDirectory,
+        packs: Packs,
+        *,
+        is_packed: Callable[[str], bool],
+        inline_bytes: int,
+        run_sync: RunSync,
+    ) -> None:
         self._files = files
+        self._packs = packs
+        self._is_packed = is_packed
+        self._inline_bytes = inline_bytes
         self._run_sync = run_sync
-        self._is_unsynced = is_unsynced
 
     @classmethod
     @asynccontextmanager
@@ -42,57 +56,80 @@ class LocalObjectStore:
         directory: Path,
         *,
         run_sync: RunSync | None = None,
-        is_unsynced: Callable[[str], bool] = lambda _: False,
+        is_packed: Callable[[str], bool] = lambda _: False,
+        sync_packs: bool = True,
     ) -> AsyncIterator["LocalObjectStore"]:
         """Lock the directory for this process and clean up after a crash.
 
-        New objects whose keys ``is_unsynced`` accepts are not fsynced: they survive the end of this process, but a
-        power failure may remove them or leave a part of them.
+        New objects whose keys ``is_packed`` accepts share files. If ``sync_packs`` is False, these are not fsynced:
+        such objects survive the end of this process, but a power failure may remove them or leave a part of them.
 
         Raises ConfigError, which names KAFSCALE_DATA_DIR, if another process has locked it or it cannot be used.
         """
         run_sync = run_sync or run_in_threads_of(trio.CapacityLimiter(_THREADS))
         with _locked(directory):
-            files = ObjectDirectory(directory)
+            files, packs = ObjectDirectory(directory), Packs(directory, sync=sync_packs)
             try:
                 await run_sync(files.prepare)
+                await run_sync(packs.prepare)
             except OSError as error:
                 raise _unusable(directory, error) from error
-            yield cls(files, run_sync, is_unsynced)
+            with closing(packs):
+                inline_bytes = 0 if sync_packs else _INLINE_BYTES
+                yield cls(files, packs, is_packed=is_packed, inline_bytes=inline_bytes, run_sync=run_sync)
 
     def now(self) -> float:
         return time.time()
 
     async def put_if_absent(self, key: str, body: Body) -> str:
         check_key(key)
-        create = partial(self._files.create, key, body, sync=not self._is_unsynced(key))
-        if self._is_unsynced(key) and len(body) < _INLINE_BYTES:
-            return await run_inline(create)
-        return await self._run_sync(create)
+        if self._is_packed(key):
+            if len(body) < self._inline_bytes:
+                await trio.lowlevel.checkpoint()
+                return self._create_packed(key, body)
+            return await self._run_sync(partial(self._create_packed, key, body))
+        return await self._run_sync(partial(self._files.create, key, body))
 
     async def replace_if_match(self, key: str, body: Body, etag: str) -> str:
         check_key(key)
-        return await self._run_sync(partial(self._files.replace, key, body, etag))
+        return await self._run_sync(partial(self._half_of(key).replace, key, body, etag))
 
     async def get(self, key: str) -> Object:
         check_key(key)
-        return await self._run_sync(partial(self._files.read, key))
+        return await self._run_sync(partial(self._half_of(key).read, key))
 
     async def get_range(self, key: str, start: int, length: int) -> bytes:
         check_key(key)
         check_range(start, length)
-        return await self._run_sync(partial(self._files.read_range, key, start, length))
+        return await self._run_sync(partial(self._half_of(key).read_range, key, start, length))
 
     async def head(self, key: str) -> ObjectInfo:
         check_key(key)
-        return await self._run_sync(partial(self._files.info, key))
+        return await self._run_sync(partial(self._half_of(key).info, key))
 
     async def list_from(self, prefix: str, start_after: str = "", limit: int = MAX_KEYS) -> list[ObjectInfo]:
         check_limit(limit)
-        return await self._run_sync(partial(self._files.list_from, prefix, start_after, limit))
+        return await self._run_sync(partial(self._list_from, prefix, start_after, limit))
 
     async def delete_many(self, keys: Iterable[str], *, dated: float | None = None, unused: bool = False) -> None:
-        await self._run_sync(partial(self._files.delete, check_keys(keys)))
+        await self._run_sync(partial(self._delete, check_keys(keys)))
+
+    def _half_of(self, key: str) -> ObjectDirectory | Packs:
+        """Return the half that has the object, or that does not know it either."""
+        return self._packs if key in self._packs else self._files
+
+    def _create_packed(self, key: str, body: Body) -> str:
+        if self._files.has(key):
+            raise PreconditionFailed(f"{key} exists")
+        return self._packs.create(key, body)
+
+    def _list_from(self, prefix: str, start_after: str, limit: int) -> list[ObjectInfo]:
+        pages = (half.list_from(prefix, start_after, limit) for half in (self._files, self._packs))
+        return list(islice(heapq.merge(*pages, key=lambda info: info.key.encode()), limit))
+
+    def _delete(self, keys: list[str]) -> None:
+        self._packs.delete(keys)
+        self._files.delete(keys)
 
 
 @contextmanager

@@ -17,7 +17,7 @@ from kafscale.objects.s3 import S3ObjectStore
 from kafscale.objects.s3_wire import S3Config
 from tests.servers.minio import Minio
 
-KINDS = ("memory", "local", "s3")
+KINDS = ("memory", "local", "packed", "s3")
 
 
 @pytest.fixture
@@ -46,6 +46,9 @@ async def store(store_kind: str, store_config: S3Config | None, tmp_path: Path) 
             bare = await stack.enter_async_context(S3ObjectStore.open(store_config))
         elif store_kind.endswith("local"):
             bare = await stack.enter_async_context(LocalObjectStore.open(tmp_path / "data"))
+        elif store_kind.endswith("packed"):
+            packed = LocalObjectStore.open(tmp_path / "data", is_packed=lambda _: True, sync_packs=False)
+            bare = await stack.enter_async_context(packed)
         else:
             bare = MemoryObjectStore()
         metered = MeteredObjectStore(bare, OperationCounters(), StoreHealth(Thresholds()))

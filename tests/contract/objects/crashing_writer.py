@@ -1,6 +1,7 @@
 """A process that puts objects into a local directory and is meant to die.
 
 ``forever DIRECTORY ROUND`` puts objects until it is killed and prints the key of each when its put has returned.
+``packed DIRECTORY ROUND`` does so with objects that share files.
 ``create DIRECTORY STEP`` and ``replace DIRECTORY STEP`` do one put of ``ns/t/0/a`` and exit with status 9, without any
 clean-up, at the STEP-th call into the operating system. A write at that step is cut in half. STEP 0 means never.
 """
@@ -8,8 +9,10 @@ clean-up, at the STEP-th call into the operating system. A write at that step is
 import functools
 import itertools
 import os
+import subprocess
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,8 +29,9 @@ def expected_body(key: str) -> bytes:
     return (key.encode() + b"|") * (3_000_000 // len(key))
 
 
-async def put_forever(directory: Path, round_: str) -> None:
-    async with LocalObjectStore.open(directory) as store, trio.open_nursery() as nursery:
+async def put_forever(directory: Path, round_: str, *, packed: bool) -> None:
+    opened = LocalObjectStore.open(directory, is_packed=lambda _: packed, sync_packs=False)
+    async with opened as store, trio.open_nursery() as nursery:
 
         async def put(task: int) -> None:
             for n in itertools.count():
@@ -70,11 +74,27 @@ def _dying(name: str, call: Callable[..., Any], calls: "itertools.count[int]", s
     return wrapped
 
 
+def writer_command(what: str, directory: Path, argument: int) -> tuple[list[str], Path]:
+    """Return the command line of this process, and the directory to run it in."""
+    return [sys.executable, "-m", __name__, what, str(directory), str(argument)], Path(__file__).parents[3]
+
+
+def killed_writer(what: str, directory: Path, round_: int, *, puts: int) -> list[str]:
+    """Run a process that puts objects, kill it after ``puts`` of them, and return the keys that it has printed."""
+    command, root = writer_command(what, directory, round_)
+    with subprocess.Popen(command, cwd=root, stdout=subprocess.PIPE, text=True) as writer:
+        assert writer.stdout is not None
+        printed = [writer.stdout.readline() for _ in range(puts)]
+        writer.kill()
+        printed += writer.stdout
+    return [line.strip() for line in printed if line.endswith("\n")]
+
+
 def main() -> None:
     what, directory, argument = sys.argv[1], Path(sys.argv[2]), sys.argv[3]
     try:
-        if what == "forever":
-            trio.run(put_forever, directory, argument)
+        if what in ("forever", "packed"):
+            trio.run(partial(put_forever, directory, argument, packed=what == "packed"))
         else:
             trio.run(put_once, what, directory, int(argument))
     except ConfigError as error:

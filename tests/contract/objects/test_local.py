@@ -3,9 +3,7 @@
 import errno
 import itertools
 import os
-import signal
 import subprocess
-import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -17,12 +15,9 @@ import trio
 from kafscale.errors import ConfigError, Refused, Unavailable
 from kafscale.objects.interface import ObjectNotFound, PreconditionFailed
 from kafscale.objects.local import LocalObjectStore
-from tests.contract.objects.crashing_writer import BODY, expected_body
+from tests.contract.objects.crashing_writer import BODY, expected_body, killed_writer, writer_command
 
 T = TypeVar("T")
-
-ROOT = Path(__file__).parents[3]
-WRITER = [sys.executable, "-m", "tests.contract.objects.crashing_writer"]
 
 
 async def inline(function: Callable[[], T], /) -> T:
@@ -36,13 +31,9 @@ async def opened(directory: Path) -> AsyncIterator[LocalObjectStore]:
         yield store
 
 
-def start_writer(what: str, directory: Path, argument: int) -> subprocess.Popen[bytes]:
-    return subprocess.Popen([*WRITER, what, str(directory), str(argument)], cwd=ROOT, stdout=subprocess.PIPE)
-
-
 def run_writer(what: str, directory: Path, argument: int) -> subprocess.CompletedProcess[str]:
-    command = [*WRITER, what, str(directory), str(argument)]
-    return subprocess.run(command, cwd=ROOT, check=False, capture_output=True, text=True, timeout=60)
+    command, root = writer_command(what, directory, argument)
+    return subprocess.run(command, cwd=root, check=False, capture_output=True, text=True, timeout=60)
 
 
 def leftovers(directory: Path) -> list[str]:
@@ -51,13 +42,7 @@ def leftovers(directory: Path) -> list[str]:
 
 async def test_kill_9_among_puts_leaves_no_torn_object(tmp_path: Path) -> None:
     for round_ in range(5):
-        writer = start_writer("forever", tmp_path, round_)
-        assert writer.stdout is not None
-        with writer.stdout:
-            acked = [writer.stdout.readline().decode().strip() for _ in range(3 + round_)]
-            writer.send_signal(signal.SIGKILL)
-            acked += [line.decode().strip() for line in writer.stdout if line.endswith(b"\n")]
-        writer.wait()
+        acked = killed_writer("forever", tmp_path, round_, puts=3 + round_)
         async with opened(tmp_path) as store:
             assert leftovers(tmp_path) == []
             listed = [info.key for info in await store.list_from(f"ns/{round_}/")]
