@@ -24,7 +24,7 @@ from kafscale.threads import RunSync, run_in_threads_of
 T = TypeVar("T")
 
 _THREADS = 16  # that wait for the disk at the same time; more would only queue in the kernel
-_INLINE_BYTES = 256 << 10
+_INLINE_BYTES = 2 << 20
 """Without fsync, writing less than this costs less than a thread."""
 
 

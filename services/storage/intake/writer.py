@@ -34,7 +34,7 @@ from services.storage.log.partition import Partition
 
 log = structlog.get_logger()
 
-_INLINE_BYTES = 256 * 1024  # encoding less than this costs less than a thread
+_INLINE_BYTES = 2 << 20  # encoding less than this costs less than a thread
 _REPEAT_AFTER = 1.0
 """Seconds without an answer after which a put is repeated beside the first one."""
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 2.0
