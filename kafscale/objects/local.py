@@ -85,7 +85,7 @@ class LocalObjectStore:
         check_key(key)
         if self._is_packed(key):
             if len(body) < self._inline_bytes:
-                await trio.lowlevel.checkpoint()
+                await trio.lowlevel.checkpoint_if_cancelled()
                 return self._create_packed(key, body)
             return await self._run_sync(partial(self._create_packed, key, body))
         return await self._run_sync(partial(self._files.create, key, body))

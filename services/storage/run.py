@@ -267,6 +267,7 @@ class Run:
         view = self._deps.members.view
         while self.membership.run_id not in view.by_run_id:
             view = await self._deps.members.wait_change(view)
+        self._nursery.start_soon(self.streams.run)
         self._nursery.start_soon(self._committer.run)
         self._nursery.start_soon(self._indexes.run)
         self._nursery.start_soon(self.buffers.run)

@@ -329,15 +329,17 @@ class StorageLink:
         return was_ready
 
     async def _follow(self, session: _Session, stream: MessageStream[CommitsEvent], nursery: trio.Nursery) -> None:
-        while True:
-            with trio.move_on_after(self._silence) as silence:
+        with trio.move_on_after(self._silence) as silence:
+            while True:
                 event = await stream.receive()
-            if silence.cancelled_caught:
-                session.give_up(f"silent for {self._silence:g} s")
-                return
-            if event.ready and self._session is None:
-                self._begin(session, nursery)
-            session.view.apply(event.committed)
+                # Moving a deadline costs more than handling most events, so it is moved in steps.
+                deadline = trio.current_time() + self._silence
+                if deadline > silence.deadline + self._silence / 8:
+                    silence.deadline = deadline
+                if event.ready and self._session is None:
+                    self._begin(session, nursery)
+                session.view.apply(event.committed)
+        session.give_up(f"silent for {self._silence:g} s")
 
     def _begin(self, session: _Session, nursery: trio.Nursery) -> None:
         self._session = session

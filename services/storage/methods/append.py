@@ -100,22 +100,16 @@ def _append_to(run: Run, deps: Dependencies, partition: Partition, append: Parti
     return result
 
 
-def _place(run: Run, deps: Dependencies, partition: Partition, records: bytes) -> Placed:
-    """Place the batches. If the partition knows too many producers, forget idle ones and try again."""
-
-    def attempt() -> Placed:
-        settings = deps.settings
-        space = Space(run.buffers.size, settings.partition_buffer_bytes, settings.buffer_bytes)
-        now_ms, arrival_ms = deps.now_ms(), run.producer_clock.arrival_ms()
-        return place(partition, records, space=space, now_ms=now_ms, arrival_ms=arrival_ms)
-
+def _place(run: Run, deps: Dependencies, partition: Partition, records: bytes, *, again: bool = False) -> Placed:
+    """Place the batches. If the partition knows too many producers, forget idle ones and try once more."""
+    space = Space(run.buffers.size, deps.settings.partition_buffer_bytes, deps.settings.buffer_bytes)
     try:
-        return attempt()
+        return place(partition, records, space=space, now_ms=deps.now_ms(), arrival_ms=run.producer_clock.arrival_ms())
     except SequenceRefused as error:
-        if error.status != Status.BUFFER_FULL:
+        if error.status != Status.BUFFER_FULL or again:
             raise
     run.snapshots.expire(partition, pressed=True)
-    return attempt()
+    return _place(run, deps, partition, records, again=True)
 
 
 def _trace(

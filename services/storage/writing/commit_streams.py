@@ -73,19 +73,22 @@ class CommitStream:
         self._turn.set()
         self._turn = trio.Event()
 
-    async def pump(self, send: Send, heartbeat_seconds: float) -> None:
-        """Send events, or a heartbeat if there are none, until `end` or cancelled."""
+    def beat(self) -> None:
+        """Send an event even if there is no news."""
+        self._wake.set()
+
+    async def pump(self, send: Send) -> None:
+        """Send events until `end` or cancelled."""
         await send(CommitsEvent(ready=True))
         while not self._ended or self._pending:
-            with trio.move_on_after(heartbeat_seconds):
-                await self._wake.wait()
+            await self._wake.wait()
             self._wake = trio.Event()
             pending, self._pending = self._pending, {}
             await send(CommitsEvent(committed=[event for waiting in pending.values() for event in waiting]))
 
 
 class CommitStreams:
-    """All streams of this instance by id."""
+    """All streams of this instance by id. Requires that `run` is running."""
 
     def __init__(self, heartbeat_seconds: float) -> None:
         self._heartbeat_seconds = heartbeat_seconds
@@ -94,11 +97,18 @@ class CommitStreams:
     def get(self, stream_id: str) -> CommitStream | None:
         return self._streams.get(stream_id)
 
+    async def run(self) -> None:
+        """Send heartbeats on all streams until cancelled, so that callers notice a dead instance."""
+        while True:
+            await trio.sleep(self._heartbeat_seconds)
+            for stream in self._streams.values():
+                stream.beat()
+
     async def serve(self, stream_id: str, send: Send) -> None:
         """Serve one stream from its first event until the caller disconnects."""
         stream = self._streams[stream_id] = CommitStream()
         try:
-            await stream.pump(send, self._heartbeat_seconds)
+            await stream.pump(send)
         finally:
             if self._streams.get(stream_id) is stream:
                 del self._streams[stream_id]
