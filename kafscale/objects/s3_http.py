@@ -21,6 +21,10 @@ _READS = ("GET", "HEAD")
 _USER_AGENT = "kafscale"
 _READ_BYTES = 1 << 20
 _PIECE_BYTES = 1 << 18
+_HEAD_BYTES = 16 << 10
+_END_OF_HEAD = b"\r\n\r\n"
+_JOINED_BYTES = 128 << 10
+"""A head is copied in front of a body of up to this size, because a second write costs more."""
 _IDLE_SECONDS = 10.0  # the server may close connections that are idle for longer
 _BROKEN = (httpcore.TimeoutException, httpcore.NetworkError, httpcore.ProtocolError)
 
@@ -79,7 +83,7 @@ class S3Http:
         url = self._signer.url(method, key, query or {}, signed_at)
         pool = self._pools.reads if method in _READS else self._pools.writes
         sent = [("user-agent", _USER_AGENT), ("content-length", str(len(body))), *(headers or {}).items()]
-        content = body if isinstance(body, bytes) else _pieces(body)
+        content = _Pieces(body)
         try:
             async with pool.stream(method, url, headers=sent, content=content, extensions=self._extensions) as response:
                 received_at = self.now()
@@ -107,43 +111,76 @@ class _Pools:
 
 def _pool(limits: HttpLimits) -> httpcore.AsyncConnectionPool:
     return httpcore.AsyncConnectionPool(
-        max_connections=limits.connections, keepalive_expiry=_IDLE_SECONDS, network_backend=_BigReads()
+        max_connections=limits.connections, keepalive_expiry=_IDLE_SECONDS, network_backend=_Network()
     )
 
 
-async def _pieces(body: bytearray | memoryview) -> AsyncIterator[bytes]:
-    """Yield pieces that fit in the CPU's cache, because httpcore copies anything that is not ``bytes``."""
+class _Pieces:
+    """Iterates over a body, in pieces that fit in the CPU's cache, because httpcore copies anything but ``bytes``.
+
+    An async generator would be left open when a request is cancelled.
+    """
+
+    def __init__(self, body: Body) -> None:
+        self._left = [body] if isinstance(body, bytes) else _views(body)
+
+    def __aiter__(self) -> "_Pieces":
+        return self
+
+    async def __anext__(self) -> bytes:
+        if not self._left:
+            raise StopAsyncIteration
+        return bytes(self._left.pop())
+
+
+def _views(body: bytearray | memoryview) -> list[Body]:
     view = memoryview(body)
-    for start in range(0, len(view), _PIECE_BYTES):
-        yield bytes(view[start : start + _PIECE_BYTES])
+    return [view[start : start + _PIECE_BYTES] for start in reversed(range(0, len(view), _PIECE_BYTES))]
 
 
 def _decoded(headers: Iterable[tuple[bytes, bytes]]) -> dict[str, str]:
     return {name.decode("ascii").lower(): value.decode("latin-1") for name, value in headers}
 
 
-class _BigReads(httpcore.AsyncNetworkBackend):
-    """httpcore's Trio backend with streams that read up to _READ_BYTES at once."""
+class _Network(httpcore.AsyncNetworkBackend):
+    """httpcore's Trio backend with `_Stream`."""
 
     def __init__(self) -> None:
         self._inner = httpcore.TrioBackend()
 
     async def connect_tcp(self, *args: Any, **kwargs: Any) -> httpcore.AsyncNetworkStream:
-        return _BigReadStream(await self._inner.connect_tcp(*args, **kwargs))
+        return _Stream(await self._inner.connect_tcp(*args, **kwargs))
 
     async def sleep(self, seconds: float) -> None:
         await trio.sleep(seconds)
 
 
-class _BigReadStream(httpcore.AsyncNetworkStream):
+class _Stream(httpcore.AsyncNetworkStream):
+    """Reads up to _READ_BYTES at once, and sends the head of a request together with the start of its body."""
+
     def __init__(self, inner: httpcore.AsyncNetworkStream) -> None:
         self._inner = inner
+        # The head of a request that was not sent yet.
+        self._head = b""
 
     async def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
+        await self._send(b"", timeout)
         return await self._inner.read(max(max_bytes, _READ_BYTES), timeout)
 
     async def write(self, buffer: bytes, timeout: float | None = None) -> None:
-        await self._inner.write(buffer, timeout)
+        if not self._head and len(buffer) <= _HEAD_BYTES and buffer.endswith(_END_OF_HEAD):
+            self._head = buffer
+        else:
+            await self._send(buffer, timeout)
+
+    async def _send(self, buffer: bytes, timeout: float | None) -> None:
+        head, self._head = self._head, b""
+        if head and len(buffer) > _JOINED_BYTES:
+            await self._inner.write(head, timeout)
+        elif head:
+            buffer = head + buffer
+        if buffer:
+            await self._inner.write(buffer, timeout)
 
     async def aclose(self) -> None:
         await self._inner.aclose()
@@ -151,7 +188,7 @@ class _BigReadStream(httpcore.AsyncNetworkStream):
     async def start_tls(
         self, ssl_context: ssl.SSLContext, server_hostname: str | None = None, timeout: float | None = None
     ) -> httpcore.AsyncNetworkStream:
-        return _BigReadStream(await self._inner.start_tls(ssl_context, server_hostname, timeout))
+        return _Stream(await self._inner.start_tls(ssl_context, server_hostname, timeout))
 
     def get_extra_info(self, info: str) -> Any:
         return self._inner.get_extra_info(info)

@@ -34,6 +34,10 @@ ErrorOf = Callable[[grpc.StatusCode, str], Exception]
 _Failure = Callable[[grpc.StatusCode, str | None], Exception]
 
 _EOF: Any = vars(grpc.aio)["EOF"]  # not in its stubs
+_WATCH = "/grpc.health.v1.Health/Watch"
+_WATCH_PAUSE = 5.0
+"""Seconds until a watch that has ended is begun again."""
+_FREQUENT_SECONDS = 0.05
 _CANCELLED = (grpc.StatusCode.CANCELLED, "the call was cancelled")
 
 
@@ -68,6 +72,8 @@ class Channel:
         self._streams: grpc.aio.Channel | None = None
         self._closed = False
         self._stubs: dict[str, grpc.UnaryUnaryMultiCallable[bytes, bytes]] = {}
+        self._watch: Any = None
+        self._watch_from = self._last_call = -math.inf
 
     async def __aenter__(self) -> Self:
         return self
@@ -96,6 +102,7 @@ class Channel:
         if stub is None:
             stub = self._stubs[method.path] = self._calls.unary_unary(method.path)
         began, code = trio.current_time(), grpc.StatusCode.CANCELLED
+        self._keep_thread(began)
         self._counters.began(method)
         try:
             deadline = None if timeout == math.inf else timeout
@@ -109,6 +116,17 @@ class Channel:
         finally:
             self._counters.ended(method, code, trio.current_time() - began)
         return _decoded(method, reply)
+
+    def _keep_thread(self, now: float) -> None:
+        """Keep gRPC's thread for replies while calls are frequent.
+
+        It ends with the last call in flight, and another one is started for the next call, which takes longer than many
+        calls. A watch of the peer's health is a call that does not end.
+        """
+        since, self._last_call = now - self._last_call, now
+        if since < _FREQUENT_SECONDS and now >= self._watch_from and (self._watch is None or self._watch.done()):
+            self._watch_from = now + _WATCH_PAUSE
+            self._watch = self._calls.unary_stream(_WATCH)(b"")
 
     @asynccontextmanager
     async def stream(

@@ -1,10 +1,15 @@
-"""How often the intake may put an object, because a bucket charges for each request."""
+"""How often the intake may put an object, because a bucket charges for each request, and each costs CPU time."""
+
+_LONGEST_WAIT = 0.05
+_WEIGHT = 8
+"""The last put counts 1/_WEIGHT in the average duration."""
 
 
 class Pace:
     """A token bucket: ``per_second`` puts, and up to ``burst`` at once after a pause. 0 per second: no limit.
 
-    Times are Trio's, in seconds. No I/O.
+    With a limit, what arrives during a put shares the next one: that begins when no put is on its way, or twice the
+    usual duration of a put after the last one began, at most 50 ms. Times are Trio's, in seconds. No I/O.
     """
 
     def __init__(self, per_second: float, burst: int, *, now: float) -> None:
@@ -12,6 +17,8 @@ class Pace:
         self._burst = burst
         self._tokens = float(burst)
         self._as_of = now
+        self._last_begun = now
+        self._put_seconds = 0.0
 
     def tokens(self, now: float) -> float:
         """Return the tokens left. It is negative after puts without a token."""
@@ -19,13 +26,20 @@ class Pace:
             return float(self._burst)
         return min(self._burst, self._tokens + (now - self._as_of) * self._per_second)
 
-    def delay(self, now: float) -> float:
-        """Return in how many seconds the next put may begin."""
+    def delay(self, now: float, *, others: bool) -> float:
+        """Return in how many seconds the next put may begin. ``others``: whether another one is on its way."""
         if not self._per_second:
             return 0.0
-        return max(0.0, (1 - self.tokens(now)) / self._per_second)
+        for_token = (1 - self.tokens(now)) / self._per_second
+        to_share = self._last_begun + min(2 * self._put_seconds, _LONGEST_WAIT) - now if others else 0.0
+        return max(0.0, for_token, to_share)
 
-    def take(self, now: float) -> None:
-        """Take the token of a put that begins, whether there is one or not: at most one put is owed."""
-        if self._per_second:
+    def began(self, now: float, *, large: bool) -> None:
+        """Take the token of a put, unless it is ``large``, whether there is one or not: at most one put is owed."""
+        self._last_begun = now
+        if self._per_second and not large:
             self._tokens, self._as_of = max(self.tokens(now) - 1, -1.0), now
+
+    def ended(self, seconds: float) -> None:
+        """Note how long a put took."""
+        self._put_seconds += (seconds - self._put_seconds) / _WEIGHT if self._put_seconds else seconds

@@ -220,7 +220,7 @@ class IntakeWriter:
             if self._waiting and self._next - self._counted <= self._window:
                 if self._waiting_bytes >= self._put_bytes:
                     return
-                delay = self._pace.delay(now)
+                delay = self._pace.delay(now, others=bool(self._under_way))
                 if not delay:
                     return
                 due = min(now + delay, *self._waiting.values())
@@ -271,8 +271,7 @@ class IntakeWriter:
         if not entries:
             return None
         size = sum(entry.size for _, entry in entries)
-        if size < self._put_bytes:
-            self._pace.take(now)
+        self._pace.began(now, large=size >= self._put_bytes)
         since = min((one.since for one in carries), default=now)
         begun = _Object(self._next, self._checkpoint(), now, since, entries, carries, size)
         begun.span = self._span(begun, traces)
@@ -350,6 +349,7 @@ class IntakeWriter:
     def _stored(self, one: _Object) -> None:
         one.stored, one.stored_at = True, trio.current_time()
         self._counters.intake_put_seconds.observe(one.stored_at - one.begun)
+        self._pace.ended(one.stored_at - one.begun)
         counted: dict[Partition, None] = {}
         while self._under_way and self._under_way[0].stored:
             self._count(self._under_way.popleft(), counted)

@@ -1,5 +1,7 @@
 """What a caller sees over gRPC when the process at the other end dies, hangs, stops or restarts."""
 
+import threading
+
 import pytest
 import trio
 
@@ -178,3 +180,33 @@ async def _until_refused(client: SegmentStorageClient) -> None:
             await client.fetch(FetchRequest(), timeout=TIMEOUT)
         except Unavailable:
             return
+
+
+async def test_frequent_calls_share_a_thread_which_does_not_delay_the_end_of_the_server(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    started: list[threading.Thread] = []
+    start = threading.Thread.start
+
+    def counted(thread: threading.Thread) -> None:
+        started.append(thread)
+        start(thread)
+
+    stop, stopped = trio.Event(), trio.Event()
+
+    async def serve(*, task_status: trio.TaskStatus[int]) -> None:
+        await RpcServer([bind_storage(Carrier())]).run("127.0.0.1:0", stop, task_status)
+        stopped.set()
+
+    async with trio.open_nursery() as nursery:
+        port = await nursery.start(serve)
+        async with connected(port) as client:
+            await client.fetch(FetchRequest(), timeout=TIMEOUT)
+            await client.fetch(FetchRequest(), timeout=TIMEOUT)
+            monkeypatch.setattr(threading.Thread, "start", counted)
+            for _ in range(20):
+                await client.fetch(FetchRequest(), timeout=TIMEOUT)
+            assert started == []
+            stop.set()
+            with trio.fail_after(RpcLimits().drain_seconds / 2):
+                await stopped.wait()
