@@ -137,7 +137,7 @@ class Packs:
             if not here:
                 return
             with translated(here[0]):
-                self._append(b"".join(_record(key, 0, _DELETED) for key in here), b"")
+                self._append(b"".join(record_head(key, 0, _DELETED) for key in here), b"")
                 for key in here:
                     self._forget(key)
                 self._tidy()
@@ -175,7 +175,7 @@ class Packs:
                     os.close(file)
 
     def _put(self, key: str, body: Body, stamp: int) -> _Place:
-        header = _record(key, len(body), stamp)
+        header = record_head(key, len(body), stamp)
         position = self._append(header, body) + len(header)
         self._forget(key)
         return self._remember(key, _Place(next(reversed(self._sizes)), position, len(body), stamp))
@@ -271,8 +271,11 @@ class Packs:
             file.seek(position)
 
 
-def _record(key: str, size: int, stamp: int) -> bytes:
-    """Return the header and the key of a record."""
+def record_head(key: str, size: int, stamp: int) -> bytes:
+    """Return the header and the key of a record (storage-format, "Local directory"), before a body of ``size`` bytes.
+
+    ``stamp``: ns since 1970, or _DELETED.
+    """
     encoded = key.encode()
     checked = _HEADER.pack(0, _MAGIC, len(encoded), size, stamp)[_CHECKED_FROM:]
     return _HEADER.pack(crc32c(encoded, crc32c(checked)), _MAGIC, len(encoded), size, stamp) + encoded
