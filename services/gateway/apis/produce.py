@@ -50,7 +50,7 @@ from kafscale.kafka.produce import (
 from kafscale.kafka.wire import Buffer
 from kafscale.rpc.limits import LARGEST_PAYLOAD
 from services.gateway.api import Api, Call, Environment, Order, Work
-from services.gateway.owners.errors import NEVER_KEPT
+from services.gateway.owners.errors import NEVER_KEPT, OVERLOADED
 from services.gateway.owners.link import StorageLink
 from services.gateway.owners.pending import PendingAppend
 from services.gateway.topic_cache import KnownTopic
@@ -129,13 +129,13 @@ class _Produce:
 
     @property
     def must_wait(self) -> bool:
-        return bool(self.decoding) or any(link.full for link, _ in self.appends)
+        return bool(self.decoding) or any(link.queue.full for link, _ in self.appends)
 
     async def wait_for_room(self) -> None:
         """Wait until all links have space, at most until the deadline. `send` refuses appends to full links."""
         with trio.move_on_at(self.deadline):
             for link, _ in self.appends:
-                await link.wait_for_room()
+                await link.queue.wait_for_room()
 
     def send(self) -> None:
         """Send the appends to storage. The response is sent when all outcomes are known."""
@@ -143,12 +143,12 @@ class _Produce:
         self._open = len(appends)
         if not appends:
             self._reply()
-        full = [link for link, _ in appends if link.full]
+        full = [link for link, _ in appends if link.queue.full]
         for link, append in appends:
             if link in full:
-                link.refuse_overloaded(append)
+                append.finish(OVERLOADED, "no room on the way to storage")
             else:
-                link.append(append)
+                link.queue.put(append)
 
     def _finished(self, append: PendingAppend, result: ProduceResult) -> None:
         result.error_code = append.error

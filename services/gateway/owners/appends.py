@@ -23,7 +23,10 @@ _ENTRY_BYTES = 32
 
 
 class AppendQueue:
-    """Appends that wait to be sent. Their bytes count from `put` until the reply arrives or they are refused."""
+    """Appends that wait to be sent. Their bytes count from `put` until the reply arrives or they are refused.
+
+    Callers should `wait_for_room` before they `put` an append into a queue that is full.
+    """
 
     def __init__(self, *, max_bytes: int, message_bytes: int) -> None:
         self._max_bytes = max_bytes
@@ -33,8 +36,10 @@ class AppendQueue:
         self._carried: Counter[Key] = Counter()
         self._arrived = trio.Event()
         self._room = trio.Event()
+        self._used = trio.Event()
         # The queue is not being emptied, so nobody should wait for space.
         self._stuck = False
+        self._ended = False
 
     @property
     def full(self) -> bool:
@@ -64,7 +69,7 @@ class AppendQueue:
         return key in self._carried
 
     async def wait_for_room(self) -> None:
-        """Wait while the queue is full and not stuck."""
+        """Wait while the queue is full, but not for long if no stream empties it."""
         while self.full and not self._stuck:
             await self._room.wait()
 
@@ -72,7 +77,19 @@ class AppendQueue:
         while not self._waiting:
             await self._arrived.wait()
 
+    async def wait_for_use(self) -> None:
+        """Wait until an append was put since the last call of `rest`."""
+        await self._used.wait()
+
+    def rest(self) -> None:
+        self._used = trio.Event()
+
     def put(self, append: PendingAppend) -> None:
+        """Send the records with the next message. ``append.finish`` is called with the outcome."""
+        if self._ended:
+            append.finish(NEVER_KEPT)
+            return
+        self._used.set()
         self._waiting.append(append)
         self._bytes += append.size
         self._carried[append.key] += 1
@@ -110,6 +127,11 @@ class AppendQueue:
 
     def refuse_all(self, error: ErrorCode) -> None:
         self._drop(list(self._waiting), error)
+
+    def end(self) -> None:
+        """Refuse all appends that are queued, and all later ones."""
+        self._ended = True
+        self.refuse_all(NEVER_KEPT)
 
     def expire(self, now: float) -> None:
         """Refuse queued appends whose deadline has passed, and the other queued appends for their partitions."""

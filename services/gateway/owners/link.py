@@ -46,9 +46,8 @@ from kafscale.v1.storage_pb2 import (
 )
 from services.gateway.owners.appends import AppendQueue, AppendStream
 from services.gateway.owners.commit_view import CommitView, Key, Waiter
-from services.gateway.owners.errors import NEVER_KEPT, OVERLOADED
+from services.gateway.owners.errors import NEVER_KEPT
 from services.gateway.owners.fetches import GatheredFetch, fetch_gatherer
-from services.gateway.owners.pending import PendingAppend
 from services.gateway.pauses import Pauses
 from services.gateway.settings import GatewaySettings
 
@@ -90,7 +89,10 @@ class _Session:
 
 
 class StorageLink:
-    """`run` must be running. Without a stream, appends wait for one until their producers time out."""
+    """`run` must be running. It sends the appends that are put into ``queue``.
+
+    Without a stream, they wait for one until their producers time out.
+    """
 
     def __init__(
         self, client: SegmentStorageClient, settings: GatewaySettings, *, moved: Moved, pauses: Pauses
@@ -102,19 +104,13 @@ class StorageLink:
         self._silence = settings.commit_silence_ms / 1000
         self._room_wait = settings.append_room_wait_ms / 1000
         self._down_since = trio.current_time()
-        self._queue = AppendQueue(max_bytes=settings.append_queue_bytes, message_bytes=settings.append_message_bytes)
+        self.queue = AppendQueue(max_bytes=settings.append_queue_bytes, message_bytes=settings.append_message_bytes)
         self._session: _Session | None = None
         self._gatherer = fetch_gatherer(self._call_fetch, lambda: self.stream_id)
         self._parked: set[Waiter] = set()
-        self._waiting = trio.Event()
         self._life = trio.CancelScope()
         self._fetching = trio.CancelScope()
         self._ended = False
-
-    @property
-    def full(self) -> bool:
-        """Whether callers should `wait_for_room` before they append."""
-        return self._queue.full
 
     @property
     def stream_id(self) -> str:
@@ -136,29 +132,10 @@ class StorageLink:
         """The fetches that wait for new records."""
         return self._parked
 
-    async def wait_for_room(self) -> None:
-        """Wait until the queue is not full, or for a short time if no stream is open."""
-        await self._queue.wait_for_room()
-
-    def append(self, append: PendingAppend) -> None:
-        """Send the records with the next message. ``append.finish`` is called with the outcome."""
-        if self._ended:
-            append.finish(NEVER_KEPT)
-            return
-        self._queue.put(append)
-        self._waiting.set()
-
-    def refuse_overloaded(self, append: PendingAppend) -> None:
-        append.finish(OVERLOADED, "no room on the way to storage")
-
-    def carries(self, key: Key) -> bool:
-        """Whether appends to the partition are queued, or wait for the reply to their message."""
-        return self._queue.carries(key)
-
     def owes(self, key: Key) -> bool:
         """Whether the instance has gone and appends to the partition have no outcome yet."""
         holds = self._session is not None and self._session.view.holds(key)
-        return self._ended and (holds or self._queue.carries(key))
+        return self._ended and (holds or self.queue.carries(key))
 
     async def fetch(self, fetches: list[PartitionFetch], max_bytes: int) -> Sequence[PartitionFetched]:
         """Return a result for each partition, by a call of its own or a shared one. Raises Unavailable."""
@@ -255,12 +232,12 @@ class StorageLink:
     @property
     def unsent(self) -> Sequence[Key]:
         """The partitions with appends that wait for a stream."""
-        return () if self._session else self._queue.keys
+        return () if self._session else self.queue.keys
 
     def refuse_unsent(self, key: Key) -> None:
         """Refuse the partition's appends that wait for a stream and were never sent, because it has moved."""
-        if self._session is None and self._queue.carries(key):
-            self._queue.refuse(key, NEVER_KEPT)
+        if self._session is None and self.queue.carries(key):
+            self.queue.refuse(key, NEVER_KEPT)
 
     def wake_all(self) -> None:
         """Wake every parked fetch."""
@@ -277,14 +254,14 @@ class StorageLink:
         if self._session is None or not self._session.waits:
             self._life.cancel()
         self._life.deadline = trio.current_time() + _LAST_NEWS_SECONDS
-        self._queue.refuse_all(NEVER_KEPT)
+        self.queue.end()
         self._fetching.cancel()
         self._gatherer.end()
         self.wake_all()
 
     async def run(self) -> None:
         """Keep a commit stream up until cancelled, or ended."""
-        with self._life, self._pauses.calling_on_pause(lambda: self._queue.refuse_all(NEVER_KEPT)):
+        with self._life, self._pauses.calling_on_pause(lambda: self.queue.refuse_all(NEVER_KEPT)):
             await self._run()
 
     async def _run(self) -> None:
@@ -293,7 +270,7 @@ class StorageLink:
             nursery.start_soon(self._gather)
             backoff = _FIRST_BACKOFF_SECONDS
             while True:
-                session = _Session(self._queue, self._moved)
+                session = _Session(self.queue, self._moved)
                 if await self._run_session(session):
                     backoff = _FIRST_BACKOFF_SECONDS
                 if self._ended:
@@ -343,7 +320,7 @@ class StorageLink:
 
     def _begin(self, session: _Session, nursery: trio.Nursery) -> None:
         self._session = session
-        self._queue.stuck = False
+        self.queue.stuck = False
         for _ in range(_MESSAGES_IN_FLIGHT):
             nursery.start_soon(self._send, session)
         self.wake_all()
@@ -355,16 +332,16 @@ class StorageLink:
         self._down_since = trio.current_time()
         session.appends.end()
         session.view.end()
-        self._queue.refuse_all(NEVER_KEPT)
+        self.queue.refuse_all(NEVER_KEPT)
         self.wake_all()
 
     async def _send(self, session: _Session) -> None:
         while True:
-            await self._queue.wait_for_work()
+            await self.queue.wait_for_work()
             self._pauses.look()
             if session.over:
                 return
-            if self._queue.empty:
+            if self.queue.empty:
                 continue
             message = session.appends.next_message()
             try:
@@ -377,14 +354,14 @@ class StorageLink:
     async def _expire(self) -> None:
         """Answer producers whose timeout has expired."""
         while True:
-            await self._waiting.wait()
+            await self.queue.wait_for_use()
             await trio.sleep(_EXPIRY_SECONDS)
             now = trio.current_time()
             session = self._session
-            self._queue.expire(now)
-            self._queue.stuck = session is None and now - self._down_since >= self._room_wait
+            self.queue.expire(now)
+            self.queue.stuck = session is None and now - self._down_since >= self._room_wait
             if session is not None:
                 session.appends.expire(now)
                 session.view.expire(now)
-            if self._queue.empty and (session is None or not session.waits):
-                self._waiting = trio.Event()
+            if self.queue.empty and (session is None or not session.waits):
+                self.queue.rest()

@@ -81,7 +81,7 @@ class Router:
                 return leaving
         link = self.link(key)
         for other in self._links.values():
-            if other is not link and other.carries(key):
+            if other is not link and other.queue.carries(key):
                 return other
         return link
 

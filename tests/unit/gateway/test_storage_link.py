@@ -45,7 +45,7 @@ class Appends:
             deadline=trio.current_time() + timeout,
             on_finish=self.finished.append,
         )
-        self.link.append(append)
+        self.link.queue.put(append)
         return append
 
 
@@ -357,17 +357,17 @@ async def test_bytes_in_flight_are_bounded(autojump_clock: MockClock) -> None:
     storage = FakeStorage()
     one, two = gate(storage, 1, 2)
     async with running_link(storage, append_queue_bytes=2 * KIB) as appends:
-        assert not appends.link.full
+        assert not appends.link.queue.full
         for _ in range(3):
             appends.put(value=b"x" * 700)
             await wait_all_tasks_blocked()
-        assert appends.link.full
+        assert appends.link.queue.full
         with trio.move_on_after(1) as waiting:
-            await appends.link.wait_for_room()
+            await appends.link.queue.wait_for_room()
         assert waiting.cancelled_caught
         one.set()
-        await appends.link.wait_for_room()
-        assert not appends.link.full
+        await appends.link.queue.wait_for_room()
+        assert not appends.link.queue.full
         two.set()
 
 
