@@ -20,7 +20,7 @@ from kafscale.objects.metrics import MeteredObjectStore, Recorder
 from kafscale.objects.retry import RetryingObjectStore
 from kafscale.objects.s3 import S3ObjectStore
 from kafscale.objects.s3_wire import CredentialsProvider, S3Config, static_credentials
-from kafscale.paths import cluster_mark_key, intakes_prefix, is_namespace
+from kafscale.paths import cluster_mark_key, is_namespace, parse_intake_key
 
 _path = Parser("a path", Path)
 
@@ -120,8 +120,12 @@ class S3Settings(NamespaceSettings):
     )
 
     def is_packed(self, key: str) -> bool:
-        """Return whether a new object in the local directory shares a file with others: those of intakes do."""
-        return key.startswith(intakes_prefix(self.namespace))
+        """Return whether a new object in the local directory shares a file with others: those of intakes do.
+
+        The mark that an intake was removed has its own file, which is on disk before the metadata forgets the intake.
+        """
+        intake = parse_intake_key(key)
+        return intake is not None and intake.number is not None
 
     def __post_init__(self) -> None:
         if self.credentials == "aws" and (self.access_key or self.secret_key or self.session_token):

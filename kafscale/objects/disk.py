@@ -33,6 +33,16 @@ def sync_directory(path: bytes) -> None:
         os.close(descriptor)
 
 
+def read_at(descriptor: int, start: int, length: int) -> bytes:
+    """Return the bytes of a file in that range, or fewer if the file ends before."""
+    parts = []
+    while length > 0 and (part := os.pread(descriptor, length, start)):
+        parts.append(part)
+        start += len(part)
+        length -= len(part)
+    return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
 @contextmanager
 def translated(key: str) -> Iterator[None]:
     """Translate errors of the operating system into KafScale's.

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from kafscale.objects.disk import make_directories, sync_directory, translated
+from kafscale.objects.disk import make_directories, read_at, sync_directory, translated
 from kafscale.objects.interface import Body, Object, ObjectInfo, ObjectNotFound, PreconditionFailed
 from kafscale.objects.keys import check_key, may_begin_key
 
@@ -78,11 +78,11 @@ class ObjectDirectory:
 
     def read(self, key: str) -> Object:
         with translated(key), self._opened(key) as (descriptor, status):
-            return Object(_read(descriptor, 0, status.st_size), _etag(status))
+            return Object(read_at(descriptor, 0, status.st_size), _etag(status))
 
     def read_range(self, key: str, start: int, length: int) -> bytes:
         with translated(key), self._opened(key) as (descriptor, status):
-            return _read(descriptor, start, max(0, min(length, status.st_size - start)))
+            return read_at(descriptor, start, max(0, min(length, status.st_size - start)))
 
     def info(self, key: str) -> ObjectInfo:
         with translated(key), self._opened(key) as (_, status):
@@ -226,13 +226,3 @@ def _write(path: bytes, body: Body, mtime: int) -> str:
         return _etag(os.fstat(descriptor))
     finally:
         os.close(descriptor)
-
-
-def _read(descriptor: int, start: int, length: int) -> bytes:
-    """Return exactly the bytes of the file in that range. A file with a name no longer changes."""
-    parts = []
-    while length > 0 and (part := os.pread(descriptor, length, start)):
-        parts.append(part)
-        start += len(part)
-        length -= len(part)
-    return parts[0] if len(parts) == 1 else b"".join(parts)

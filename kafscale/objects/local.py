@@ -25,7 +25,7 @@ T = TypeVar("T")
 
 _THREADS = 16  # that wait for the disk at the same time; more would only queue in the kernel
 _INLINE_BYTES = 2 << 20
-"""Without fsync, writing less than this costs less than a thread."""
+"""Without fsync, writing less than this takes less time than waiting for a thread."""
 
 
 class LocalObjectStore:
@@ -62,7 +62,8 @@ class LocalObjectStore:
         """Lock the directory for this process and clean up after a crash.
 
         New objects whose keys ``is_packed`` accepts share files. If ``sync_packs`` is False, these are not fsynced:
-        such objects survive the end of this process, but a power failure may remove them or leave a part of them.
+        such objects survive the end of this process, but a power failure may remove them or leave a part of them, and
+        may undo deletes of ``unused`` objects.
 
         Raises ConfigError, which names KAFSCALE_DATA_DIR, if another process has locked it or it cannot be used.
         """
@@ -112,7 +113,7 @@ class LocalObjectStore:
         return await self._run_sync(partial(self._list_from, prefix, start_after, limit))
 
     async def delete_many(self, keys: Iterable[str], *, dated: float | None = None, unused: bool = False) -> None:
-        await self._run_sync(partial(self._delete, check_keys(keys)))
+        await self._run_sync(partial(self._delete, check_keys(keys), sync=not unused))
 
     def _half_of(self, key: str) -> ObjectDirectory | Packs:
         """Return the half that has the object, or that does not know it either."""
@@ -127,9 +128,9 @@ class LocalObjectStore:
         pages = (half.list_from(prefix, start_after, limit) for half in (self._files, self._packs))
         return list(islice(heapq.merge(*pages, key=lambda info: info.key.encode()), limit))
 
-    def _delete(self, keys: list[str]) -> None:
-        self._packs.delete(keys)
-        self._files.delete(keys)
+    def _delete(self, keys: list[str], *, sync: bool) -> None:
+        self._files.delete([key for key in keys if key not in self._packs])
+        self._packs.delete(keys, sync=sync)
 
 
 @contextmanager

@@ -1,37 +1,44 @@
 """Objects as records of a few files: a blocking half of ``local.py``, for objects that are many and short-lived.
 
 Appending to a file takes a fifth of the time of creating one. ``packs/`` holds files that are named by rising numbers.
-A record is a header, a key and a body. It stores an object, or, with an empty body, deletes one. Of several records
-for a key the last one counts. A file is deleted when all older ones are and it holds no object any more. If deleted
-objects take much space, the objects of the oldest file are copied first.
+A record is a header, a key and a body. It stores an object, or, with the stamp 0, deletes one. Of several records for a
+key the last one counts. A file is deleted when all older ones are and it holds no object any more. If deleted objects
+take much space, the objects of the oldest file are copied first.
 
-A crash can leave a part of a record only at the end of the newest file, and the next process begins a new file.
-Without fsync, a power failure can also damage other records, and all that follow a damaged header are lost.
+A crash can leave a part of a record only at the end of the newest file. The next process leaves that out and begins a
+new file. Without fsync, a power failure can also damage other records. All that follow a damaged header in the same
+file are lost then, also deletions, so that deleted objects can return.
 """
 
+import errno
 import os
 import struct
 import threading
 import time
 from bisect import bisect_left, bisect_right
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
 import structlog
 
-from kafscale.objects.disk import make_directories, sync_directory, translated
+from kafscale.objects.disk import make_directories, read_at, sync_directory, translated
 from kafscale.objects.interface import Body, Object, ObjectInfo, ObjectNotFound, PreconditionFailed
 from kafscale.records.checksum import crc32c
 
 log = structlog.get_logger()
 
+_NAME_DIGITS = 20
 _PACK_BYTES = 16 << 20
 _SPARE_BYTES = 4 * _PACK_BYTES
 """How many bytes of deleted objects are kept, besides as many as there are of others."""
+_COPIED_BYTES = 1 << 20
+"""How many bytes are copied before others may use the files."""
 
-# CRC-32C of what follows and of the key; magic, size of the key, size of the body, ns since 1970 or _DELETED
-_HEADER = struct.Struct(">I4sHQQ")
+# CRC-32C of what follows and of the key; magic, size of the key, CRC-32C of the body, size of the body, and ns since
+# 1970 or _DELETED
+_HEADER = struct.Struct(">I4sHIQQ")
 _MAGIC = b"KFSO"
 _CHECKED_FROM = 4
 _DELETED = 0
@@ -54,13 +61,15 @@ class _Place:
 class Packs:
     """The objects in ``packs/`` under ``root``. Safe to call from several threads.
 
-    ``sync``: every change is on disk when the call returns. Else it survives only the end of this process.
+    ``sync``: every change is on disk when the call returns. Else most survive only the end of this process.
     """
 
     def __init__(self, root: Path, *, sync: bool) -> None:
         self._directory = os.fsencode(root / "packs")
         self._sync = sync
         self._lock = threading.Lock()
+        self._tidying = threading.Lock()
+        # Changed only with the lock, and read also without it.
         self._places: dict[str, _Place] = {}
         self._ordered: list[bytes] | None = None
         # By number, oldest first. The last one is open for appending if ``_file`` is set.
@@ -70,6 +79,8 @@ class Packs:
         self._next_pack = 1
         self._last_stamp = 0
         self._file: int | None = None
+        # The name of the newest file may not be on disk.
+        self._unsynced_name = False
 
     def __contains__(self, key: str) -> bool:
         return key in self._places
@@ -77,14 +88,24 @@ class Packs:
     def prepare(self) -> None:
         """Read what is there, and delete files without objects."""
         make_directories(self._directory)
-        for number in sorted(int(name) for name in os.listdir(self._directory)):
-            self._sizes[number] = self._objects[number] = 0
+        self.load()
+        if self._sync and self._sizes:
+            # The last process may have ended before it did this.
+            with open(self._path(next(reversed(self._sizes))), "rb") as file:
+                os.fdatasync(file.fileno())
+            sync_directory(self._directory)
+        self._tidy()
+
+    def load(self) -> None:
+        """Read what is there, without changing it. Raises OSError."""
+        names = (name for name in os.listdir(self._directory) if len(name) == _NAME_DIGITS and name.isdigit())
+        numbers = sorted(map(int, names))
+        for number in numbers:
+            self._objects[number] = 0
             self._next_pack = number + 1
             with open(self._path(number), "rb", buffering=1 << 16) as file:
                 self._sizes[number] = os.fstat(file.fileno()).st_size
-                self._read_records(number, file)
-        with self._lock:
-            self._tidy()
+                self._read_records(number, file, newest=number == numbers[-1])
 
     def close(self) -> None:
         if self._file is not None:
@@ -130,17 +151,25 @@ class Packs:
                 page.append(ObjectInfo(key, place.size, place.etag))
         return page
 
-    def delete(self, keys: list[str]) -> None:
-        """Delete those of the objects that are here."""
+    def delete(self, keys: list[str], *, sync: bool) -> None:
+        """Delete those of the objects that are here. ``sync``: they stay deleted also after a power failure.
+
+        On a full disk, deletes without ``sync`` free space too, but may be undone when the process ends.
+        """
         with self._lock:
             here = [key for key in keys if key in self._places]
             if not here:
                 return
-            with translated(here[0]):
-                self._append(b"".join(record_head(key, 0, _DELETED) for key in here), b"")
-                for key in here:
-                    self._forget(key)
-                self._tidy()
+            try:
+                self._append(b"".join(record_head(key, b"", _DELETED) for key in here), b"", sync=sync or self._sync)
+            except OSError:
+                if sync or self._sync:
+                    with translated(here[0]):
+                        raise
+            for key in here:
+                self._forget(key)
+        with translated(here[0]):
+            self._tidy()
 
     def _path(self, number: int) -> bytes:
         return os.path.join(self._directory, b"%020d" % number)
@@ -170,43 +199,55 @@ class Packs:
                 try:
                     available = max(0, place.size - start)
                     size = available if length is None else min(length, available)
-                    return place, os.pread(file, size, place.position + start)
+                    return place, read_at(file, place.position + start, size)
                 finally:
                     os.close(file)
 
     def _put(self, key: str, body: Body, stamp: int) -> _Place:
-        header = record_head(key, len(body), stamp)
-        position = self._append(header, body) + len(header)
-        self._forget(key)
-        return self._remember(key, _Place(next(reversed(self._sizes)), position, len(body), stamp))
+        head = record_head(key, body, stamp)
+        position = self._append(head, body, sync=self._sync) + len(head)
+        place = _Place(next(reversed(self._sizes)), position, len(body), stamp)
+        self._remember(key, place)
+        return place
 
-    def _remember(self, key: str, place: _Place) -> _Place:
+    def _remember(self, key: str, place: _Place) -> None:
+        former = self._places.get(key)
         self._places[key] = place
         self._ordered = None
-        self._objects[place.pack] += 1
-        self._live_bytes += place.size
-        return place
+        self._count(place, 1)
+        if former is not None:
+            self._count(former, -1)
 
     def _forget(self, key: str) -> None:
         place = self._places.pop(key, None)
         if place is not None:
             self._ordered = None
-            self._objects[place.pack] -= 1
-            self._live_bytes -= place.size
+            self._count(place, -1)
 
-    def _append(self, header: bytes, body: Body) -> int:
+    def _count(self, place: _Place, objects: int) -> None:
+        self._objects[place.pack] += objects
+        self._live_bytes += objects * place.size
+
+    def _append(self, head: bytes, body: Body, *, sync: bool) -> int:
         """Write to the end of the newest file, and return the position."""
         file = self._open_file()
         number, start = next(reversed(self._sizes.items()))
-        # After an error the next record is written over what was written of this one.
-        written = os.pwritev(file, (header, body), start)
-        end = start + len(header) + len(body)
-        if start + written < end:
-            rest = memoryview(header + bytes(body))[written:]
+        end = start + len(head) + len(body)
+        try:
+            written = os.pwritev(file, (head, body), start)
+            rest = memoryview(head + bytes(body))[written:] if start + written < end else memoryview(b"")
             while rest:
                 rest = rest[os.pwrite(file, rest, end - len(rest)) :]
-        if self._sync:
-            os.fdatasync(file)
+            if sync:
+                os.fdatasync(file)
+                if self._unsynced_name:
+                    sync_directory(self._directory)
+                    self._unsynced_name = False
+        except OSError:
+            # The next record is written in the same place.
+            with suppress(OSError):
+                os.ftruncate(file, start)
+            raise
         self._sizes[number] = end
         return start
 
@@ -218,64 +259,100 @@ class Packs:
             self.close()
         number = self._next_pack
         self._file = os.open(self._path(number), os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+        self._unsynced_name = True
         self._next_pack = number + 1
         self._sizes[number] = self._objects[number] = 0
-        if self._sync:
-            sync_directory(self._directory)
         return self._file
 
     def _tidy(self) -> None:
-        """Delete the oldest files while they hold no objects or deleted ones take too much space."""
-        deleted = False
-        while self._sizes:
-            oldest = next(iter(self._sizes))
-            if self._file is not None and oldest == self._next_pack - 1:
-                break
-            if self._objects[oldest]:
-                if sum(self._sizes.values()) <= 2 * self._live_bytes + _SPARE_BYTES:
-                    break
-                self._copy(oldest)
-            os.unlink(self._path(oldest))
-            del self._sizes[oldest], self._objects[oldest]
-            deleted = True
-        if deleted and self._sync:
-            sync_directory(self._directory)
+        """Delete the oldest files while they hold no objects or deleted ones take too much space.
 
-    def _copy(self, number: int) -> None:
-        """Append all objects of a file to the newest one."""
+        Objects are put meanwhile, so the lock is held only for short steps.
+        """
+        if not self._tidying.acquire(blocking=False):
+            return
+        try:
+            while (oldest := self._to_delete()) is not None:
+                copies = set[int]()
+                while self._objects[oldest]:
+                    with self._lock:
+                        copies |= self._copy_some(oldest)
+                # The objects may have been on disk for long.
+                for copy in copies:
+                    with open(self._path(copy), "rb") as file:
+                        os.fdatasync(file.fileno())
+                if copies:
+                    sync_directory(self._directory)
+                with self._lock:
+                    os.unlink(self._path(oldest))
+                    del self._sizes[oldest], self._objects[oldest]
+                if self._sync:
+                    sync_directory(self._directory)
+        finally:
+            self._tidying.release()
+
+    def _to_delete(self) -> int | None:
+        """Return the oldest file if it is to be deleted."""
+        with self._lock:
+            oldest = next(iter(self._sizes), None)
+            if oldest is None or (self._file is not None and oldest == self._next_pack - 1):
+                return None
+            too_much = sum(self._sizes.values()) > 2 * self._live_bytes + _SPARE_BYTES
+            return oldest if too_much or not self._objects[oldest] else None
+
+    def _copy_some(self, number: int) -> set[int]:
+        """Append some objects of a file to the newest one, and return the files that have them now."""
+        copies, size = set[int](), 0
         with open(self._path(number), "rb") as file:
             for key, place in [each for each in self._places.items() if each[1].pack == number]:
-                self._put(key, os.pread(file.fileno(), place.size, place.position), place.stamp)
+                body = read_at(file.fileno(), place.position, place.size)
+                if len(body) < place.size:
+                    raise OSError(errno.EIO, "a file has become shorter")
+                copies.add(self._put(key, body, place.stamp).pack)
+                size += place.size
+                if size >= _COPIED_BYTES:
+                    break
+        return copies
 
-    def _read_records(self, number: int, file: BinaryIO) -> None:
-        """Apply all records of a file up to its end or to the first one that is not whole."""
+    def _read_records(self, number: int, file: BinaryIO, *, newest: bool) -> None:
+        """Apply all records of a file up to its end or to the first one that is not whole.
+
+        ``newest``: the bodies are verified too, because a record can be there in part.
+        """
         end = self._sizes[number]
         position = 0
         while position < end:
             header = file.read(_HEADER.size)
             if len(header) < _HEADER.size:
                 return
-            checksum, magic, key_size, size, stamp = _HEADER.unpack(header)
+            checksum, magic, key_size, body_checksum, size, stamp = _HEADER.unpack(header)
             key = file.read(key_size)
+            if len(key) < key_size:
+                return
             if magic != _MAGIC or checksum != crc32c(key, crc32c(header[_CHECKED_FROM:])):
                 log.warning("objects lost in a damaged file", path=os.fsdecode(self._path(number)), position=position)
                 return
             position += _HEADER.size + key_size
             if position + size > end:
                 return
-            self._forget(key.decode())
-            if stamp != _DELETED:
+            if newest and crc32c(file.read(size)) != body_checksum:
+                log.warning("objects lost in a damaged file", path=os.fsdecode(self._path(number)), position=position)
+                return
+            if stamp == _DELETED:
+                self._forget(key.decode())
+            else:
                 self._remember(key.decode(), _Place(number, position, size, stamp))
                 self._last_stamp = max(self._last_stamp, stamp)
             position += size
             file.seek(position)
 
 
-def record_head(key: str, size: int, stamp: int) -> bytes:
-    """Return the header and the key of a record (storage-format, "Local directory"), before a body of ``size`` bytes.
+def record_head(key: str, body: Body, stamp: int) -> bytes:
+    """Return the header and the key of a record (storage-format, "Local directory"), which precede the body.
 
     ``stamp``: ns since 1970, or _DELETED.
     """
     encoded = key.encode()
-    checked = _HEADER.pack(0, _MAGIC, len(encoded), size, stamp)[_CHECKED_FROM:]
-    return _HEADER.pack(crc32c(encoded, crc32c(checked)), _MAGIC, len(encoded), size, stamp) + encoded
+    fields = _MAGIC, len(encoded), crc32c(body), len(body), stamp
+    checksum = crc32c(encoded, crc32c(_HEADER.pack(0, *fields)[_CHECKED_FROM:]))
+    return _HEADER.pack(checksum, *fields) + encoded

@@ -35,8 +35,8 @@ _Failure = Callable[[grpc.StatusCode, str | None], Exception]
 
 _EOF: Any = vars(grpc.aio)["EOF"]  # not in its stubs
 _WATCH = "/grpc.health.v1.Health/Watch"
-_WATCH_PAUSE = 5.0
-"""Seconds until a watch that has ended is begun again."""
+_WATCH_PAUSE = 60.0
+"""Seconds until a watch that has failed is begun again."""
 _FREQUENT_SECONDS = 0.05
 _CANCELLED = (grpc.StatusCode.CANCELLED, "the call was cancelled")
 
@@ -118,10 +118,10 @@ class Channel:
         return _decoded(method, reply)
 
     def _keep_thread(self, now: float) -> None:
-        """Keep gRPC's thread for replies while calls are frequent.
+        """Keep gRPC's thread for replies from when calls are frequent.
 
-        It ends with the last call in flight, and another one is started for the next call, which takes longer than many
-        calls. A watch of the peer's health is a call that does not end.
+        Otherwise it ends with the last call in flight, and another one is started for the next call. A watch of the
+        peer's health is a call that does not end. Nobody reads it.
         """
         since, self._last_call = now - self._last_call, now
         if since < _FREQUENT_SECONDS and now >= self._watch_from and (self._watch is None or self._watch.done()):

@@ -65,6 +65,8 @@ def inspect(source: str, records: bool, width: int, verify: bool) -> None:
     describes, the topic that a topic object describes, or the header and entries of an intake object. With --verify,
     an index is also compared with its segment, the object of the same name with the suffix .kfs.
 
+    An intake object of a local directory is named by objects/KEY, although it shares a file in packs/ with others.
+
     s3://BUCKET/KEY is read with the settings of the services: KAFSCALE_S3_ENDPOINT, KAFSCALE_S3_REGION,
     KAFSCALE_S3_ACCESS_KEY, KAFSCALE_S3_SECRET_KEY and the other KAFSCALE_S3_ settings.
 

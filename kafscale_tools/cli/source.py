@@ -10,6 +10,7 @@ import trio
 from kafscale.config.settings import load
 from kafscale.errors import ConfigError
 from kafscale.objects.interface import ObjectNotFound
+from kafscale.objects.packs import Packs
 
 _SCHEME = "s3://"
 
@@ -26,6 +27,8 @@ class Source(Protocol):
 
 
 class FileSource:
+    """A file, or an object of a local directory that shares a file with others, by the path that its own would have."""
+
     def __init__(self, path: Path) -> None:
         self._path = path
         self.suffix = path.suffix
@@ -34,7 +37,13 @@ class FileSource:
         return str(self._path)
 
     def read(self) -> bytes:
-        return self._path.read_bytes()
+        try:
+            return self._path.read_bytes()
+        except FileNotFoundError:
+            packed = _read_packed(self._path.absolute())
+            if packed is None:
+                raise
+            return packed
 
     def with_suffix(self, suffix: str) -> "FileSource":
         return FileSource(self._path.with_suffix(suffix))
@@ -70,6 +79,17 @@ class S3Source:
             S3ObjectStore.open(settings.s3_config(), credentials=credentials) as store,
         ):
             return (await store.get(self._key)).body
+
+
+def _read_packed(path: Path) -> bytes | None:
+    """Return the object ``ROOT/objects/KEY`` from the files in ``ROOT/packs``; None if it is not there."""
+    for objects in path.parents:
+        if objects.name == "objects" and (objects.parent / "packs").is_dir():
+            packs = Packs(objects.parent, sync=False)
+            packs.load()
+            key = path.relative_to(objects).as_posix()
+            return packs.read(key).body if key in packs else None
+    return None
 
 
 def parse_source(text: str) -> Source:

@@ -271,7 +271,7 @@ class StorageSettings(LeaseSettings):
         "KAFSCALE_COMMIT_HEARTBEAT_MS",
         default=2_000,
         parse=integer(100, 60_000),
-        doc="How often a heartbeat is sent on a commit stream that has no news.",
+        doc="How often a heartbeat is sent on each commit stream.",
     )
     retention_ms: int = setting(
         "KAFSCALE_RETENTION_MS",

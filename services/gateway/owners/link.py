@@ -310,9 +310,9 @@ class StorageLink:
             while True:
                 event = await stream.receive()
                 # Moving a deadline costs more than handling most events, so it is moved in steps.
-                deadline = trio.current_time() + self._silence
-                if deadline > silence.deadline + self._silence / 8:
-                    silence.deadline = deadline
+                earliest = trio.current_time() + self._silence
+                if earliest > silence.deadline:
+                    silence.deadline = earliest + self._silence / 8
                 if event.ready and self._session is None:
                     self._begin(session, nursery)
                 session.view.apply(event.committed)

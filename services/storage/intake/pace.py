@@ -26,11 +26,14 @@ class Pace:
             return float(self._burst)
         return min(self._burst, self._tokens + (now - self._as_of) * self._per_second)
 
-    def delay(self, now: float, *, others: bool) -> float:
-        """Return in how many seconds the next put may begin. ``others``: whether another one is on its way."""
+    def delay(self, now: float, *, others: bool, large: bool) -> float:
+        """Return in how many seconds the next put may begin. ``others``: whether another one is on its way.
+
+        A ``large`` one needs no token.
+        """
         if not self._per_second:
             return 0.0
-        for_token = (1 - self.tokens(now)) / self._per_second
+        for_token = 0.0 if large else (1 - self.tokens(now)) / self._per_second
         to_share = self._last_begun + min(2 * self._put_seconds, _LONGEST_WAIT) - now if others else 0.0
         return max(0.0, for_token, to_share)
 

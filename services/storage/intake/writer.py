@@ -34,7 +34,7 @@ from services.storage.log.partition import Partition
 
 log = structlog.get_logger()
 
-_INLINE_BYTES = 2 << 20  # encoding less than this costs less than a thread
+_INLINE_BYTES = 2 << 20  # encoding less than this takes less time than waiting for a thread
 _REPEAT_AFTER = 1.0
 """Seconds without an answer after which a put is repeated beside the first one."""
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 2.0
@@ -218,9 +218,8 @@ class IntakeWriter:
             now = trio.current_time()
             due = math.inf
             if self._waiting and self._next - self._counted <= self._window:
-                if self._waiting_bytes >= self._put_bytes:
-                    return
-                delay = self._pace.delay(now, others=bool(self._under_way))
+                large = self._waiting_bytes >= self._put_bytes
+                delay = self._pace.delay(now, others=bool(self._under_way), large=large)
                 if not delay:
                     return
                 due = min(now + delay, *self._waiting.values())

@@ -140,7 +140,7 @@ class IntakeCollector:
         mark = str(paths.IntakeKey(self._namespace, run_id, None))
         seals = [info.key for info in await self._objects.list_from(prefix) if info.key != mark]
         if seals:
-            await self._objects.delete_many(seals, unused=True)
+            await self._objects.delete_many(seals)
         if [info.key for info in await self._objects.list_from(prefix)] == [mark]:
             await self._objects.delete_many([mark], unused=True)
 

@@ -3,12 +3,14 @@
 import errno
 import os
 import random
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 
 import pytest
 import structlog
+import trio
 
 from kafscale.errors import Unavailable
 from kafscale.objects import packs
@@ -104,6 +106,79 @@ async def test_a_torn_record_is_no_object(tmp_path: Path) -> None:
         assert (await store.get("ns/a")).body == b"a" * 100
 
 
+@pytest.mark.parametrize("sync", [True, False])
+async def test_an_object_without_all_of_its_bytes_is_no_object(tmp_path: Path, *, sync: bool) -> None:
+    """A power failure can keep the size of a file and lose bytes that were not synced."""
+    async with opened(tmp_path, sync=sync) as store:
+        await store.put_if_absent("ns/a", b"a" * 100)
+        await store.put_if_absent("ns/b", b"b" * 20_000)
+    (file,) = files(tmp_path)
+    record = file.read_bytes()
+    file.write_bytes(record[:8192] + bytes(len(record) - 8192))
+    async with opened(tmp_path, sync=sync) as store:
+        assert [info.key for info in await store.list_from("")] == ["ns/a"]
+
+
+async def test_other_files_are_ignored(tmp_path: Path) -> None:
+    async with opened(tmp_path) as store:
+        await store.put_if_absent("ns/a", b"a")
+    for name in (".nfs0000000000000000000001", ".DS_Store", "1"):
+        (tmp_path / "packs" / name).write_bytes(b"other")
+    async with opened(tmp_path) as store:
+        assert (await store.get("ns/a")).body == b"a"
+
+
+async def test_objects_are_there_while_they_are_copied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(packs, "_PACK_BYTES", 20_000)
+    monkeypatch.setattr(packs, "_SPARE_BYTES", 40_000)
+    monkeypatch.setattr(packs, "_COPIED_BYTES", 2000)
+    kept = {f"ns/kept/{number}": b"%d" % number * 500 for number in range(10)}
+    async with opened(tmp_path) as store:
+        for key, body in kept.items():
+            await store.put_if_absent(key, body)
+        reads = 0
+        done = trio.Event()
+
+        async def read(key: str, body: bytes) -> None:
+            nonlocal reads
+            while not done.is_set():
+                assert (await store.get(key)).body == body
+                reads += 1
+
+        async def churn() -> None:
+            for round_ in range(60):
+                keys = [f"ns/{round_}/{number}" for number in range(4)]
+                for key in keys:
+                    await store.put_if_absent(key, bytes(3000))
+                await store.delete_many(keys, unused=True)
+            done.set()
+
+        before = files(tmp_path)[0]
+        async with trio.open_nursery() as nursery:
+            for key, body in kept.items():
+                nursery.start_soon(read, key, body)
+            await churn()
+        assert reads > 100
+        assert before not in files(tmp_path)
+        assert {key: body for key, (body, _) in (await everything(store)).items()} == kept
+
+
+async def test_unused_objects_are_deleted_on_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(packs, "_PACK_BYTES", 1000)
+    async with opened(tmp_path) as store:
+        for name in "abc":
+            await store.put_if_absent(f"ns/{name}", bytes(1000))
+        monkeypatch.setattr(os, "pwritev", full)
+        with pytest.raises(Unavailable, match="ns/a"):
+            await store.delete_many(["ns/a"])
+        await store.delete_many(["ns/a", "ns/b"], unused=True)
+        assert [info.key for info in await store.list_from("")] == ["ns/c"]
+        assert len(files(tmp_path)) == 1 + 1, "the file of c, and an empty one"
+
+
 async def test_damage_is_logged_and_hides_only_what_follows(tmp_path: Path) -> None:
     async with opened(tmp_path) as store:
         for name in "abc":
@@ -140,9 +215,11 @@ async def test_a_put_that_meets_a_full_disk_leaves_nothing(tmp_path: Path, monke
         with pytest.raises(ObjectNotFound):
             await store.get("ns/b")
         await store.put_if_absent("ns/d", b"d")
-    async with opened(tmp_path) as store:
-        bodies = {key: body for key, (body, _) in (await everything(store)).items()}
+    with structlog.testing.capture_logs() as logs:
+        async with opened(tmp_path) as store:
+            bodies = {key: body for key, (body, _) in (await everything(store)).items()}
     assert bodies == {"ns/a": b"a" * 1000, "ns/continued": b"c" * 1000, "ns/d": b"d"}
+    assert logs == []
 
 
 async def test_objects_with_files_of_their_own_are_still_there(tmp_path: Path) -> None:
@@ -160,21 +237,55 @@ async def test_objects_with_files_of_their_own_are_still_there(tmp_path: Path) -
         assert [info.key for info in await store.list_from("")] == ["ns/c", "ns/d"]
 
 
+class Recorder:
+    """Records the calls that write to files or wait until they are on disk."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._events: list[str] = []
+        for name in ("pwritev", "fdatasync", "fsync", "unlink"):
+            monkeypatch.setattr(os, name, partial(self._recorded, name, getattr(os, name)))
+
+    def _recorded(self, name: str, call: Callable[..., object], *arguments: object) -> object:
+        self._events.append(name)
+        return call(*arguments)
+
+    def take(self) -> list[str]:
+        events, self._events = self._events, []
+        return events
+
+
 async def test_with_fsync_a_change_is_on_disk_when_it_returns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    events: list[str] = []
-    for name in ("pwritev", "fdatasync", "fsync"):
-        call = getattr(os, name)
-
-        def recorded(*arguments: object, name: str = name, call: object = call) -> object:
-            events.append(name)
-            return call(*arguments)  # type: ignore[operator]  # one of os's functions
-
-        monkeypatch.setattr(os, name, recorded)
     async with opened(tmp_path, sync=True) as store:
-        events.clear()
+        recorder = Recorder(monkeypatch)
         await store.put_if_absent("ns/a", b"body")
-        assert events == ["fsync", "pwritev", "fdatasync"], "the name of the file, then its contents"
-        events.clear()
+        assert recorder.take() == ["pwritev", "fdatasync", "fsync"], "the contents of the file, then its name"
         await store.put_if_absent("ns/b", b"body")
+        await store.delete_many(["ns/b"], unused=True)
+        assert recorder.take() == ["pwritev", "fdatasync"] * 2
+
+
+async def test_without_fsync_deletes_are_on_disk_unless_the_objects_are_unused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with opened(tmp_path) as store:
+        recorder = Recorder(monkeypatch)
+        for name in "abc":
+            await store.put_if_absent(f"ns/{name}", b"body")
+        await store.delete_many(["ns/a"], unused=True)
+        assert recorder.take() == ["pwritev"] * 4
         await store.delete_many(["ns/b"])
-        assert events == ["pwritev", "fdatasync"] * 2
+        assert recorder.take() == ["pwritev", "fdatasync", "fsync"]
+
+
+async def test_copies_are_on_disk_before_the_file_is_deleted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(packs, "_PACK_BYTES", 2000)
+    monkeypatch.setattr(packs, "_SPARE_BYTES", 4000)
+    async with opened(tmp_path) as store:
+        await store.put_if_absent("ns/old", b"old")
+        for number in range(3):
+            await store.put_if_absent(f"ns/{number}", bytes(2000))
+        recorder = Recorder(monkeypatch)
+        await store.delete_many([f"ns/{number}" for number in range(3)], unused=True)
+        events = recorder.take()
+        assert events[:5] == ["pwritev", "pwritev", "fdatasync", "fsync", "unlink"]
+        assert (await store.get("ns/old")).body == b"old"

@@ -8,6 +8,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from kafscale.intake.format import encode
+from kafscale.objects.packs import Packs
 from kafscale.records.batch import seal, with_log_append_time
 from kafscale.records.record import Record, build_batch
 from kafscale.segment.index import build_index
@@ -263,6 +264,20 @@ def test_damaged_pages_and_topic_objects_are_reported(tmp_path: Path) -> None:
     result = _inspect(tmp_path / "orders.json")
     assert result.exit_code == 1
     assert "not a topic object" in result.output
+
+
+def test_an_intake_object_that_shares_a_file_is_found_by_its_key(tmp_path: Path) -> None:
+    key = f"ns/~intake/{intake.RUN}/{intake.RECORDS.name}"
+    packs = Packs(tmp_path, sync=False)
+    packs.prepare()
+    packs.create(key, intake.golden_object())
+    result = _inspect("--verify", tmp_path / "objects" / key)
+    assert result.output == _inspect("--verify", intake.RECORDS).output.replace(
+        str(intake.RECORDS), str(tmp_path / "objects" / key)
+    )
+    packs.delete([key], sync=False)
+    packs.close()
+    assert "No such file" in _inspect(tmp_path / "objects" / key).output
 
 
 def test_an_intake_object_is_printed_with_its_entries_and_their_records(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from services.storage.log.producers import ProducerTable, SentBatch, Sequenced
 
 CREATED_MS = 1_700_000_000_000
 EPOCH = 3
-_DONE = "production/~intake/4f1c2a9be07d/done"
+_SEAL = "production/~intake/4f1c2a9be07d/00000000000000000010"
 ORDERS = PartitionRef(topic="orders", topic_id=bytes(range(16)), partition=0)
 
 _BATCHES = [
@@ -57,7 +57,7 @@ SAMPLES: dict[str, bytes] = {
         created_ms=CREATED_MS + 20,
         entries=[Entry(ORDERS, EPOCH, 1002, 1003, [_BATCHES[1]])],
     ),
-    "pack": record_head(_DONE, 13, CREATED_MS * 1_000_000) + b"1700000000000" + record_head(_DONE, 0, 0),
+    "pack": record_head(_SEAL, b"seal", CREATED_MS * 1_000_000) + b"seal" + record_head(_SEAL, b"", 0),
     "producer snapshot": _producers(),
     "sink manifest": _manifest(),
     "backup part": encode_part([Item("cluster", b"\x08\x01"), Item("topics/orders", b"\x08\x01\x20\x01")]),

@@ -319,6 +319,16 @@ async def test_a_silent_stream_is_abandoned(autojump_clock: MockClock) -> None:
         assert 10 <= trio.current_time() - started < 15
 
 
+async def test_a_stream_with_events_in_time_is_kept(autojump_clock: MockClock) -> None:
+    storage = FakeStorage()
+    async with running_link(storage) as appends:
+        appends.put()
+        for _ in range(10):
+            await trio.sleep(9.9)
+            storage.announce(storage.partition(ref(0)))
+        assert len(storage.opened) == 1
+
+
 async def test_a_producers_timeout_ends_every_kind_of_wait(autojump_clock: MockClock) -> None:
     storage = FakeStorage()
     storage.auto_commit = False

@@ -16,7 +16,7 @@ from kafscale.segment.reader import parse_segment
 from kafscale.segment.verify import verify_index
 from kafscale.v1.common_pb2 import Status
 from kafscale.v1.metadata_pb2 import PartitionState
-from kafscale.v1.storage_pb2 import AppendRequest, PartitionAppend, PartitionAppended
+from kafscale.v1.storage_pb2 import AppendRequest, CommitsEvent, CommitsRequest, PartitionAppend, PartitionAppended
 from tests.support.storage.harness import NAMESPACE, World, batch, siblings, state_key, values
 
 
@@ -31,6 +31,18 @@ async def test_every_batch_of_an_append_is_readable_after_the_commit(autojump_cl
         assert (appended.status, appended.base_offset, appended.end_offset) == (Status.OK, 0, 3)
         assert await caller.durable(appended)
         assert values((await caller.fetch(ref, 0)).records) == [b"a", b"b", b"c"]
+
+
+async def test_a_commit_stream_without_news_has_heartbeats(autojump_clock: MockClock) -> None:
+    async with (
+        World().service() as (caller, _),
+        caller.storage.commits(CommitsRequest(stream_id="another")) as stream,
+    ):
+        assert (await stream.receive()).ready
+        since = trio.current_time()
+        for _ in range(3):
+            assert await stream.receive() == CommitsEvent()
+        assert 4 < trio.current_time() - since <= 6
 
 
 async def test_a_failed_flush_acks_no_append(autojump_clock: MockClock) -> None:
