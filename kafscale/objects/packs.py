@@ -327,7 +327,7 @@ class Packs:
                 return
             checksum, magic, key_size, body_checksum, size, stamp = _HEADER.unpack(header)
             key = file.read(key_size)
-            if len(key) < key_size:
+            if magic == _MAGIC and len(key) < key_size:
                 return
             if magic != _MAGIC or checksum != crc32c(key, crc32c(header[_CHECKED_FROM:])):
                 log.warning("objects lost in a damaged file", path=os.fsdecode(self._path(number)), position=position)

@@ -46,7 +46,7 @@ MUTATIONS = (
         Change(
             "services.gateway.owners.routing",
             "Router.link_for_append",
-            "if other is not link and other.carries(key):",
+            "if other is not link and other.queue.carries(key):",
             "if False:",
         ),
         _ROUTING + "test_appends_in_flight_to_a_former_owner_are_not_overtaken",

@@ -4,6 +4,7 @@ from tests.mutations.mutation import Mutation
 from tests.support.change import Change
 
 _LOCAL = "tests/contract/objects/test_local.py::"
+_PACKS = "tests/contract/objects/test_packs.py::"
 _RETRY = "tests/unit/objects/test_retry.py::"
 _SETTINGS = "tests/unit/config/test_settings.py::"
 _SQLITE = "tests/unit/metadata/test_sqlite.py::"
@@ -57,12 +58,42 @@ MUTATIONS = (
     Mutation(
         "a replace returns after file and directory are on disk",
         Change(
-            "kafscale.objects.files",
-            "_sync_directory",
+            "kafscale.objects.disk",
+            "sync_directory",
             "    try:\n        os.fsync(descriptor)\n",
             "    try:\n        pass\n",
         ),
         _LOCAL + "test_a_replace_returns_after_file_and_directory_are_on_disk",
+    ),
+    Mutation(
+        "an object that shares a file is there as soon as its header is",
+        Change("kafscale.objects.packs", "Packs._read_records", "if newest and crc32c(", "if False and crc32c("),
+        _PACKS + "test_an_object_without_all_of_its_bytes_is_no_object",
+    ),
+    Mutation(
+        "a deletion in a shared file need not survive the process",
+        Change("kafscale.objects.packs", "Packs._read_records", "if stamp == _DELETED:", "if False:"),
+        _PACKS + "test_objects_are_what_puts_and_deletes_have_left",
+    ),
+    Mutation(
+        "a shared file goes when most of it is deleted, with what is left in it",
+        Change(
+            "kafscale.objects.packs",
+            "Packs._tidy",
+            "while self._objects[oldest]:",
+            "while False and self._objects[oldest]:",
+        ),
+        _PACKS + "test_objects_are_what_puts_and_deletes_have_left",
+    ),
+    Mutation(
+        "what failed to be written stays in a shared file",
+        Change("kafscale.objects.packs", "Packs._append", "os.ftruncate(file, start)", "pass"),
+        _PACKS + "test_a_put_that_meets_a_full_disk_leaves_nothing",
+    ),
+    Mutation(
+        "an object may be missing while it is copied to another shared file",
+        Change("kafscale.objects.packs", "Packs._body", "continue  # it was", "raise  # it was"),
+        _PACKS + "test_objects_are_there_while_they_are_copied",
     ),
     Mutation(
         "a commit is on the disk when it is answered",

@@ -18,6 +18,21 @@ MUTATIONS = (
         _STORAGE_LINK + "test_a_refusal_also_refuses_queued_appends_to_its_partition",
     ),
     Mutation(
+        "a commit stream without news is silent",
+        Change("services.storage.writing.commit_streams", "CommitStreams.run", "stream.beat()", "pass"),
+        _WRITE_PATH + "test_a_commit_stream_without_news_has_heartbeats",
+    ),
+    Mutation(
+        "a commit stream is abandoned some time after it began",
+        Change(
+            "services.gateway.owners.link",
+            "StorageLink._follow",
+            "silence.deadline = earliest + self._silence / 8",
+            "pass",
+        ),
+        _STORAGE_LINK + "test_a_stream_with_events_in_time_is_kept",
+    ),
+    Mutation(
         "messages are applied as they arrive",
         Change(
             "services.storage.methods.append",

@@ -3,6 +3,7 @@
 import errno
 import os
 import random
+import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from functools import partial
@@ -138,6 +139,15 @@ async def test_objects_are_there_while_they_are_copied(tmp_path: Path, monkeypat
             await store.put_if_absent(key, body)
         reads = 0
         done = trio.Event()
+        opens = os.open
+
+        def late(path: bytes, *arguments: int) -> int:
+            """Open a file for reading so late that it can be gone."""
+            if not arguments[0] & (os.O_CREAT | os.O_DIRECTORY):
+                time.sleep(0.02)
+            return opens(path, *arguments)
+
+        monkeypatch.setattr(os, "open", late)
 
         async def read(key: str, body: bytes) -> None:
             nonlocal reads
@@ -158,7 +168,7 @@ async def test_objects_are_there_while_they_are_copied(tmp_path: Path, monkeypat
             for key, body in kept.items():
                 nursery.start_soon(read, key, body)
             await churn()
-        assert reads > 100
+        assert reads > 10
         assert before not in files(tmp_path)
         assert {key: body for key, (body, _) in (await everything(store)).items()} == kept
 
