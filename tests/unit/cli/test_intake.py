@@ -11,6 +11,7 @@ from click.testing import CliRunner, Result
 from kafscale import paths
 from kafscale.intake.format import Entry, encode, encode_seal
 from kafscale.metadata.interface import Put
+from kafscale.objects.packs import Packs
 from kafscale.v1.metadata_pb2 import IntakeRegister, IntakeTail, PartitionState
 from kafscale_tools.cli.exits import Exit
 from kafscale_tools.cli.main import main
@@ -115,7 +116,9 @@ def test_intakes_are_listed_with_their_states(command: Command) -> None:
     assert rows["removed"][-1] == "-"
     assert command.run("list").exit_code == 0
     listed = json.loads(command.run("list", "-o", "json").stdout)["intakes"]
-    sizes = [path.stat().st_size for path in command.directory.rglob("~intake/live/*")]
+    packs = Packs(command.directory, sync=False)
+    packs.load()
+    sizes = [info.size for info in packs.list_from("default/~intake/live/", "", 10)]
     assert next(one for one in listed if one["run_id"] == "live") == {
         "run_id": "live",
         "state": "live",
@@ -193,12 +196,13 @@ def test_damage_is_reported_and_other_intakes_are_listed(command: Command) -> No
         await put(stores, "gap", 1, 3, 6)
         await put(stores, "flipped", 1)
         await put(stores, "whole", 1)
+        flipped = paths.intake_key("default", "flipped", 1)
+        data = bytearray((await stores.objects.get(flipped)).body)
+        data[60] ^= 1
+        await stores.objects.delete_many([flipped])
+        await stores.objects.put_if_absent(flipped, data)
 
     command.prepare(write)
-    (flipped,) = (path for path in command.directory.rglob("~intake/flipped/*") if path.is_file())
-    data = bytearray(flipped.read_bytes())
-    data[60] ^= 1
-    flipped.write_bytes(data)
     listed = command.run("list")
     assert (listed.exit_code, listed.stderr.count("intake")) == (Exit.FAILED, 1)
     assert "object 2 of the intake of run gap is missing" in listed.stderr
