@@ -11,6 +11,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TypeVar
 
+import structlog
 import trio
 
 from kafscale.errors import ConfigError
@@ -20,6 +21,8 @@ from kafscale.objects.interface import MAX_KEYS, Body, Object, ObjectInfo, Preco
 from kafscale.objects.keys import check_key, check_keys, check_limit, check_range
 from kafscale.objects.packs import Packs
 from kafscale.threads import RunSync, run_in_threads_of
+
+log = structlog.get_logger()
 
 T = TypeVar("T")
 
@@ -72,9 +75,11 @@ class LocalObjectStore:
             files, packs = ObjectDirectory(directory), Packs(directory, sync=sync_packs)
             try:
                 await run_sync(files.prepare)
-                await run_sync(packs.prepare)
+                damage = await run_sync(packs.prepare)
             except OSError as error:
                 raise _unusable(directory, error) from error
+            for each in damage:
+                log.warning("objects lost in a damaged file", path=each.path, position=each.position)
             with closing(packs):
                 inline_bytes = 0 if sync_packs else _INLINE_BYTES
                 yield cls(files, packs, is_packed=is_packed, inline_bytes=inline_bytes, run_sync=run_sync)

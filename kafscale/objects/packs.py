@@ -21,13 +21,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
-import structlog
-
 from kafscale.objects.disk import make_directories, read_at, sync_directory, translated
 from kafscale.objects.interface import Body, Object, ObjectInfo, ObjectNotFound, PreconditionFailed
 from kafscale.records.checksum import crc32c
-
-log = structlog.get_logger()
 
 _NAME_DIGITS = 20
 _PACK_BYTES = 16 << 20
@@ -42,6 +38,14 @@ _HEADER = struct.Struct(">I4sHIQQ")
 _MAGIC = b"KFSO"
 _CHECKED_FROM = 4
 _DELETED = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Damage:
+    """A damaged record. It and all that follow it in the file are lost."""
+
+    path: str
+    position: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,19 +89,21 @@ class Packs:
     def __contains__(self, key: str) -> bool:
         return key in self._places
 
-    def prepare(self) -> None:
-        """Read what is there, and delete files without objects."""
+    def prepare(self) -> list[Damage]:
+        """Read what is there, and delete files without objects. Return what is damaged. Raises OSError."""
         make_directories(self._directory)
-        self.load()
+        damage = self.load()
         if self._sync and self._sizes:
             # The last process may have ended before it did this.
             with open(self._path(next(reversed(self._sizes))), "rb") as file:
                 os.fdatasync(file.fileno())
             sync_directory(self._directory)
         self._tidy()
+        return damage
 
-    def load(self) -> None:
-        """Read what is there, without changing it. Raises OSError."""
+    def load(self) -> list[Damage]:
+        """Read what is there, without changing it. Return what is damaged. Raises OSError."""
+        damage = list[Damage]()
         names = (name for name in os.listdir(self._directory) if len(name) == _NAME_DIGITS and name.isdigit())
         numbers = sorted(map(int, names))
         for number in numbers:
@@ -105,7 +111,10 @@ class Packs:
             self._next_pack = number + 1
             with open(self._path(number), "rb", buffering=1 << 16) as file:
                 self._sizes[number] = os.fstat(file.fileno()).st_size
-                self._read_records(number, file, newest=number == numbers[-1])
+                damaged_at = self._read_records(number, file, newest=number == numbers[-1])
+            if damaged_at is not None:
+                damage.append(Damage(os.fsdecode(self._path(number)), damaged_at))
+        return damage
 
     def close(self) -> None:
         if self._file is not None:
@@ -314,30 +323,30 @@ class Packs:
                     break
         return copies
 
-    def _read_records(self, number: int, file: BinaryIO, *, newest: bool) -> None:
+    def _read_records(self, number: int, file: BinaryIO, *, newest: bool) -> int | None:
         """Apply all records of a file up to its end or to the first one that is not whole.
 
-        ``newest``: the bodies are verified too, because a record can be there in part.
+        ``newest``: the bodies are verified too, because a record can be there in part. Return where a record is damaged
+        and not just cut off, if one is.
         """
         end = self._sizes[number]
         position = 0
         while position < end:
+            start = position
             header = file.read(_HEADER.size)
             if len(header) < _HEADER.size:
-                return
+                return None
             checksum, magic, key_size, body_checksum, size, stamp = _HEADER.unpack(header)
             key = file.read(key_size)
-            if magic == _MAGIC and len(key) < key_size:
-                return
-            if magic != _MAGIC or checksum != crc32c(key, crc32c(header[_CHECKED_FROM:])):
-                log.warning("objects lost in a damaged file", path=os.fsdecode(self._path(number)), position=position)
-                return
             position += _HEADER.size + key_size
+            if magic == _MAGIC and position > end:
+                return None
+            if magic != _MAGIC or checksum != crc32c(key, crc32c(header[_CHECKED_FROM:])):
+                return start
             if position + size > end:
-                return
+                return None
             if newest and crc32c(file.read(size)) != body_checksum:
-                log.warning("objects lost in a damaged file", path=os.fsdecode(self._path(number)), position=position)
-                return
+                return start
             if stamp == _DELETED:
                 self._forget(key.decode())
             else:
@@ -345,6 +354,7 @@ class Packs:
                 self._last_stamp = max(self._last_stamp, stamp)
             position += size
             file.seek(position)
+        return None
 
 
 def record_head(key: str, body: Body, stamp: int) -> bytes:

@@ -15,6 +15,8 @@ from urllib3 import PoolManager, Retry, Timeout
 from urllib3.exceptions import HTTPError
 
 from kafscale.errors import Unavailable
+from kafscale.objects.interface import MAX_KEYS, ObjectNotFound
+from kafscale.objects.packs import Packs
 
 _GONE = ("NoSuchKey", "NoSuchObject")
 # What the client raises if a server refuses, is unreachable or disconnects; ValueError for an invalid address.
@@ -63,14 +65,34 @@ class LocalBucket:
                     _not_listed(error)
                 else:
                     yield Listed(path.relative_to(root).as_posix(), size)
+        after = ""
+        while page := self._packs().list_from(prefix, after, MAX_KEYS):
+            yield from (Listed(info.key, info.size) for info in page)
+            after = page[-1].key
 
     def get(self, key: str) -> bytes | None:
         try:
             return (self.data_dir / "objects" / key).read_bytes()
         except FileNotFoundError:
-            return None
+            return self._packed(key)
         except OSError as error:
             raise Unavailable(f"{key} cannot be read: {error.strerror}") from error
+
+    def _packed(self, key: str) -> bytes | None:
+        """Return an object that shares a file with others."""
+        try:
+            return self._packs().read(key).body
+        except ObjectNotFound:
+            return None
+
+    def _packs(self) -> Packs:
+        """Return the objects that share files. The process may change these at any time."""
+        try:
+            with os.scandir(self.data_dir / "packs") as files:
+                return _loaded(self.data_dir, tuple(sorted((file.name, file.stat().st_size) for file in files)))
+        except OSError as error:
+            _not_listed(error)
+            return Packs(self.data_dir, sync=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +125,14 @@ class S3Bucket:
             if isinstance(error, S3Error) and error.code in _GONE:
                 return None
             raise Unavailable(f"{key} cannot be read from bucket {self.bucket}: {error}") from error
+
+
+@lru_cache(maxsize=1)
+def _loaded(data_dir: Path, state: tuple[tuple[str, int], ...]) -> Packs:
+    """Return what the files of ``state`` hold, each with its name and size."""
+    packs = Packs(data_dir, sync=False)
+    packs.load()
+    return packs
 
 
 @lru_cache(maxsize=1)
