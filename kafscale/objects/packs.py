@@ -1,13 +1,13 @@
 """Objects as records of a few files: a blocking half of ``local.py``, for objects that are many and short-lived.
 
-Appending to a file takes a fifth of the time of creating one. ``packs/`` holds files that are named by rising numbers.
+Appending to a file takes less time than creating one. ``packs/`` holds files that are named by rising numbers.
 A record is a header, a key and a body. It stores an object, or, with the stamp 0, deletes one. Of several records for a
 key the last one counts. A file is deleted when all older ones are and it holds no object any more. If deleted objects
 take much space, the objects of the oldest file are copied first.
 
 A crash can leave a part of a record only at the end of the newest file. The next process leaves that out and begins a
-new file. Without fsync, a power failure can also damage other records. All that follow a damaged header in the same
-file are lost then, also deletions, so that deleted objects can return.
+new file. Without fsync, a power failure can also damage other records. An object with a damaged body is lost. After a
+damaged header, the rest of the file is lost, also deletions in it, so that deleted objects can return.
 """
 
 import errno
@@ -42,7 +42,7 @@ _DELETED = 0
 
 @dataclass(frozen=True, slots=True)
 class Damage:
-    """A damaged record. It and all that follow it in the file are lost."""
+    """A damaged record. Its object is lost, and with a damaged header all that follows in the file."""
 
     path: str
     position: int
@@ -60,6 +60,9 @@ class _Place:
     @property
     def etag(self) -> str:
         return f"{self.stamp:x}-{self.size:x}"
+
+    def record_size(self, key: str) -> int:
+        return _HEADER.size + len(key.encode()) + self.size
 
 
 class Packs:
@@ -105,15 +108,13 @@ class Packs:
         """Read what is there, without changing it. Return what is damaged. Raises OSError."""
         damage = list[Damage]()
         names = (name for name in os.listdir(self._directory) if len(name) == _NAME_DIGITS and name.isdigit())
-        numbers = sorted(map(int, names))
-        for number in numbers:
+        for number in sorted(map(int, names)):
             self._objects[number] = 0
             self._next_pack = number + 1
             with open(self._path(number), "rb", buffering=1 << 16) as file:
                 self._sizes[number] = os.fstat(file.fileno()).st_size
-                damaged_at = self._read_records(number, file, newest=number == numbers[-1])
-            if damaged_at is not None:
-                damage.append(Damage(os.fsdecode(self._path(number)), damaged_at))
+                damaged = self._read_records(number, file)
+            damage += (Damage(os.fsdecode(self._path(number)), position) for position in damaged)
         return damage
 
     def close(self) -> None:
@@ -223,19 +224,19 @@ class Packs:
         former = self._places.get(key)
         self._places[key] = place
         self._ordered = None
-        self._count(place, 1)
+        self._count(key, place, 1)
         if former is not None:
-            self._count(former, -1)
+            self._count(key, former, -1)
 
     def _forget(self, key: str) -> None:
         place = self._places.pop(key, None)
         if place is not None:
             self._ordered = None
-            self._count(place, -1)
+            self._count(key, place, -1)
 
-    def _count(self, place: _Place, objects: int) -> None:
+    def _count(self, key: str, place: _Place, objects: int) -> None:
         self._objects[place.pack] += objects
-        self._live_bytes += objects * place.size
+        self._live_bytes += objects * place.record_size(key)
 
     def _append(self, head: bytes, body: Body, *, sync: bool) -> int:
         """Write to the end of the newest file, and return the position."""
@@ -323,38 +324,37 @@ class Packs:
                     break
         return copies
 
-    def _read_records(self, number: int, file: BinaryIO, *, newest: bool) -> int | None:
-        """Apply all records of a file up to its end or to the first one that is not whole.
-
-        ``newest``: the bodies are verified too, because a record can be there in part. Return where a record is damaged
-        and not just cut off, if one is.
-        """
+    def _read_records(self, number: int, file: BinaryIO) -> list[int]:
+        """Apply the records of a file. Return the positions of damaged ones; one that is cut off at the end is none."""
         end = self._sizes[number]
+        damaged = list[int]()
         position = 0
         while position < end:
             start = position
             header = file.read(_HEADER.size)
             if len(header) < _HEADER.size:
-                return None
+                break
             checksum, magic, key_size, body_checksum, size, stamp = _HEADER.unpack(header)
-            key = file.read(key_size)
+            encoded = file.read(key_size)
             position += _HEADER.size + key_size
             if magic == _MAGIC and position > end:
-                return None
-            if magic != _MAGIC or checksum != crc32c(key, crc32c(header[_CHECKED_FROM:])):
-                return start
+                break
+            if magic != _MAGIC or checksum != crc32c(encoded, crc32c(header[_CHECKED_FROM:])):
+                damaged.append(start)
+                break
             if position + size > end:
-                return None
-            if newest and crc32c(file.read(size)) != body_checksum:
-                return start
-            if stamp == _DELETED:
-                self._forget(key.decode())
+                break
+            key = encoded.decode()
+            if crc32c(file.read(size)) != body_checksum:
+                damaged.append(start)
+                self._forget(key)
+            elif stamp == _DELETED:
+                self._forget(key)
             else:
-                self._remember(key.decode(), _Place(number, position, size, stamp))
+                self._remember(key, _Place(number, position, size, stamp))
                 self._last_stamp = max(self._last_stamp, stamp)
             position += size
-            file.seek(position)
-        return None
+        return damaged
 
 
 def record_head(key: str, body: Body, stamp: int) -> bytes:

@@ -73,7 +73,7 @@ class IntakeWriter:
     """The intake of one run. Requires that `run` is running.
 
     ``objects`` need not retry. At most ``window`` objects are on their way at the same time, no more than WINDOW.
-    An object of ``put_bytes`` is put without regard to the pace. It has about ``object_bytes`` at most.
+    An object of ``put_bytes`` needs no token of the pace. It has about ``object_bytes`` at most.
     ``durable`` is called with each partition whose records became durable; its buffer then has the new
     ``durable_end``. ``segments_end`` reads where the segments of a partition end that this run no longer owns.
     ``too_long`` is called with the partitions whose records must become segments, because the chain exceeds

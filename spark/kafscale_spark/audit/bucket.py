@@ -1,11 +1,11 @@
 """Blocking access to the bucket, S3 or a local directory, for use in tasks."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, TypeVar
 from urllib.parse import urlsplit
 
 import certifi
@@ -15,7 +15,7 @@ from urllib3 import PoolManager, Retry, Timeout
 from urllib3.exceptions import HTTPError
 
 from kafscale.errors import Unavailable
-from kafscale.objects.interface import MAX_KEYS, ObjectNotFound
+from kafscale.objects.interface import MAX_KEYS
 from kafscale.objects.packs import Packs
 
 _GONE = ("NoSuchKey", "NoSuchObject")
@@ -24,6 +24,9 @@ _FAILURES = (MinioException, HTTPError, OSError, ValueError)
 _CONNECT_SECONDS = 10
 _READ_SECONDS = 60
 _RETRIES = 3
+_ATTEMPTS = 10
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +69,7 @@ class LocalBucket:
                 else:
                     yield Listed(path.relative_to(root).as_posix(), size)
         after = ""
-        while page := self._packs().list_from(prefix, after, MAX_KEYS):
+        while page := self._of_packs(partial(Packs.list_from, prefix=prefix, start_after=after, limit=MAX_KEYS)):
             yield from (Listed(info.key, info.size) for info in page)
             after = page[-1].key
 
@@ -74,25 +77,22 @@ class LocalBucket:
         try:
             return (self.data_dir / "objects" / key).read_bytes()
         except FileNotFoundError:
-            return self._packed(key)
+            return self._of_packs(lambda packs: packs.read(key).body if key in packs else None)
         except OSError as error:
             raise Unavailable(f"{key} cannot be read: {error.strerror}") from error
 
-    def _packed(self, key: str) -> bytes | None:
-        """Return an object that shares a file with others."""
-        try:
-            return self._packs().read(key).body
-        except ObjectNotFound:
-            return None
-
-    def _packs(self) -> Packs:
-        """Return the objects that share files. The process may change these at any time."""
-        try:
-            with os.scandir(self.data_dir / "packs") as files:
-                return _loaded(self.data_dir, tuple(sorted((file.name, file.stat().st_size) for file in files)))
-        except OSError as error:
-            _not_listed(error)
-            return Packs(self.data_dir, sync=False)
+    def _of_packs(self, read: Callable[[Packs], T]) -> T:
+        """Return what ``read`` finds of the objects that share files. The process may change these meanwhile."""
+        directory = self.data_dir / "packs"
+        attempts = 0
+        while True:
+            attempts += 1
+            try:
+                files = directory.iterdir() if directory.is_dir() else ()
+                return read(_loaded(self.data_dir, tuple(sorted((file.name, file.stat().st_size) for file in files))))
+            except (OSError, Unavailable) as error:
+                if attempts == _ATTEMPTS:
+                    raise Unavailable(f"{directory} cannot be read: {error}") from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +131,8 @@ class S3Bucket:
 def _loaded(data_dir: Path, state: tuple[tuple[str, int], ...]) -> Packs:
     """Return what the files of ``state`` hold, each with its name and size."""
     packs = Packs(data_dir, sync=False)
-    packs.load()
+    if state:
+        packs.load()
     return packs
 
 

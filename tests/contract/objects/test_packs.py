@@ -116,8 +116,13 @@ async def test_an_object_without_all_of_its_bytes_is_no_object(tmp_path: Path, *
     (file,) = files(tmp_path)
     record = file.read_bytes()
     file.write_bytes(record[:8192] + bytes(len(record) - 8192))
+    with structlog.testing.capture_logs() as logs:
+        async with opened(tmp_path, sync=sync) as store:
+            assert [info.key for info in await store.list_from("")] == ["ns/a"]
+            await store.put_if_absent("ns/c", b"c")
+    assert [line["path"] for line in logs] == [str(file)]
     async with opened(tmp_path, sync=sync) as store:
-        assert [info.key for info in await store.list_from("")] == ["ns/a"]
+        assert [info.key for info in await store.list_from("")] == ["ns/a", "ns/c"]
 
 
 async def test_other_files_are_ignored(tmp_path: Path) -> None:
