@@ -29,6 +29,8 @@ _NAME_DIGITS = 20
 _PACK_BYTES = 16 << 20
 _SPARE_BYTES = 4 * _PACK_BYTES
 """How many bytes of deleted objects are kept, besides as many as there are of others."""
+_UNLOCKED_READS = 3
+"""How often a read is tried without keeping others from putting objects."""
 _COPIED_BYTES = 1 << 20
 """How many bytes are copied before others may use the files."""
 
@@ -198,20 +200,21 @@ class Packs:
     def _body(self, key: str, start: int, length: int | None) -> tuple[_Place, bytes]:
         """Return a part of a body; all from ``start`` on if ``length`` is None."""
         with translated(key):
-            while True:
-                place = self._place(key)
-                try:
-                    file = os.open(self._path(place.pack), os.O_RDONLY | os.O_CLOEXEC)
-                except FileNotFoundError:
-                    if self._places.get(key) is place:
-                        raise
-                    continue  # it was copied to another file, or deleted
-                try:
-                    available = max(0, place.size - start)
-                    size = available if length is None else min(length, available)
-                    return place, read_at(file, place.position + start, size)
-                finally:
-                    os.close(file)
+            for _ in range(_UNLOCKED_READS):
+                with suppress(FileNotFoundError):  # it was copied to another file, or deleted
+                    return self._part(key, start, length)
+            with self._lock:
+                return self._part(key, start, length)
+
+    def _part(self, key: str, start: int, length: int | None) -> tuple[_Place, bytes]:
+        """Raises FileNotFoundError if the file is deleted meanwhile, which needs the lock."""
+        place = self._place(key)
+        file = os.open(self._path(place.pack), os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            available = max(0, place.size - start)
+            return place, read_at(file, place.position + start, available if length is None else min(length, available))
+        finally:
+            os.close(file)
 
     def _put(self, key: str, body: Body, stamp: int) -> _Place:
         head = record_head(key, body, stamp)

@@ -162,7 +162,7 @@ async def test_objects_are_there_while_they_are_copied(tmp_path: Path, monkeypat
 
         async def churn() -> None:
             rounds = 0
-            while rounds < 20 or reads < 10:
+            while rounds < 20 or reads < 6:
                 rounds += 1
                 keys = [f"ns/{rounds}/{number}" for number in range(4)]
                 for key in keys:
