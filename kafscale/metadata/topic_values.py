@@ -10,12 +10,14 @@ from kafscale.metadata.interface import KeyValue
 from kafscale.v1 import metadata_pb2
 
 _FORMAT = 1
-NEW_CLUSTER_STATE_FORMAT = 2
+NEW_CLUSTER_STATE_FORMAT = 3
 """The state format of clusters that are created from now on."""
-NEWEST_STATE_FORMAT = 2
+NEWEST_STATE_FORMAT = 3
 """The highest format of partition states that this release knows."""
 INTAKE_STATE_FORMAT = 2
 """States of this format may name a tail. Storage runs of this format have an intake."""
+REWRITE_STATE_FORMAT = 3
+"""States of this format may name a root. Storage runs of this format rewrite logs."""
 
 
 class TopicExists(KafscaleError):

@@ -11,6 +11,7 @@ before it. All integers are big-endian:
 """
 
 import struct
+import sys
 from array import array
 from bisect import bisect_right
 from collections.abc import Sequence
@@ -48,6 +49,11 @@ class RewrittenIndex:
     positions: "array[int]"
     crcs: "array[int]"
 
+    @property
+    def memory_size(self) -> int:
+        """The number of bytes that this index occupies in a cache."""
+        return sum(map(sys.getsizeof, (self.offsets, self.positions, self.crcs))) + 128
+
     def part(self, offset: int, max_bytes: int) -> tuple[int, int]:
         """Return the numbers of the first entry to read and of the one after the last, for a read from ``offset``.
 
@@ -69,6 +75,35 @@ class RewrittenIndex:
                 raise CorruptRewrittenIndex(
                     f"checksum of the part at {self.positions[number]} is {found:#010x}, not {self.crcs[number]:#010x}"
                 )
+
+
+class IndexBuilder:
+    """Builds the index of an object whose batches are added in their order."""
+
+    def __init__(self) -> None:
+        self._offsets: list[int] = []
+        self._positions: list[int] = []
+        self._crcs: list[int] = []
+        self._part = 0
+
+    def add(self, batch: Buffer, offset: int, position: int) -> None:
+        """Add the batch with this base offset, which is at ``position`` in the object."""
+        if not self._positions or position - self._positions[-1] >= INTERVAL_BYTES:
+            if self._positions:
+                self._crcs.append(self._part)
+            self._offsets.append(offset)
+            self._positions.append(position)
+            self._part = 0
+        self._part = crc32c(batch, self._part)
+
+    def finish(self, next_offset: int, body_end: int) -> bytes:
+        """Return the index of an object that ends before ``next_offset``, and whose batches end at ``body_end``.
+
+        Raises CorruptRewrittenIndex if the batches are not in order.
+        """
+        return build_rewritten_index(
+            [*self._offsets, next_offset], [*self._positions, body_end], [*self._crcs, self._part]
+        )
 
 
 def build_rewritten_index(offsets: Sequence[int], positions: Sequence[int], crcs: Sequence[int]) -> bytes:

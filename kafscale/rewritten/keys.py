@@ -5,9 +5,10 @@ owner's attempt.
 """
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from kafscale.paths import Kind, is_namespace, is_topic_name
+from kafscale.v1.rewritten_pb2 import RewrittenEntry
 
 _KEY = re.compile(
     r"(?P<namespace>[^/]+(?:/[^/]+)*)/~rewritten/(?P<topic>[A-Za-z0-9._-]{1,249})/(?P<partition>0|[1-9][0-9]{0,9})/"
@@ -32,6 +33,16 @@ class RewrittenKey:
     attempt: int
     kind: Kind = "kfs"
 
+    @classmethod
+    def of(cls, entry: RewrittenEntry, namespace: str, topic: str, partition: int) -> "RewrittenKey":
+        """Return the key of the object that an entry of a root describes."""
+        return cls(namespace, topic, partition, entry.base_offset, entry.next_offset, entry.epoch, entry.attempt)
+
+    @property
+    def index(self) -> "RewrittenKey":
+        """The key of the object's index."""
+        return replace(self, kind="index")
+
     def __str__(self) -> str:
         name = f"{self.base_offset:020d}-{self.next_offset:020d}-{self.epoch}-{self.attempt}.{self.kind}"
         return f"{rewritten_prefix(self.namespace, self.topic, self.partition)}{name}"
@@ -53,9 +64,14 @@ class RootKey:
         return f"{prefix}{self.number:020d}-{self.epoch}-{self.attempt}"
 
 
+def all_rewritten_prefix(namespace: str) -> str:
+    """The prefix of the rewritten objects and roots of all topics."""
+    return f"{namespace}/~rewritten/"
+
+
 def rewritten_prefix(namespace: str, topic: str, partition: int) -> str:
     """The prefix of a partition's rewritten objects and of its roots."""
-    return f"{namespace}/~rewritten/{topic}/{partition}/"
+    return f"{all_rewritten_prefix(namespace)}{topic}/{partition}/"
 
 
 def roots_prefix(namespace: str, topic: str, partition: int) -> str:

@@ -7,14 +7,16 @@ the object is rewritten. The batches keep the epochs in which they were written;
 the root decide what the object is, not the header.
 """
 
+from array import array
 from dataclasses import dataclass
 
 from kafscale.errors import CorruptData
 from kafscale.records.batch import BatchHeader, peek_one, verify_crc, walk
 from kafscale.records.checksum import Buffer, crc32c
-from kafscale.rewritten.index import INTERVAL_BYTES, RewrittenIndex, build_rewritten_index
+from kafscale.rewritten.index import IndexBuilder, RewrittenIndex
 from kafscale.rewritten.keys import RewrittenKey
 from kafscale.segment.format import FOOTER_SIZE, HEADER_SIZE, MAX_SEGMENT_SIZE, SegmentFooter, SegmentHeader
+from kafscale.segment.reader import ParsedSegment
 from kafscale.v1.rewritten_pb2 import RewrittenEntry
 
 REWRITTEN_FLAG = 0x08
@@ -47,9 +49,11 @@ class _Description:
             raise CorruptObject(
                 f"a batch of offsets {header.base_offset} to {header.last_offset}, but {self._next_offset} is next"
             )
-        if header.leader_epoch < self._epoch:
-            raise CorruptObject(f"a batch of epoch {header.leader_epoch} after one of epoch {self._epoch}")
-        self._next_offset, self._epoch = header.next_offset, header.leader_epoch
+        # Batches that KafScale 1 wrote may have epoch -1.
+        epoch = max(header.leader_epoch, 0)
+        if epoch < self._epoch:
+            raise CorruptObject(f"a batch of epoch {epoch} after one of epoch {self._epoch}")
+        self._next_offset, self._epoch = header.next_offset, epoch
         entry = self.entry
         if header.is_control:
             entry.control_records += header.record_count
@@ -77,10 +81,8 @@ class ObjectBuilder:
         entry = self._description.entry
         entry.epoch, entry.attempt, entry.created_ms = epoch, attempt, created_ms
         self._batches: list[Buffer] = []
-        self._offsets: list[int] = []
-        self._positions: list[int] = []
-        self._crcs: list[int] = []
-        self._crc = self._part = 0
+        self._index = IndexBuilder()
+        self._crc = 0
         self.size = HEADER_SIZE + FOOTER_SIZE
         """The size that the object has so far, in bytes."""
 
@@ -93,16 +95,9 @@ class ObjectBuilder:
         """Add a batch, which must not change later. Raises CorruptObject, CorruptBatch."""
         header = peek_one(batch)
         self._description.add(header)
-        position = self.size - FOOTER_SIZE
         if self.size + len(batch) > MAX_SEGMENT_SIZE:
             raise CorruptObject(f"more than {MAX_SEGMENT_SIZE} bytes in one object")
-        if not self._positions or position - self._positions[-1] >= INTERVAL_BYTES:
-            if self._positions:
-                self._crcs.append(self._part)
-            self._offsets.append(header.base_offset)
-            self._positions.append(position)
-            self._part = 0
-        self._part = crc32c(batch, self._part)
+        self._index.add(batch, header.base_offset, self.size - FOOTER_SIZE)
         self._crc = crc32c(batch, self._crc)
         self._batches.append(batch)
         self.size += len(batch)
@@ -122,9 +117,7 @@ class ObjectBuilder:
             entry.epoch,
         )
         footer = SegmentFooter(self._crc, next_offset - 1)
-        index = build_rewritten_index(
-            [*self._offsets, next_offset], [*self._positions, self.size - FOOTER_SIZE], [*self._crcs, self._part]
-        )
+        index = self._index.finish(next_offset, self.size - FOOTER_SIZE)
         return BuiltObject(b"".join([header.encode(), *self._batches, footer.encode()]), index, entry)
 
 
@@ -134,30 +127,60 @@ def verify_object(key: RewrittenKey, data: Buffer, *, check_batches: bool = Fals
     ``check_batches`` verifies the checksums of the batches too, to detect damage from before the object was built.
     Raises CorruptObject, CorruptBatch, CorruptSegment.
     """
+    found, _ = _parsed(data, check_batches=check_batches)
+    found.attempt = key.attempt
+    stated = (found.base_offset, found.next_offset, found.epoch)
+    if stated != (key.base_offset, key.next_offset, key.epoch):
+        raise CorruptObject(f"base offset, next offset and epoch are {stated}, not those of the key")
+    return found
+
+
+def parse_object(entry: RewrittenEntry, data: Buffer, *, check_batches: bool = False) -> ParsedSegment:
+    """Return the batches of the object that ``entry`` of a root describes, like those of a segment, after verifying it.
+
+    Raises CorruptObject, CorruptBatch, CorruptSegment.
+    """
+    found, parsed = _parsed(data, check_batches=check_batches)
+    found.attempt = entry.attempt
+    if found != entry:
+        raise CorruptObject(f"the object is not the one that the root describes: {found!r} instead of {entry!r}")
+    return parsed
+
+
+def index_of(parsed: ParsedSegment) -> bytes:
+    """Return the index of an object that was verified, byte for byte as `ObjectBuilder` builds it."""
+    builder, data = IndexBuilder(), memoryview(parsed.data)
+    for offset, position, end in zip(parsed.offsets, parsed.positions, parsed.ends, strict=True):
+        builder.add(data[position:end], offset, position)
+    return builder.finish(parsed.next_offset, parsed.body_end)
+
+
+def _parsed(data: Buffer, *, check_batches: bool) -> tuple[RewrittenEntry, ParsedSegment]:
     header, footer = SegmentHeader.parse(data, may_be_empty=True), SegmentFooter.parse(data)
-    found = (header.base_offset, footer.last_offset + 1, header.epoch)
-    if found != (key.base_offset, key.next_offset, key.epoch):
-        raise CorruptObject(f"base offset, next offset and epoch are {found}, not those of the key")
-    view = memoryview(data)
-    body = view[HEADER_SIZE : len(data) - FOOTER_SIZE]
+    body = memoryview(data)[HEADER_SIZE : len(data) - FOOTER_SIZE]
     computed = crc32c(body)
     if computed != footer.crc:
         raise CorruptObject(f"checksum of the body is {computed:#010x}, the footer says {footer.crc:#010x}")
-    description = _Description(key.base_offset)
+    parsed = ParsedSegment(data, header, footer, array("q"), array("q"), array("I"), array("I"), array("q"))
+    description = _Description(header.base_offset)
     for position, batch in walk(body):
         if check_batches:
             verify_crc(body, position, batch)
         description.add(batch)
-    description.end(key.next_offset)
+        parsed.offsets.append(batch.base_offset)
+        parsed.next_offsets.append(batch.next_offset)
+        parsed.positions.append(HEADER_SIZE + position)
+        parsed.ends.append(HEADER_SIZE + position + batch.size)
+        parsed.max_timestamps.append(batch.max_timestamp)
+    description.end(footer.last_offset + 1)
     entry = description.entry
     if not body or entry.records + entry.control_records != header.message_count:
         raise CorruptObject(
             f"{len(body)} bytes with {entry.records + entry.control_records} records, the header says "
             f"{header.message_count}"
         )
-    entry.epoch, entry.attempt = key.epoch, key.attempt
-    entry.created_ms, entry.size, entry.crc = header.created_ms, len(data), footer.crc
-    return entry
+    entry.epoch, entry.created_ms, entry.size, entry.crc = header.epoch, header.created_ms, len(data), footer.crc
+    return entry, parsed
 
 
 def batches_of(piece: Buffer, index: RewrittenIndex, first: int, end: int) -> list[memoryview]:

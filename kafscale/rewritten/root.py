@@ -112,6 +112,11 @@ def parse_root(data: bytes) -> Root:
     )
 
 
+def stored_crc(data: bytes) -> int:
+    """Return the checksum at the end of a root, to which a partition's state refers."""
+    return int.from_bytes(data[-4:], "little")
+
+
 def _fault(root: RewrittenRoot) -> str | None:
     """Return what is inconsistent, or None."""
     if len(root.topic_id) != _ID_BYTES or not root.number:
@@ -137,6 +142,6 @@ def _fault(root: RewrittenRoot) -> str | None:
         return f"the first dirty offset {root.first_dirty} of a log up to {start}"
     if root.HasField("compaction"):
         reached, end = root.compaction.next_offset, root.compaction.end
-        if not (root.start <= reached < end <= start and root.first_dirty <= end):
+        if not (root.start < reached <= start and root.first_dirty < end and reached < end):
             return f"a pass at {reached} up to {end} of a log up to {start}, dirty from {root.first_dirty}"
     return None

@@ -38,6 +38,8 @@ from kafscale.v1.indexer_pb2 import (
     LocateReply,
     LocateTimestampRequest,
     RebuildReply,
+    RewriteEvent,
+    RewriteRequest,
     SegmentRef,
     VerifyReply,
     WriteCatalogPageReply,
@@ -185,6 +187,7 @@ _INDEXER_VERIFY = method(INDEXER, "Verify", SegmentRef, VerifyReply)
 _INDEXER_REBUILD = method(INDEXER, "Rebuild", SegmentRef, RebuildReply)
 _INDEXER_LOCATE_TIMESTAMP = method(INDEXER, "LocateTimestamp", LocateTimestampRequest, LocateReply)
 _INDEXER_WRITE_CATALOG_PAGE = method(INDEXER, "WriteCatalogPage", WriteCatalogPageRequest, WriteCatalogPageReply)
+_INDEXER_REWRITE = method(INDEXER, "Rewrite", RewriteRequest, RewriteEvent)
 
 
 class Indexer(Protocol):
@@ -195,6 +198,9 @@ class Indexer(Protocol):
     async def rebuild(self, request: SegmentRef) -> RebuildReply: ...
     async def locate_timestamp(self, request: LocateTimestampRequest) -> LocateReply: ...
     async def write_catalog_page(self, request: WriteCatalogPageRequest) -> WriteCatalogPageReply: ...
+    async def rewrite(
+        self, request: RewriteRequest, send: Callable[[RewriteEvent | Bulk[RewriteEvent]], Awaitable[None]]
+    ) -> None: ...
 
 
 class IndexerClient:
@@ -217,6 +223,9 @@ class IndexerClient:
 
     async def write_catalog_page(self, request: WriteCatalogPageRequest, *, timeout: float) -> WriteCatalogPageReply:
         return await self._peer.call(_INDEXER_WRITE_CATALOG_PAGE, request, timeout=timeout)
+
+    def rewrite(self, request: RewriteRequest) -> AbstractAsyncContextManager[MessageStream[RewriteEvent]]:
+        return self._peer.stream(_INDEXER_REWRITE, request)
 
 
 GROUP_COORDINATOR = coordinator_pb2.DESCRIPTOR.services_by_name["GroupCoordinator"]

@@ -1,8 +1,8 @@
 """A `Peer` that distributes calls among all live indexers. Any indexer serves any partition."""
 
-from collections.abc import Callable, Mapping
-from contextlib import AbstractAsyncContextManager
-from typing import TypeVar
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
+from typing import Generic, TypeVar
 
 import structlog
 import trio
@@ -61,13 +61,38 @@ class _Peer:
             await channel.aclose()
 
 
+class _PeerStream(Generic[A]):
+    """The messages of an indexer. Whether it answers shows with the first one: later, a stream may just end."""
+
+    def __init__(self, peer: _Peer, messages: MessageStream[A]) -> None:
+        self._peer = peer
+        self._messages = messages
+        self._answered = False
+
+    async def receive(self) -> A:
+        try:
+            message = await self._messages.receive()
+        except (Unavailable, Refused):
+            if not self._answered:
+                self._peer.failed(trio.current_time())
+            raise
+        if not self._answered:
+            self._answered = True
+            self._peer.answered()
+        return message
+
+
+def _least_busy(peers: Iterable[_Peer]) -> _Peer:
+    return min(peers, key=lambda peer: (peer.in_flight, peer.last_called))
+
+
 class IndexerPool:
     """Distributes calls among the indexers set by `update`. Tasks of ``nursery`` close the channels of those that left.
 
     A call is sent to the member with the fewest calls in flight and, among these, the least recently called. If it does
     not answer within its share of the timeout, fails or refuses, the next member is tried and the first is avoided for
-    a while. (All methods of an indexer can be repeated. A refusal may mean that another service has the address now.)
-    If no member remains, Unavailable is raised immediately.
+    a while. (All methods that do not stream can be repeated. A refusal may mean that another service has the address
+    now.) If no member remains, Unavailable is raised immediately. A stream is opened at one member, and never repeated.
     """
 
     def __init__(self, nursery: trio.Nursery, connect: Callable[[str], Channel]) -> None:
@@ -114,7 +139,7 @@ class IndexerPool:
         tried: set[_Peer] = set()
         failure, may_be_done = "no indexer is available", False
         while (candidates := self._candidates(tried)) and (remaining := deadline - trio.current_time()) > 0:
-            peer = min(candidates, key=lambda peer: (peer.in_flight, peer.last_called))
+            peer = _least_busy(candidates)
             tried.add(peer)
             try:
                 # The last candidate may take all the remaining time.
@@ -127,29 +152,45 @@ class IndexerPool:
         kind = Unavailable if may_be_done else NotSent
         raise kind(f"no indexer answered: {failure}")
 
-    def stream(self, method: Method[Q, A], request: Q) -> AbstractAsyncContextManager[MessageStream[A]]:
-        """Raise Refused, because an indexer has no streaming methods."""
-        raise Refused(f"{method.path} is not a method of an indexer")
+    @asynccontextmanager
+    async def stream(self, method: Method[Q, A], request: Q) -> AsyncIterator[MessageStream[A]]:
+        """Open the replies of one member, which counts as a call in flight. Raises NotSent if none is available.
+
+        The member is avoided for a while if the stream fails before its first message.
+        """
+        candidates = self._candidates(set())
+        if not candidates:
+            self.unanswered += 1
+            raise NotSent("no indexer is available")
+        peer = _least_busy(candidates)
+        with self._in_flight(peer):
+            async with peer.channel().stream(method, request) as messages:
+                yield _PeerStream(peer, messages)
 
     def _candidates(self, tried: set[_Peer]) -> list[_Peer]:
         now = trio.current_time()
         return [peer for peer in self._peers.values() if peer not in tried and peer.avoided_until <= now]
 
     async def _call_peer(self, peer: _Peer, method: Method[Q, A], request: Q, seconds: float) -> A:
+        with self._in_flight(peer):
+            try:
+                reply = await peer.channel().call(method, request, timeout=seconds)
+            except (Unavailable, Refused):
+                peer.failed(trio.current_time())
+                raise
+            except KafscaleError:
+                peer.answered()
+                raise
+            peer.answered()
+            return reply
+
+    @contextmanager
+    def _in_flight(self, peer: _Peer) -> Iterator[None]:
         self._calls += 1
         peer.last_called = self._calls
         peer.in_flight += 1
         try:
-            reply = await peer.channel().call(method, request, timeout=seconds)
-        except (Unavailable, Refused):
-            peer.failed(trio.current_time())
-            raise
-        except KafscaleError:
-            peer.answered()
-            raise
-        else:
-            peer.answered()
-            return reply
+            yield
         finally:
             peer.in_flight -= 1
             self._close_unused(peer)

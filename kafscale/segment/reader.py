@@ -28,7 +28,7 @@ from kafscale.segment.index import IndexEntry
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ParsedSegment:
-    """A segment whose footer checksum, batch chain and header are verified.
+    """A segment, or a rewritten object, whose footer checksum, batch chain and header are verified.
 
     One entry per batch: ``offsets`` (base offset), ``next_offsets`` (after its last), ``positions`` and ``ends``
     (absolute file positions: ``data[positions[i]:ends[i]]`` is batch i), ``max_timestamps`` (ms, from the batch
@@ -46,8 +46,9 @@ class ParsedSegment:
 
     @property
     def next_offset(self) -> int:
-        """The offset after the segment's last offset."""
-        return self.next_offsets[-1]
+        """The offset after the last one of the segment, which is that of its last batch. A rewritten object may have
+        no batch with its last offsets."""
+        return self.footer.last_offset + 1
 
     @property
     def body_end(self) -> int:
@@ -91,8 +92,8 @@ def parse_segment(data: Buffer, *, check_batches: bool = False) -> ParsedSegment
         messages += found.record_count
     if messages != header.message_count:
         raise CorruptSegment(f"{messages} messages, the header says {header.message_count}")
-    if segment.next_offset != footer.last_offset + 1:
-        raise CorruptSegment(f"the last offset is {segment.next_offset - 1}, the footer says {footer.last_offset}")
+    if segment.next_offsets[-1] != footer.last_offset + 1:
+        raise CorruptSegment(f"the last offset is {segment.next_offsets[-1] - 1}, the footer says {footer.last_offset}")
     return segment
 
 

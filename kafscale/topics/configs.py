@@ -97,7 +97,16 @@ class TopicConfig:
     retention_bytes: int
     """The oldest segments are deleted while the others have at least this size. -1 means unlimited."""
     segment_bytes: int
-    """A write buffer of this size is flushed."""
+    """A write buffer of this size is flushed. Also the size from which older records may be compacted."""
+    segment_ms: int
+    """The age from which records may be compacted even if fewer bytes follow them."""
+    min_cleanable_dirty_ratio: float
+    """Compaction begins when the records that it has not seen are more than this share of the log."""
+    min_compaction_lag_ms: int
+    max_compaction_lag_ms: int
+    """The shortest age of records that are compacted, and the longest of those that are not."""
+    delete_retention_ms: int
+    """How long tombstones stay after they were compacted first."""
     flush_ms: int
     """A smaller write buffer is flushed this long after the last flush began."""
 
@@ -129,6 +138,11 @@ class TopicConfig:
             retention_ms=int(value("retention.ms")) if deletes else -1,
             retention_bytes=int(value("retention.bytes")) if deletes else -1,
             segment_bytes=int(value("segment.bytes")),
+            segment_ms=int(value("segment.ms")),
+            min_cleanable_dirty_ratio=float(value("min.cleanable.dirty.ratio")),
+            min_compaction_lag_ms=int(value("min.compaction.lag.ms")),
+            max_compaction_lag_ms=int(value("max.compaction.lag.ms")),
+            delete_retention_ms=int(value("delete.retention.ms")),
             flush_ms=flush_ms,
         )
 

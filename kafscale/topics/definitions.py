@@ -90,13 +90,13 @@ def _boolean(name: str, default: str) -> Definition:
     return Definition(name, ConfigType.BOOLEAN, default, "true or false", parse, _NO_EFFECT)
 
 
-def _ratio(name: str, default: str) -> Definition:
+def _ratio(name: str, default: str, effect: str) -> Definition:
     def parse(text: str) -> str:
         if not 0 <= float(text) <= 1:
             raise ValueError(text)
         return text
 
-    return Definition(name, ConfigType.DOUBLE, default, "a number from 0 to 1", parse, _NO_EFFECT)
+    return Definition(name, ConfigType.DOUBLE, default, "a number from 0 to 1", parse, effect)
 
 
 def _free(name: str, type_: ConfigType, default: str) -> Definition:
@@ -121,9 +121,9 @@ def _cleanup_policy() -> Definition:
 
     accepts = "a list of compact and delete, or empty"
     effect = (
-        "With `compact`, every record must have a key. Records without a key are refused with INVALID_RECORD. Logs are "
-        "not compacted yet, so every record is kept. `retention.ms` and `retention.bytes` apply only with `delete`. "
-        "Nothing is removed from topics with `compact` alone or with an empty list, so they only grow."
+        "With `compact`, only the last record of each key stays, and every record must have a key. Records without a "
+        "key are refused with INVALID_RECORD. Logs are compacted in clusters of state format 3. `retention.ms` and "
+        "`retention.bytes` apply only with `delete`. Nothing is removed from topics with an empty list."
     )
     return Definition(CLEANUP_POLICY, ConfigType.LIST, DELETE, accepts, parse, effect)
 
@@ -148,7 +148,13 @@ _TABLE = (
     _level("compression.gzip.level", -1, -1, 9),
     _level("compression.lz4.level", 9, 1, 17),
     _level("compression.zstd.level", 3, -131072, 22),
-    _long("delete.retention.ms", 86_400_000, 0),
+    _long(
+        "delete.retention.ms",
+        86_400_000,
+        0,
+        "How long tombstones stay after they were compacted first. KAFSCALE_REWRITE_GRACE_MS and an hour are added, so "
+        "that no reader misses one.",
+    ),
     _long("file.delete.delay.ms", 60_000, 0),
     _long("flush.messages", _LONG_MAX, 1),
     _long(
@@ -164,7 +170,7 @@ _TABLE = (
     _int("index.interval.bytes", 4096, 0),
     _long("local.retention.bytes", -2, -2),
     _long("local.retention.ms", -2, -2),
-    _long("max.compaction.lag.ms", _LONG_MAX, 1),
+    _long("max.compaction.lag.ms", _LONG_MAX, 1, "Compaction begins when uncompacted records have this age."),
     _int(
         "max.message.bytes",
         1_048_588,
@@ -198,8 +204,12 @@ _TABLE = (
         _TIMESTAMP_TYPES,
         "With LogAppendTime, the timestamp of batches is the broker's time.",
     ),
-    _ratio("min.cleanable.dirty.ratio", "0.5"),
-    _long("min.compaction.lag.ms", 0, 0),
+    _ratio(
+        "min.cleanable.dirty.ratio",
+        "0.5",
+        "Compaction begins when the uncompacted part of the log is larger than this share of it.",
+    ),
+    _long("min.compaction.lag.ms", 0, 0, "Records that are younger are not compacted."),
     _int(
         "min.insync.replicas",
         1,
@@ -237,7 +247,12 @@ _TABLE = (
     ),
     _int("segment.index.bytes", 10_485_760, 4),
     _long("segment.jitter.ms", 0, 0),
-    _long("segment.ms", 604_800_000, 1),
+    _long(
+        "segment.ms",
+        604_800_000,
+        1,
+        "Records are compacted when they are older, or when about segment.bytes were written after them.",
+    ),
     _boolean("unclean.leader.election.enable", "false"),
 )
 

@@ -30,7 +30,7 @@ class ClusterStatusReply(_message.Message):
     def __init__(self, cluster_id: _Optional[str] = ..., namespace: _Optional[str] = ..., topics: _Optional[int] = ..., partitions: _Optional[int] = ..., partitions_without_owner: _Optional[int] = ..., members: _Optional[_Iterable[_Union[ClusterMember, _Mapping]]] = ..., state_format: _Optional[int] = ...) -> None: ...
 
 class ClusterMember(_message.Message):
-    __slots__ = ("service", "run_id", "address", "version", "started_ms", "leaving", "node_id", "listeners", "health", "detail", "owned", "draining", "intake", "known_state_format")
+    __slots__ = ("service", "run_id", "address", "version", "started_ms", "leaving", "node_id", "listeners", "health", "detail", "owned", "draining", "intake", "known_state_format", "state_format")
     class Health(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
         UNKNOWN: _ClassVar[ClusterMember.Health]
@@ -55,6 +55,7 @@ class ClusterMember(_message.Message):
     DRAINING_FIELD_NUMBER: _ClassVar[int]
     INTAKE_FIELD_NUMBER: _ClassVar[int]
     KNOWN_STATE_FORMAT_FIELD_NUMBER: _ClassVar[int]
+    STATE_FORMAT_FIELD_NUMBER: _ClassVar[int]
     service: str
     run_id: str
     address: str
@@ -69,7 +70,8 @@ class ClusterMember(_message.Message):
     draining: bool
     intake: bool
     known_state_format: int
-    def __init__(self, service: _Optional[str] = ..., run_id: _Optional[str] = ..., address: _Optional[str] = ..., version: _Optional[str] = ..., started_ms: _Optional[int] = ..., leaving: _Optional[bool] = ..., node_id: _Optional[int] = ..., listeners: _Optional[_Iterable[str]] = ..., health: _Optional[_Union[ClusterMember.Health, str]] = ..., detail: _Optional[str] = ..., owned: _Optional[int] = ..., draining: _Optional[bool] = ..., intake: _Optional[bool] = ..., known_state_format: _Optional[int] = ...) -> None: ...
+    state_format: int
+    def __init__(self, service: _Optional[str] = ..., run_id: _Optional[str] = ..., address: _Optional[str] = ..., version: _Optional[str] = ..., started_ms: _Optional[int] = ..., leaving: _Optional[bool] = ..., node_id: _Optional[int] = ..., listeners: _Optional[_Iterable[str]] = ..., health: _Optional[_Union[ClusterMember.Health, str]] = ..., detail: _Optional[str] = ..., owned: _Optional[int] = ..., draining: _Optional[bool] = ..., intake: _Optional[bool] = ..., known_state_format: _Optional[int] = ..., state_format: _Optional[int] = ...) -> None: ...
 
 class TopicStatus(_message.Message):
     __slots__ = ("name", "id", "partitions", "configs", "created_ms", "deleting", "cleanup_policy")

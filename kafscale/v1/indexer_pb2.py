@@ -24,35 +24,50 @@ _sym_db = _symbol_database.Default()
 
 from kafscale.v1 import catalog_pb2 as kafscale_dot_v1_dot_catalog__pb2
 from kafscale.v1 import common_pb2 as kafscale_dot_v1_dot_common__pb2
+from kafscale.v1 import rewritten_pb2 as kafscale_dot_v1_dot_rewritten__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x19kafscale/v1/indexer.proto\x12\x0bkafscale.v1\x1a\x19kafscale/v1/catalog.proto\x1a\x18kafscale/v1/common.proto\"C\n\nSegmentRef\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x11\n\tpartition\x18\x02 \x01(\x05\x12\x13\n\x0b\x62\x61se_offset\x18\x03 \x01(\x03\"D\n\x13WriteIndexesRequest\x12-\n\x08segments\x18\x01 \x03(\x0b\x32\x1b.kafscale.v1.SegmentBatches\"^\n\x0eSegmentBatches\x12(\n\x07segment\x18\x01 \x01(\x0b\x32\x17.kafscale.v1.SegmentRef\x12\x0f\n\x07offsets\x18\x02 \x03(\x03\x12\x11\n\tpositions\x18\x03 \x03(\r\"#\n\x11WriteIndexesReply\x12\x0e\n\x06\x65rrors\x18\x01 \x03(\t\"-\n\x0bVerifyReply\x12\x0e\n\x06intact\x18\x01 \x01(\x08\x12\x0e\n\x06\x64\x65tail\x18\x02 \x01(\t\"c\n\x0cRebuildReply\x12#\n\x06status\x18\x01 \x01(\x0e\x32\x13.kafscale.v1.Status\x12\x0e\n\x06\x64\x65tail\x18\x02 \x01(\t\x12\r\n\x05index\x18\x03 \x01(\x0c\x12\x0f\n\x07rebuilt\x18\x04 \x01(\x08\"\x89\x01\n\x16LocateTimestampRequest\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x11\n\tpartition\x18\x02 \x01(\x05\x12\x14\n\x0c\x62\x61se_offsets\x18\x03 \x03(\x03\x12\x11\n\ttimestamp\x18\x04 \x01(\x03\x12\x14\n\x0cstart_offset\x18\x05 \x01(\x03\x12\x0e\n\x06\x65pochs\x18\x06 \x03(\x05\"\xc0\x01\n\x0bLocateReply\x12#\n\x06status\x18\x01 \x01(\x0e\x32\x13.kafscale.v1.Status\x12\x0e\n\x06\x64\x65tail\x18\x02 \x01(\t\x12\r\n\x05\x66ound\x18\x03 \x01(\x08\x12(\n\x07segment\x18\x04 \x01(\x0b\x32\x17.kafscale.v1.SegmentRef\x12\x10\n\x08position\x18\x05 \x01(\r\x12\x0e\n\x06offset\x18\x06 \x01(\x03\x12\x11\n\ttimestamp\x18\x07 \x01(\x03\x12\x0e\n\x06newest\x18\x08 \x03(\x12\"\x85\x01\n\x17WriteCatalogPageRequest\x12,\n\tpartition\x18\x01 \x01(\x0b\x32\x19.kafscale.v1.PartitionRef\x12\r\n\x05\x65poch\x18\x02 \x01(\x05\x12-\n\x08segments\x18\x03 \x03(\x0b\x32\x1b.kafscale.v1.CatalogSegment\"$\n\x15WriteCatalogPageReply\x12\x0b\n\x03key\x18\x01 \x01(\t2\x87\x03\n\x07Indexer\x12P\n\x0cWriteIndexes\x12 .kafscale.v1.WriteIndexesRequest\x1a\x1e.kafscale.v1.WriteIndexesReply\x12;\n\x06Verify\x12\x17.kafscale.v1.SegmentRef\x1a\x18.kafscale.v1.VerifyReply\x12=\n\x07Rebuild\x12\x17.kafscale.v1.SegmentRef\x1a\x19.kafscale.v1.RebuildReply\x12P\n\x0fLocateTimestamp\x12#.kafscale.v1.LocateTimestampRequest\x1a\x18.kafscale.v1.LocateReply\x12\\\n\x10WriteCatalogPage\x12$.kafscale.v1.WriteCatalogPageRequest\x1a\".kafscale.v1.WriteCatalogPageReplyb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x19kafscale/v1/indexer.proto\x12\x0bkafscale.v1\x1a\x19kafscale/v1/catalog.proto\x1a\x18kafscale/v1/common.proto\x1a\x1bkafscale/v1/rewritten.proto\"s\n\nSegmentRef\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x11\n\tpartition\x18\x02 \x01(\x05\x12\x13\n\x0b\x62\x61se_offset\x18\x03 \x01(\x03\x12.\n\trewritten\x18\x04 \x01(\x0b\x32\x1b.kafscale.v1.RewrittenEntry\"D\n\x13WriteIndexesRequest\x12-\n\x08segments\x18\x01 \x03(\x0b\x32\x1b.kafscale.v1.SegmentBatches\"^\n\x0eSegmentBatches\x12(\n\x07segment\x18\x01 \x01(\x0b\x32\x17.kafscale.v1.SegmentRef\x12\x0f\n\x07offsets\x18\x02 \x03(\x03\x12\x11\n\tpositions\x18\x03 \x03(\r\"#\n\x11WriteIndexesReply\x12\x0e\n\x06\x65rrors\x18\x01 \x03(\t\"-\n\x0bVerifyReply\x12\x0e\n\x06intact\x18\x01 \x01(\x08\x12\x0e\n\x06\x64\x65tail\x18\x02 \x01(\t\"c\n\x0cRebuildReply\x12#\n\x06status\x18\x01 \x01(\x0e\x32\x13.kafscale.v1.Status\x12\x0e\n\x06\x64\x65tail\x18\x02 \x01(\t\x12\r\n\x05index\x18\x03 \x01(\x0c\x12\x0f\n\x07rebuilt\x18\x04 \x01(\x08\"\xb9\x01\n\x16LocateTimestampRequest\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x11\n\tpartition\x18\x02 \x01(\x05\x12\x14\n\x0c\x62\x61se_offsets\x18\x03 \x03(\x03\x12\x11\n\ttimestamp\x18\x04 \x01(\x03\x12\x14\n\x0cstart_offset\x18\x05 \x01(\x03\x12\x0e\n\x06\x65pochs\x18\x06 \x03(\x05\x12.\n\trewritten\x18\x07 \x03(\x0b\x32\x1b.kafscale.v1.RewrittenEntry\"\xc0\x01\n\x0bLocateReply\x12#\n\x06status\x18\x01 \x01(\x0e\x32\x13.kafscale.v1.Status\x12\x0e\n\x06\x64\x65tail\x18\x02 \x01(\t\x12\r\n\x05\x66ound\x18\x03 \x01(\x08\x12(\n\x07segment\x18\x04 \x01(\x0b\x32\x17.kafscale.v1.SegmentRef\x12\x10\n\x08position\x18\x05 \x01(\r\x12\x0e\n\x06offset\x18\x06 \x01(\x03\x12\x11\n\ttimestamp\x18\x07 \x01(\x03\x12\x0e\n\x06newest\x18\x08 \x03(\x12\"\x85\x01\n\x17WriteCatalogPageRequest\x12,\n\tpartition\x18\x01 \x01(\x0b\x32\x19.kafscale.v1.PartitionRef\x12\r\n\x05\x65poch\x18\x02 \x01(\x05\x12-\n\x08segments\x18\x03 \x03(\x0b\x32\x1b.kafscale.v1.CatalogSegment\"$\n\x15WriteCatalogPageReply\x12\x0b\n\x03key\x18\x01 \x01(\t\"\xcf\x01\n\x0eRewriteRequest\x12,\n\tpartition\x18\x01 \x01(\x0b\x32\x19.kafscale.v1.PartitionRef\x12\r\n\x05\x65poch\x18\x02 \x01(\x05\x12\x0f\n\x07\x61ttempt\x18\x03 \x01(\r\x12\'\n\x05steps\x18\x04 \x03(\x0b\x32\x18.kafscale.v1.RewriteStep\x12\x14\n\x0ctarget_bytes\x18\x05 \x01(\x04\x12\x30\n\ncompaction\x18\x06 \x01(\x0b\x32\x1c.kafscale.v1.CompactionRules\"8\n\x0bRewriteStep\x12)\n\x06inputs\x18\x01 \x03(\x0b\x32\x19.kafscale.v1.RewriteInput\"i\n\x0cRewriteInput\x12\r\n\x05start\x18\x01 \x01(\x03\x12\x0b\n\x03\x65nd\x18\x02 \x01(\x03\x12.\n\trewritten\x18\x03 \x01(\x0b\x32\x1b.kafscale.v1.RewrittenEntry\x12\r\n\x05\x65poch\x18\x04 \x01(\x05\"\xe3\x01\n\x0f\x43ompactionRules\x12(\n\x05\x64irty\x18\x01 \x03(\x0b\x32\x19.kafscale.v1.RewriteInput\x12\x0b\n\x03\x65nd\x18\x02 \x01(\x03\x12\x0f\n\x07resumed\x18\x03 \x01(\x08\x12\x13\n\x06now_ms\x18\x04 \x01(\x03H\x00\x88\x01\x01\x12\x12\n\nhorizon_ms\x18\x05 \x01(\x03\x12\x14\n\x0cmemory_bytes\x18\x06 \x01(\x04\x12\x13\n\x0b\x62\x61tch_bytes\x18\x07 \x01(\x04\x12)\n\tproducers\x18\x08 \x03(\x0b\x32\x16.kafscale.v1.LastBatchB\t\n\x07_now_ms\"D\n\tLastBatch\x12\x13\n\x0bproducer_id\x18\x01 \x01(\x03\x12\r\n\x05\x65poch\x18\x02 \x01(\x05\x12\x13\n\x0blast_offset\x18\x03 \x01(\x03\"\x9a\x01\n\x0cRewriteEvent\x12\x14\n\x0cobjects_read\x18\x01 \x01(\r\x12\x15\n\robjects_total\x18\x02 \x01(\r\x12(\n\x04step\x18\x03 \x01(\x0b\x32\x1a.kafscale.v1.RewrittenStep\x12#\n\x06status\x18\x04 \x01(\x0e\x32\x13.kafscale.v1.Status\x12\x0e\n\x06\x64\x65tail\x18\x05 \x01(\t\"\xb9\x01\n\rRewrittenStep\x12\r\n\x05start\x18\x01 \x01(\x03\x12\x0b\n\x03\x65nd\x18\x02 \x01(\x03\x12,\n\x07\x65ntries\x18\x03 \x03(\x0b\x32\x1b.kafscale.v1.RewrittenEntry\x12\x10\n\x08pass_end\x18\x04 \x01(\x03\x12\x10\n\x08\x62ytes_in\x18\x05 \x01(\x04\x12\x11\n\tbytes_out\x18\x06 \x01(\x04\x12\x12\n\nrecords_in\x18\x07 \x01(\x04\x12\x13\n\x0brecords_out\x18\x08 \x01(\x04\x32\xcc\x03\n\x07Indexer\x12P\n\x0cWriteIndexes\x12 .kafscale.v1.WriteIndexesRequest\x1a\x1e.kafscale.v1.WriteIndexesReply\x12;\n\x06Verify\x12\x17.kafscale.v1.SegmentRef\x1a\x18.kafscale.v1.VerifyReply\x12=\n\x07Rebuild\x12\x17.kafscale.v1.SegmentRef\x1a\x19.kafscale.v1.RebuildReply\x12P\n\x0fLocateTimestamp\x12#.kafscale.v1.LocateTimestampRequest\x1a\x18.kafscale.v1.LocateReply\x12\\\n\x10WriteCatalogPage\x12$.kafscale.v1.WriteCatalogPageRequest\x1a\".kafscale.v1.WriteCatalogPageReply\x12\x43\n\x07Rewrite\x12\x1b.kafscale.v1.RewriteRequest\x1a\x19.kafscale.v1.RewriteEvent0\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'kafscale.v1.indexer_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_SEGMENTREF']._serialized_start=95
-  _globals['_SEGMENTREF']._serialized_end=162
-  _globals['_WRITEINDEXESREQUEST']._serialized_start=164
-  _globals['_WRITEINDEXESREQUEST']._serialized_end=232
-  _globals['_SEGMENTBATCHES']._serialized_start=234
-  _globals['_SEGMENTBATCHES']._serialized_end=328
-  _globals['_WRITEINDEXESREPLY']._serialized_start=330
-  _globals['_WRITEINDEXESREPLY']._serialized_end=365
-  _globals['_VERIFYREPLY']._serialized_start=367
-  _globals['_VERIFYREPLY']._serialized_end=412
-  _globals['_REBUILDREPLY']._serialized_start=414
-  _globals['_REBUILDREPLY']._serialized_end=513
-  _globals['_LOCATETIMESTAMPREQUEST']._serialized_start=516
-  _globals['_LOCATETIMESTAMPREQUEST']._serialized_end=653
-  _globals['_LOCATEREPLY']._serialized_start=656
-  _globals['_LOCATEREPLY']._serialized_end=848
-  _globals['_WRITECATALOGPAGEREQUEST']._serialized_start=851
-  _globals['_WRITECATALOGPAGEREQUEST']._serialized_end=984
-  _globals['_WRITECATALOGPAGEREPLY']._serialized_start=986
-  _globals['_WRITECATALOGPAGEREPLY']._serialized_end=1022
-  _globals['_INDEXER']._serialized_start=1025
-  _globals['_INDEXER']._serialized_end=1416
+  _globals['_SEGMENTREF']._serialized_start=124
+  _globals['_SEGMENTREF']._serialized_end=239
+  _globals['_WRITEINDEXESREQUEST']._serialized_start=241
+  _globals['_WRITEINDEXESREQUEST']._serialized_end=309
+  _globals['_SEGMENTBATCHES']._serialized_start=311
+  _globals['_SEGMENTBATCHES']._serialized_end=405
+  _globals['_WRITEINDEXESREPLY']._serialized_start=407
+  _globals['_WRITEINDEXESREPLY']._serialized_end=442
+  _globals['_VERIFYREPLY']._serialized_start=444
+  _globals['_VERIFYREPLY']._serialized_end=489
+  _globals['_REBUILDREPLY']._serialized_start=491
+  _globals['_REBUILDREPLY']._serialized_end=590
+  _globals['_LOCATETIMESTAMPREQUEST']._serialized_start=593
+  _globals['_LOCATETIMESTAMPREQUEST']._serialized_end=778
+  _globals['_LOCATEREPLY']._serialized_start=781
+  _globals['_LOCATEREPLY']._serialized_end=973
+  _globals['_WRITECATALOGPAGEREQUEST']._serialized_start=976
+  _globals['_WRITECATALOGPAGEREQUEST']._serialized_end=1109
+  _globals['_WRITECATALOGPAGEREPLY']._serialized_start=1111
+  _globals['_WRITECATALOGPAGEREPLY']._serialized_end=1147
+  _globals['_REWRITEREQUEST']._serialized_start=1150
+  _globals['_REWRITEREQUEST']._serialized_end=1357
+  _globals['_REWRITESTEP']._serialized_start=1359
+  _globals['_REWRITESTEP']._serialized_end=1415
+  _globals['_REWRITEINPUT']._serialized_start=1417
+  _globals['_REWRITEINPUT']._serialized_end=1522
+  _globals['_COMPACTIONRULES']._serialized_start=1525
+  _globals['_COMPACTIONRULES']._serialized_end=1752
+  _globals['_LASTBATCH']._serialized_start=1754
+  _globals['_LASTBATCH']._serialized_end=1822
+  _globals['_REWRITEEVENT']._serialized_start=1825
+  _globals['_REWRITEEVENT']._serialized_end=1979
+  _globals['_REWRITTENSTEP']._serialized_start=1982
+  _globals['_REWRITTENSTEP']._serialized_end=2167
+  _globals['_INDEXER']._serialized_start=2170
+  _globals['_INDEXER']._serialized_end=2630
 # @@protoc_insertion_point(module_scope)

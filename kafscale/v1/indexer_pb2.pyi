@@ -1,5 +1,6 @@
 from kafscale.v1 import catalog_pb2 as _catalog_pb2
 from kafscale.v1 import common_pb2 as _common_pb2
+from kafscale.v1 import rewritten_pb2 as _rewritten_pb2
 from google.protobuf.internal import containers as _containers
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
@@ -9,14 +10,16 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class SegmentRef(_message.Message):
-    __slots__ = ("topic", "partition", "base_offset")
+    __slots__ = ("topic", "partition", "base_offset", "rewritten")
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     PARTITION_FIELD_NUMBER: _ClassVar[int]
     BASE_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    REWRITTEN_FIELD_NUMBER: _ClassVar[int]
     topic: str
     partition: int
     base_offset: int
-    def __init__(self, topic: _Optional[str] = ..., partition: _Optional[int] = ..., base_offset: _Optional[int] = ...) -> None: ...
+    rewritten: _rewritten_pb2.RewrittenEntry
+    def __init__(self, topic: _Optional[str] = ..., partition: _Optional[int] = ..., base_offset: _Optional[int] = ..., rewritten: _Optional[_Union[_rewritten_pb2.RewrittenEntry, _Mapping]] = ...) -> None: ...
 
 class WriteIndexesRequest(_message.Message):
     __slots__ = ("segments",)
@@ -61,20 +64,22 @@ class RebuildReply(_message.Message):
     def __init__(self, status: _Optional[_Union[_common_pb2.Status, str]] = ..., detail: _Optional[str] = ..., index: _Optional[bytes] = ..., rebuilt: _Optional[bool] = ...) -> None: ...
 
 class LocateTimestampRequest(_message.Message):
-    __slots__ = ("topic", "partition", "base_offsets", "timestamp", "start_offset", "epochs")
+    __slots__ = ("topic", "partition", "base_offsets", "timestamp", "start_offset", "epochs", "rewritten")
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     PARTITION_FIELD_NUMBER: _ClassVar[int]
     BASE_OFFSETS_FIELD_NUMBER: _ClassVar[int]
     TIMESTAMP_FIELD_NUMBER: _ClassVar[int]
     START_OFFSET_FIELD_NUMBER: _ClassVar[int]
     EPOCHS_FIELD_NUMBER: _ClassVar[int]
+    REWRITTEN_FIELD_NUMBER: _ClassVar[int]
     topic: str
     partition: int
     base_offsets: _containers.RepeatedScalarFieldContainer[int]
     timestamp: int
     start_offset: int
     epochs: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, topic: _Optional[str] = ..., partition: _Optional[int] = ..., base_offsets: _Optional[_Iterable[int]] = ..., timestamp: _Optional[int] = ..., start_offset: _Optional[int] = ..., epochs: _Optional[_Iterable[int]] = ...) -> None: ...
+    rewritten: _containers.RepeatedCompositeFieldContainer[_rewritten_pb2.RewrittenEntry]
+    def __init__(self, topic: _Optional[str] = ..., partition: _Optional[int] = ..., base_offsets: _Optional[_Iterable[int]] = ..., timestamp: _Optional[int] = ..., start_offset: _Optional[int] = ..., epochs: _Optional[_Iterable[int]] = ..., rewritten: _Optional[_Iterable[_Union[_rewritten_pb2.RewrittenEntry, _Mapping]]] = ...) -> None: ...
 
 class LocateReply(_message.Message):
     __slots__ = ("status", "detail", "found", "segment", "position", "offset", "timestamp", "newest")
@@ -111,3 +116,101 @@ class WriteCatalogPageReply(_message.Message):
     KEY_FIELD_NUMBER: _ClassVar[int]
     key: str
     def __init__(self, key: _Optional[str] = ...) -> None: ...
+
+class RewriteRequest(_message.Message):
+    __slots__ = ("partition", "epoch", "attempt", "steps", "target_bytes", "compaction")
+    PARTITION_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    ATTEMPT_FIELD_NUMBER: _ClassVar[int]
+    STEPS_FIELD_NUMBER: _ClassVar[int]
+    TARGET_BYTES_FIELD_NUMBER: _ClassVar[int]
+    COMPACTION_FIELD_NUMBER: _ClassVar[int]
+    partition: _common_pb2.PartitionRef
+    epoch: int
+    attempt: int
+    steps: _containers.RepeatedCompositeFieldContainer[RewriteStep]
+    target_bytes: int
+    compaction: CompactionRules
+    def __init__(self, partition: _Optional[_Union[_common_pb2.PartitionRef, _Mapping]] = ..., epoch: _Optional[int] = ..., attempt: _Optional[int] = ..., steps: _Optional[_Iterable[_Union[RewriteStep, _Mapping]]] = ..., target_bytes: _Optional[int] = ..., compaction: _Optional[_Union[CompactionRules, _Mapping]] = ...) -> None: ...
+
+class RewriteStep(_message.Message):
+    __slots__ = ("inputs",)
+    INPUTS_FIELD_NUMBER: _ClassVar[int]
+    inputs: _containers.RepeatedCompositeFieldContainer[RewriteInput]
+    def __init__(self, inputs: _Optional[_Iterable[_Union[RewriteInput, _Mapping]]] = ...) -> None: ...
+
+class RewriteInput(_message.Message):
+    __slots__ = ("start", "end", "rewritten", "epoch")
+    START_FIELD_NUMBER: _ClassVar[int]
+    END_FIELD_NUMBER: _ClassVar[int]
+    REWRITTEN_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    start: int
+    end: int
+    rewritten: _rewritten_pb2.RewrittenEntry
+    epoch: int
+    def __init__(self, start: _Optional[int] = ..., end: _Optional[int] = ..., rewritten: _Optional[_Union[_rewritten_pb2.RewrittenEntry, _Mapping]] = ..., epoch: _Optional[int] = ...) -> None: ...
+
+class CompactionRules(_message.Message):
+    __slots__ = ("dirty", "end", "resumed", "now_ms", "horizon_ms", "memory_bytes", "batch_bytes", "producers")
+    DIRTY_FIELD_NUMBER: _ClassVar[int]
+    END_FIELD_NUMBER: _ClassVar[int]
+    RESUMED_FIELD_NUMBER: _ClassVar[int]
+    NOW_MS_FIELD_NUMBER: _ClassVar[int]
+    HORIZON_MS_FIELD_NUMBER: _ClassVar[int]
+    MEMORY_BYTES_FIELD_NUMBER: _ClassVar[int]
+    BATCH_BYTES_FIELD_NUMBER: _ClassVar[int]
+    PRODUCERS_FIELD_NUMBER: _ClassVar[int]
+    dirty: _containers.RepeatedCompositeFieldContainer[RewriteInput]
+    end: int
+    resumed: bool
+    now_ms: int
+    horizon_ms: int
+    memory_bytes: int
+    batch_bytes: int
+    producers: _containers.RepeatedCompositeFieldContainer[LastBatch]
+    def __init__(self, dirty: _Optional[_Iterable[_Union[RewriteInput, _Mapping]]] = ..., end: _Optional[int] = ..., resumed: _Optional[bool] = ..., now_ms: _Optional[int] = ..., horizon_ms: _Optional[int] = ..., memory_bytes: _Optional[int] = ..., batch_bytes: _Optional[int] = ..., producers: _Optional[_Iterable[_Union[LastBatch, _Mapping]]] = ...) -> None: ...
+
+class LastBatch(_message.Message):
+    __slots__ = ("producer_id", "epoch", "last_offset")
+    PRODUCER_ID_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    LAST_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    producer_id: int
+    epoch: int
+    last_offset: int
+    def __init__(self, producer_id: _Optional[int] = ..., epoch: _Optional[int] = ..., last_offset: _Optional[int] = ...) -> None: ...
+
+class RewriteEvent(_message.Message):
+    __slots__ = ("objects_read", "objects_total", "step", "status", "detail")
+    OBJECTS_READ_FIELD_NUMBER: _ClassVar[int]
+    OBJECTS_TOTAL_FIELD_NUMBER: _ClassVar[int]
+    STEP_FIELD_NUMBER: _ClassVar[int]
+    STATUS_FIELD_NUMBER: _ClassVar[int]
+    DETAIL_FIELD_NUMBER: _ClassVar[int]
+    objects_read: int
+    objects_total: int
+    step: RewrittenStep
+    status: _common_pb2.Status
+    detail: str
+    def __init__(self, objects_read: _Optional[int] = ..., objects_total: _Optional[int] = ..., step: _Optional[_Union[RewrittenStep, _Mapping]] = ..., status: _Optional[_Union[_common_pb2.Status, str]] = ..., detail: _Optional[str] = ...) -> None: ...
+
+class RewrittenStep(_message.Message):
+    __slots__ = ("start", "end", "entries", "pass_end", "bytes_in", "bytes_out", "records_in", "records_out")
+    START_FIELD_NUMBER: _ClassVar[int]
+    END_FIELD_NUMBER: _ClassVar[int]
+    ENTRIES_FIELD_NUMBER: _ClassVar[int]
+    PASS_END_FIELD_NUMBER: _ClassVar[int]
+    BYTES_IN_FIELD_NUMBER: _ClassVar[int]
+    BYTES_OUT_FIELD_NUMBER: _ClassVar[int]
+    RECORDS_IN_FIELD_NUMBER: _ClassVar[int]
+    RECORDS_OUT_FIELD_NUMBER: _ClassVar[int]
+    start: int
+    end: int
+    entries: _containers.RepeatedCompositeFieldContainer[_rewritten_pb2.RewrittenEntry]
+    pass_end: int
+    bytes_in: int
+    bytes_out: int
+    records_in: int
+    records_out: int
+    def __init__(self, start: _Optional[int] = ..., end: _Optional[int] = ..., entries: _Optional[_Iterable[_Union[_rewritten_pb2.RewrittenEntry, _Mapping]]] = ..., pass_end: _Optional[int] = ..., bytes_in: _Optional[int] = ..., bytes_out: _Optional[int] = ..., records_in: _Optional[int] = ..., records_out: _Optional[int] = ...) -> None: ...

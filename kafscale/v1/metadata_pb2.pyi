@@ -74,17 +74,33 @@ class IntakeTail(_message.Message):
     def __init__(self, run_id: _Optional[str] = ..., epoch: _Optional[int] = ..., end: _Optional[int] = ...) -> None: ...
 
 class IntakeRegister(_message.Message):
-    __slots__ = ("format", "sealed", "intake")
+    __slots__ = ("format", "sealed", "intake", "state_format")
     FORMAT_FIELD_NUMBER: _ClassVar[int]
     SEALED_FIELD_NUMBER: _ClassVar[int]
     INTAKE_FIELD_NUMBER: _ClassVar[int]
+    STATE_FORMAT_FIELD_NUMBER: _ClassVar[int]
     format: int
     sealed: bool
     intake: bool
-    def __init__(self, format: _Optional[int] = ..., sealed: _Optional[bool] = ..., intake: _Optional[bool] = ...) -> None: ...
+    state_format: int
+    def __init__(self, format: _Optional[int] = ..., sealed: _Optional[bool] = ..., intake: _Optional[bool] = ..., state_format: _Optional[int] = ...) -> None: ...
+
+class RootRef(_message.Message):
+    __slots__ = ("number", "epoch", "attempt", "crc", "through")
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    ATTEMPT_FIELD_NUMBER: _ClassVar[int]
+    CRC_FIELD_NUMBER: _ClassVar[int]
+    THROUGH_FIELD_NUMBER: _ClassVar[int]
+    number: int
+    epoch: int
+    attempt: int
+    crc: int
+    through: int
+    def __init__(self, number: _Optional[int] = ..., epoch: _Optional[int] = ..., attempt: _Optional[int] = ..., crc: _Optional[int] = ..., through: _Optional[int] = ...) -> None: ...
 
 class PartitionState(_message.Message):
-    __slots__ = ("format", "topic_id", "epoch", "owner", "log_start", "high_watermark", "last_segment", "producer_snapshot", "producers_from", "unclean", "sinks", "tail")
+    __slots__ = ("format", "topic_id", "epoch", "owner", "log_start", "high_watermark", "last_segment", "producer_snapshot", "producers_from", "unclean", "sinks", "tail", "root")
     FORMAT_FIELD_NUMBER: _ClassVar[int]
     TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
@@ -97,6 +113,7 @@ class PartitionState(_message.Message):
     UNCLEAN_FIELD_NUMBER: _ClassVar[int]
     SINKS_FIELD_NUMBER: _ClassVar[int]
     TAIL_FIELD_NUMBER: _ClassVar[int]
+    ROOT_FIELD_NUMBER: _ClassVar[int]
     format: int
     topic_id: bytes
     epoch: int
@@ -109,7 +126,8 @@ class PartitionState(_message.Message):
     unclean: bool
     sinks: _containers.RepeatedCompositeFieldContainer[SinkProgress]
     tail: IntakeTail
-    def __init__(self, format: _Optional[int] = ..., topic_id: _Optional[bytes] = ..., epoch: _Optional[int] = ..., owner: _Optional[str] = ..., log_start: _Optional[int] = ..., high_watermark: _Optional[int] = ..., last_segment: _Optional[_Union[LastSegment, _Mapping]] = ..., producer_snapshot: _Optional[str] = ..., producers_from: _Optional[int] = ..., unclean: _Optional[bool] = ..., sinks: _Optional[_Iterable[_Union[SinkProgress, _Mapping]]] = ..., tail: _Optional[_Union[IntakeTail, _Mapping]] = ...) -> None: ...
+    root: RootRef
+    def __init__(self, format: _Optional[int] = ..., topic_id: _Optional[bytes] = ..., epoch: _Optional[int] = ..., owner: _Optional[str] = ..., log_start: _Optional[int] = ..., high_watermark: _Optional[int] = ..., last_segment: _Optional[_Union[LastSegment, _Mapping]] = ..., producer_snapshot: _Optional[str] = ..., producers_from: _Optional[int] = ..., unclean: _Optional[bool] = ..., sinks: _Optional[_Iterable[_Union[SinkProgress, _Mapping]]] = ..., tail: _Optional[_Union[IntakeTail, _Mapping]] = ..., root: _Optional[_Union[RootRef, _Mapping]] = ...) -> None: ...
 
 class SinkProgress(_message.Message):
     __slots__ = ("sink", "epoch", "batches", "committed_ms")

@@ -1,13 +1,18 @@
 """The service object of the indexer, with the methods of protos/kafscale/v1/indexer.proto. It is stateless."""
 
 from array import array
+from collections.abc import Awaitable, Callable
 from functools import partial
 
 import structlog
 import trio
 
-from kafscale.errors import CorruptData, KafscaleError, Refused, Unavailable
+from kafscale.clock import wall_clock_ms
+from kafscale.errors import CorruptData, KafscaleError, Unavailable
 from kafscale.objects.interface import Object, ObjectNotFound, ObjectStore
+from kafscale.rewritten.index import parse_rewritten_index
+from kafscale.rewritten.object import index_of
+from kafscale.rewritten.verify import verify_rewritten_index
 from kafscale.segment.index import build_index, parse_index
 from kafscale.segment.reader import ParsedSegment
 from kafscale.segment.verify import verify_index
@@ -17,6 +22,8 @@ from kafscale.v1.indexer_pb2 import (
     LocateReply,
     LocateTimestampRequest,
     RebuildReply,
+    RewriteEvent,
+    RewriteRequest,
     SegmentRef,
     VerifyReply,
     WriteCatalogPageReply,
@@ -25,6 +32,9 @@ from kafscale.v1.indexer_pb2 import (
     WriteIndexesRequest,
 )
 from services.indexer.counters import IndexerCounters
+from services.indexer.errors import status_of
+from services.indexer.rewriting.rewrites import Rewrites
+from services.indexer.rewriting.runners import run_in_process, run_with
 from services.indexer.settings import IndexerSettings
 from services.indexer.stored import StoredSegments
 from services.indexer.times import TimeSearch
@@ -36,17 +46,34 @@ _log = structlog.get_logger(__name__)
 
 
 class IndexerService:
-    """Stores, verifies, rebuilds and uses the indexes of a namespace's segments, and stores catalog pages.
+    """Stores, verifies, rebuilds and uses the indexes of a namespace's segments, stores catalog pages, rewrites logs.
 
-    ``run_sync`` runs the parsing of whole segments and the decoding of records; simulations run them inline.
+    ``run_sync`` runs the parsing of whole segments, the decoding of records, and rewrites; simulations run them inline.
+    By default, each rewrite has a process of its own, and threads do the rest. ``now_ms``: the wall clock, in ms.
     """
 
     def __init__(
-        self, store: ObjectStore, namespace: str, settings: IndexerSettings, *, run_sync: RunSync = run_in_thread
+        self,
+        store: ObjectStore,
+        namespace: str,
+        settings: IndexerSettings,
+        *,
+        run_sync: RunSync | None = None,
+        now_ms: Callable[[], int] = wall_clock_ms,
     ) -> None:
         self._interval = settings.interval
         self.counters = IndexerCounters()
-        self._stored = StoredSegments(store, namespace, reads=settings.reads, run_sync=run_sync, counters=self.counters)
+        self._stored = StoredSegments(
+            store, namespace, reads=settings.reads, run_sync=run_sync or run_in_thread, counters=self.counters
+        )
+        self._rewrites = Rewrites(
+            store,
+            namespace,
+            most=settings.rewrites,
+            runner=run_with(run_sync) if run_sync is not None else run_in_process,
+            now_ms=now_ms,
+            counters=self.counters,
+        )
         self._times = TimeSearch(self._stored, reads=settings.reads, decode_bytes=settings.decode_bytes)
 
     async def write_indexes(self, request: WriteIndexesRequest) -> WriteIndexesReply:
@@ -77,7 +104,7 @@ class IndexerService:
         if stored is None:
             return VerifyReply(detail=f"{self._stored.index_key(request)}: missing")
         try:
-            findings = await self._stored.study(request, partial(_index_faults, stored.body))
+            findings = await self._stored.study(request, partial(_index_faults, request, stored.body))
         except ObjectNotFound:
             return VerifyReply(detail=f"{self._stored.segment_key(request)}: missing")
         except CorruptData as error:
@@ -89,7 +116,7 @@ class IndexerService:
             index, rebuilt = await self._rebuild(request)
             return RebuildReply(index=index, rebuilt=rebuilt)
         except KafscaleError as error:
-            return RebuildReply(status=_status(error), detail=str(error))
+            return RebuildReply(status=status_of(error), detail=str(error))
 
     async def write_catalog_page(self, request: WriteCatalogPageRequest) -> WriteCatalogPageReply:
         """Raises CorruptData if the request is not a valid page, or Unavailable or Refused if it cannot be stored."""
@@ -99,7 +126,7 @@ class IndexerService:
         try:
             found, newest = await self._times.locate(request)
         except KafscaleError as error:
-            return LocateReply(status=_status(error), detail=str(error))
+            return LocateReply(status=status_of(error), detail=str(error))
         except ValueError as error:
             return LocateReply(status=Status.INVALID, detail=str(error))
         if found is None:
@@ -114,12 +141,15 @@ class IndexerService:
             newest=newest,
         )
 
+    async def rewrite(self, request: RewriteRequest, send: Callable[[RewriteEvent], Awaitable[None]]) -> None:
+        await self._rewrites.run(request, send)
+
     async def _rebuild(self, ref: SegmentRef) -> tuple[bytes, bool]:
         """Return the index, and whether it had to be written."""
         for _ in range(_ATTEMPTS):
             # Read the index before the segment: if its etag is unchanged at the write, no later owner replaced it.
             stored = await self._stored.index(ref)
-            faults, fresh = await self._stored.study(ref, partial(self._compare, stored))
+            faults, fresh = await self._stored.study(ref, partial(self._compare, ref, stored))
             if stored is not None and not faults:
                 self.counters.indexes["intact"] += 1
                 return stored.body, False
@@ -129,21 +159,17 @@ class IndexerService:
                 return fresh, True
         raise Unavailable(f"{self._stored.index_key(ref)}: repeatedly written by others at the same time")
 
-    def _compare(self, stored: Object | None, segment: ParsedSegment) -> tuple[list[str], bytes]:
-        faults = ["missing"] if stored is None else _index_faults(stored.body, segment)
+    def _compare(self, ref: SegmentRef, stored: Object | None, segment: ParsedSegment) -> tuple[list[str], bytes]:
+        faults = ["missing"] if stored is None else _index_faults(ref, stored.body, segment)
+        if ref.HasField("rewritten"):
+            return faults, index_of(segment)
         return faults, build_index(segment.offsets, segment.positions, self._interval)
 
 
-def _index_faults(data: bytes, segment: ParsedSegment) -> list[str]:
+def _index_faults(ref: SegmentRef, data: bytes, segment: ParsedSegment) -> list[str]:
     try:
+        if ref.HasField("rewritten"):
+            return verify_rewritten_index(parse_rewritten_index(data), segment)
         return verify_index(parse_index(data), segment)
     except CorruptData as error:
         return [str(error)]
-
-
-def _status(error: KafscaleError) -> Status:
-    if isinstance(error, ObjectNotFound | CorruptData):
-        return Status.DAMAGED
-    if isinstance(error, Unavailable | Refused):
-        return Status.UNAVAILABLE
-    raise error

@@ -31,3 +31,11 @@ class IndexerSettings:
         doc="The maximum decompressed size of a batch that a timestamp lookup decodes. For larger batches, it uses the "
         "timestamps in the batch header.",
     )
+    rewrites: int = setting(
+        "KAFSCALE_REWRITES",
+        default=1,
+        parse=integer(1, 64),
+        doc="The maximum number of logs that an indexer merges or compacts at the same time. Each of them takes a "
+        "process with a lower priority, and its memory (KAFSCALE_REWRITE_BYTES, KAFSCALE_COMPACTION_MEMORY). Further "
+        "ones wait.",
+    )

@@ -1,4 +1,7 @@
-"""Reads and writes the objects of the indexer: segments, which are always verified, indexes, and catalog pages."""
+"""Reads and writes the objects of the indexer: indexes, catalog pages, and segments, which are always verified.
+
+A reference to a segment may mean a rewritten object. All of this applies to both.
+"""
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -8,9 +11,11 @@ import trio
 
 from kafscale import paths
 from kafscale.catalog.page import build_page
-from kafscale.errors import Unavailable
+from kafscale.errors import CorruptData, Unavailable
 from kafscale.objects.interface import Object, ObjectNotFound, ObjectStore, PreconditionFailed
 from kafscale.objects.puts import put_derived
+from kafscale.rewritten.keys import RewrittenKey
+from kafscale.rewritten.object import parse_object
 from kafscale.segment.format import CorruptSegment
 from kafscale.segment.reader import ParsedSegment, parse_segment
 from kafscale.threads import RunSync
@@ -33,19 +38,25 @@ class StoredSegments:
         self._limiter = trio.CapacityLimiter(reads)
 
     def segment_key(self, ref: SegmentRef) -> str:
+        if ref.HasField("rewritten"):
+            return str(RewrittenKey.of(ref.rewritten, self._namespace, ref.topic, ref.partition))
         return paths.segment_key(self._namespace, ref.topic, ref.partition, ref.base_offset)
 
     def index_key(self, ref: SegmentRef) -> str:
+        if ref.HasField("rewritten"):
+            return str(RewrittenKey.of(ref.rewritten, self._namespace, ref.topic, ref.partition).index)
         return paths.index_key(self._namespace, ref.topic, ref.partition, ref.base_offset)
 
     async def study(self, ref: SegmentRef, work: Callable[[ParsedSegment], T]) -> T:
         """Read and verify the whole segment, and return the result of ``work``, which runs off the event loop.
 
-        Raises a CorruptSegment that names the object, also for one from ``work``; ObjectNotFound, Unavailable, Refused.
+        Raises a CorruptData that names the object, also for one from ``work``; ObjectNotFound, Unavailable, Refused.
         """
         key = self.segment_key(ref)
 
         def parse_and_work(body: bytes) -> T:
+            if ref.HasField("rewritten"):
+                return work(parse_object(ref.rewritten, body))
             segment = parse_segment(body)
             if segment.header.base_offset != ref.base_offset:
                 raise CorruptSegment(f"begins at offset {segment.header.base_offset}")
@@ -57,8 +68,8 @@ class StoredSegments:
             self._counters.read_bytes += len(body)
             try:
                 return await self._run_sync(lambda: parse_and_work(body))
-            except CorruptSegment as error:
-                raise CorruptSegment(f"{key}: {error}") from error
+            except CorruptData as error:
+                raise CorruptData(f"{key}: {error}") from error
 
     @asynccontextmanager
     async def _turn(self) -> AsyncIterator[None]:

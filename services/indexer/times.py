@@ -38,8 +38,16 @@ class TimeSearch:
             raise ValueError(f"{len(request.base_offsets)} segments but {len(request.epochs)} epochs")
         if request.timestamp < 0 and request.timestamp != MAX_TIMESTAMP:
             raise ValueError(f"invalid timestamp {request.timestamp}")
+        rewritten = {entry.base_offset: entry for entry in request.rewritten}
+        if not rewritten.keys() <= set(request.base_offsets):
+            raise ValueError("a rewritten object has none of the base offsets")
         candidates = [
-            (SegmentRef(topic=request.topic, partition=request.partition, base_offset=base), epoch)
+            (
+                SegmentRef(
+                    topic=request.topic, partition=request.partition, base_offset=base, rewritten=rewritten.get(base)
+                ),
+                epoch,
+            )
             for base, epoch in zip(request.base_offsets, request.epochs, strict=True)
         ]
         newest: dict[int, int] = {}

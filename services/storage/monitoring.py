@@ -90,6 +90,7 @@ def families(counters: StorageCounters, current: Callable[[], Run | None], setti
         *_write_families(counters, now, settings),
         *_intake_families(counters, now, settings),
         *_read_families(counters, now, settings),
+        *_rewrite_families(counters, now),
         *_sink_families(counters, now, settings),
     ]
 
@@ -119,11 +120,9 @@ def _ownership_families(counters: StorageCounters, now: _Now) -> list[Family]:
         ),
         gauge(
             "kafscale_storage_compacted_topics_bytes",
-            "The size of the segments of owned partitions whose topic's cleanup.policy includes compact, as of the "
-            "last retention check. A check lists and measures at most about 25,000 segments, so a longer log is "
-            "counted completely only after several checks. When the start of the log moves, the measurement starts "
-            "again. Logs are not compacted yet. Segments are only removed by retention, if cleanup.policy also "
-            "includes delete.",
+            "The size of the logs of owned partitions whose topic's cleanup.policy includes compact, as of the last "
+            "retention check. A check lists and measures at most about 25,000 segments, so a longer log is counted "
+            "completely only after several checks. When the start of the log moves, the measurement starts again.",
             now(lambda run: sum(partition.measured.bytes for partition in run.owned if partition.config.compacted)),
         ),
         counter(
@@ -328,6 +327,49 @@ def _read_families(counters: StorageCounters, now: _Now, settings: StorageSettin
             "The values of KAFSCALE_CACHE_SIZE and KAFSCALE_INDEX_CACHE_SIZE.",
             lambda: {("segments",): settings.cache_size, ("indexes",): settings.index_cache_size},
             ("cache",),
+        ),
+    ]
+
+
+def _rewrite_families(counters: StorageCounters, now: _Now) -> list[Family]:
+    return [
+        counter(
+            "kafscale_storage_rewrite_steps_total",
+            "The number of committed steps of compaction. Each replaces consecutive objects of a log.",
+            lambda: counters.rewrite_steps,
+        ),
+        counter(
+            "kafscale_storage_rewrite_failures_total",
+            "The number of rewrites that failed. They are tried again after a minute, and continue with the last step "
+            "that was committed.",
+            lambda: counters.rewrites_failed,
+        ),
+        counter(
+            "kafscale_storage_rewrite_read_bytes_total",
+            "The number of bytes in the objects that committed steps replaced.",
+            lambda: counters.rewrite_read_bytes,
+        ),
+        counter(
+            "kafscale_storage_rewrite_written_bytes_total",
+            "The number of bytes in the objects that took their place.",
+            lambda: counters.rewrite_written_bytes,
+        ),
+        gauge(
+            "kafscale_storage_uncompacted_bytes",
+            "The size of what compaction has not seen yet and could compact, in the owned partitions, as of the last "
+            "check. A part of the log below min.cleanable.dirty.ratio stays uncompacted.",
+            now(lambda run: sum(partition.dirty_bytes for partition in run.owned)),
+        ),
+        gauge(
+            "kafscale_storage_oldest_uncompacted_seconds",
+            "The age of the oldest records that compaction has not seen yet and could compact.",
+            now(lambda run: run.oldest_uncompacted_seconds),
+        ),
+        gauge(
+            "kafscale_storage_obsolete_objects",
+            "The number of objects and indexes that were replaced in the owned partitions and are not deleted yet "
+            "(KAFSCALE_REWRITE_GRACE_MS).",
+            now(lambda run: sum(len(partition.obsolete) for partition in run.owned)),
         ),
     ]
 

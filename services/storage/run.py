@@ -7,7 +7,7 @@ from kafscale.errors import KafscaleError, Unavailable
 from kafscale.metadata.interface import LeaseNotFound
 from kafscale.metadata.membership import Membership
 from kafscale.metadata.outage import STORE_FAILURES, Outage
-from kafscale.metadata.topic_values import NEWEST_STATE_FORMAT
+from kafscale.metadata.topic_values import NEWEST_STATE_FORMAT, REWRITE_STATE_FORMAT
 from kafscale.process.version import kafscale_version
 from kafscale.v1.common_pb2 import Status
 from kafscale.v1.metadata_pb2 import Member, PartitionState
@@ -16,11 +16,12 @@ from services.storage.intake.intake import Intake
 from services.storage.intake.register import Register
 from services.storage.log.buffer import Trigger
 from services.storage.log.commit import Commit
+from services.storage.log.known_segment import KnownSegment
 from services.storage.log.partition import CommittedLog, Partition
 from services.storage.log.producer_clock import ProducerClock
-from services.storage.log.segments import KnownSegment
 from services.storage.owning.assignment import Assignment
 from services.storage.owning.configs import TopicConfigs
+from services.storage.owning.deletes import OwnerDeletes
 from services.storage.owning.handover import HandOver
 from services.storage.owning.logs import Logs
 from services.storage.owning.owned import OwnedPartitions
@@ -30,6 +31,8 @@ from services.storage.owning.takeover import IntakeUnknown, NotAvailable
 from services.storage.reading.catalogs import Catalogs
 from services.storage.reading.old_end import OldEnd
 from services.storage.reading.reader import Reader
+from services.storage.rewriting.obsolete import Obsolete
+from services.storage.rewriting.rewrites import Rewrites
 from services.storage.sinks.sinks import Sinks
 from services.storage.upkeep.deletion import TopicDeleter
 from services.storage.upkeep.intakes import IntakeCollector
@@ -195,10 +198,11 @@ class Run:
             namespace=deps.namespace,
             check_seconds=settings.retention_check_ms / 1000,
         )
+        deletes = OwnerDeletes(deps.objects, self.membership)
         self.retention = Retention(
             catalog=deps.catalog,
             owned=self.owned,
-            membership=self.membership,
+            deletes=deletes,
             reader=self.reader,
             catalogs=self.catalogs,
             old_end=old_end,
@@ -232,7 +236,9 @@ class Run:
             self.reader,
             owned=self.owned,
             membership=self.membership,
+            objects=deps.objects,
             capacity=settings.scanned_partitions,
+            longest_age=settings.rewrite_grace_ms / 1000,
         )
         self.scan_turns = trio.CapacityLimiter(settings.scan_streams)
         self.verify_turns = trio.CapacityLimiter(_VERIFIED_AT_A_TIME)
@@ -245,6 +251,24 @@ class Run:
             appended=self.buffers.added,
             moved=self.moved,
             buffered=lambda: self.buffers.size,
+        )
+        self._rewrites = Rewrites(
+            nursery=nursery,
+            owned=self.owned,
+            reader=self.reader,
+            catalogs=self.catalogs,
+            obsolete=Obsolete(deps.objects, deletes, deps.namespace),
+            objects=deps.objects,
+            indexer=deps.indexer,
+            settings=settings,
+            namespace=deps.namespace,
+            now_ms=deps.now_ms,
+            enabled=self._may_rewrite,
+            has_sink_epoch=self.sinks.concern,
+            cover=self.snapshots.cover,
+            ready=self._committer.ready,
+            moved=self.moved,
+            counters=deps.counters,
         )
         self._committer.listeners = (
             self._move_log,
@@ -275,6 +299,7 @@ class Run:
         self._nursery.start_soon(self._deleter.run)
         self._nursery.start_soon(self._intakes.run)
         self._nursery.start_soon(self.retention.run)
+        self._nursery.start_soon(self._rewrites.run)
         self._nursery.start_soon(self._topic_objects.run)
         self._nursery.start_soon(self._configs.run)
         self._nursery.start_soon(self.sinks.run)
@@ -285,6 +310,16 @@ class Run:
         if self.intake.unknown:
             raise IntakeUnknown(self.intake.unknown)
         return self.intake.register
+
+    @property
+    def oldest_uncompacted_seconds(self) -> float:
+        """The age of the oldest records in the owned partitions that compaction could remove and has not seen."""
+        oldest = [one.dirty_since_ms for one in self.owned if one.dirty_since_ms is not None]
+        return max(self._deps.now_ms() - min(oldest), 0) / 1000 if oldest else 0.0
+
+    def _may_rewrite(self) -> bool:
+        register = self.intake.register
+        return register is not None and register.state_format >= REWRITE_STATE_FORMAT
 
     def _durable(self, partition: Partition) -> None:
         """Called when records of the partition became durable in the intake."""
@@ -401,6 +436,9 @@ class Run:
             for batch in buffer.sequenced:
                 partition.committed_producers.add(batch, arrival_ms)
         view.log_start = partition.state.log_start
+        if partition.next_root is not None and partition.next_root.ref == partition.state.root:
+            view.segments.rewrite(partition.next_root)
+            partition.next_root = None
 
     def _forget_sink_epochs(self, commit: Commit) -> None:
         commit.partition.sinks.written(commit.partition.state, commit.partition.buffer.sink_epochs)

@@ -355,6 +355,46 @@ class StorageSettings(LeaseSettings):
         "as a new one. A sink that never committed, or that was used for a single write, is forgotten after "
         "KAFSCALE_STAGE_EXPIRY_MS.",
     )
+    rewrite_check_ms: int = setting(
+        "KAFSCALE_REWRITE_CHECK_MS",
+        default=15_000,
+        parse=integer(100, 86_400_000),
+        doc="How often an instance checks whether logs are to be compacted or merged; Kafka's log.cleaner.backoff.ms.",
+    )
+    rewrites_in_flight: int = setting(
+        "KAFSCALE_REWRITES_IN_FLIGHT",
+        default=2,
+        parse=integer(1, 64),
+        doc="The maximum number of partitions whose logs an instance has rewritten at the same time. Each of these "
+        "rewrites takes a call to an indexer, which has a limit of its own (KAFSCALE_REWRITES).",
+    )
+    rewrite_bytes: int = setting(
+        "KAFSCALE_REWRITE_BYTES",
+        default=128 * MIB,
+        parse=within(size, 1 * MIB, 1024 * MIB),
+        doc="The largest size of a rewritten object. An indexer needs this much memory for each rewrite, and as much "
+        "again for the objects that it reads.",
+    )
+    rewrite_grace_ms: int = setting(
+        "KAFSCALE_REWRITE_GRACE_MS",
+        default=600_000,
+        parse=integer(1_000, 86_400_000),
+        doc="How long objects that were replaced by rewritten ones are kept for readers that have begun to read them. "
+        "It must be the same in all storage instances.",
+    )
+    compaction_memory: int = setting(
+        "KAFSCALE_COMPACTION_MEMORY",
+        default=128 * MIB,
+        parse=within(size, 1 * MIB, 16 * GIB),
+        doc="The memory for the keys of one compaction, at 27 bytes a key; Kafka's log.cleaner.dedupe.buffer.size. If "
+        "the keys do not fit, the log is compacted in several passes.",
+    )
+    compaction_batch_bytes: int = setting(
+        "KAFSCALE_COMPACTION_BATCH_BYTES",
+        default=64 * MIB,
+        parse=within(size, 1 * MIB, 1024 * MIB),
+        doc="The largest decompressed size of a batch that is compacted. A log with a larger one is not compacted.",
+    )
     index_interval: int = setting(
         "KAFSCALE_INDEX_INTERVAL",
         default=DEFAULT_INTERVAL,

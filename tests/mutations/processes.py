@@ -8,6 +8,7 @@ _LIST_OFFSETS = "tests/unit/storage/test_list_offsets.py::"
 _NETWORK = "tests/unit/config/test_network.py::"
 _POOL = "tests/unit/rpc/test_pool.py::"
 _READ_PATH = "tests/unit/storage/test_read_path.py::"
+_REWRITING = "tests/unit/indexer/test_rewriting.py::"
 _START = "tests/services/test_start.py::"
 
 MUTATIONS = (
@@ -23,7 +24,7 @@ MUTATIONS = (
     ),
     Mutation(
         "calls go to the indexer with the fewest calls in flight",
-        Change("kafscale.rpc.pool", "IndexerPool.call", "(peer.in_flight, peer.last_called)", "(peer.last_called,)"),
+        Change("kafscale.rpc.pool", "_least_busy", "(peer.in_flight, peer.last_called)", "(peer.last_called,)"),
         _POOL + "test_a_busy_indexer_gets_fewer_calls",
     ),
     Mutation(
@@ -35,6 +36,46 @@ MUTATIONS = (
             "if peer.gone and",
         ),
         _POOL + "test_a_removed_indexer_gets_no_calls_and_is_closed_after_its_last_one",
+    ),
+    Mutation(
+        "a stream to an indexer counts as a call in flight",
+        Change("kafscale.rpc.pool", "IndexerPool.stream", "with self._in_flight(peer):", "if peer:"),
+        _POOL + "test_a_stream_is_opened_at_the_least_busy_indexer_and_counts_as_a_call",
+    ),
+    Mutation(
+        "damage from before a segment was built gets no new checksum",
+        Change(
+            "services.indexer.rewriting.passes",
+            "_read",
+            "parse_segment(data, check_batches=True)",
+            "parse_segment(data)",
+        ),
+        _REWRITING + "test_a_damaged_object_ends_the_rewrite_and_nothing_is_stored[inline]",
+    ),
+    Mutation(
+        "a pass of compaction ends where its keys do not fit any more",
+        Change("services.indexer.rewriting.passes", "_collect", "return end\n", "return rules.end\n"),
+        _REWRITING + "test_a_pass_ends_where_the_keys_do_not_fit_in_memory[inline]",
+    ),
+    Mutation(
+        "a resumed pass keeps its end",
+        Change("services.indexer.rewriting.passes", "_collect", "if end is None or rules.resumed:", "if end is None:"),
+        _REWRITING + "test_a_pass_of_which_too_few_keys_fit_in_memory_is_refused[True]",
+    ),
+    Mutation(
+        "another object is not taken for what a rewrite stores",
+        Change("services.indexer.rewriting.rewrites", "_Call._put", "if there is not None:", "if False:"),
+        _REWRITING + "test_another_object_of_the_same_key_is_never_replaced[kfs]",
+    ),
+    Mutation(
+        "what a rewrite stored is read back",
+        Change(
+            "services.indexer.rewriting.passes",
+            "_Step._store",
+            'parse_object(built.entry, read_back or b"", check_batches=True)',
+            "pass",
+        ),
+        _REWRITING + "test_a_step_is_reported_only_if_its_objects_can_be_read_back",
     ),
     Mutation(
         "lookups by time need no indexer",

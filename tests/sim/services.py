@@ -100,7 +100,9 @@ async def serve_storage(cluster: Cluster, process: StorageProcess, stop: trio.Ev
     members = Members(metadata, NAMESPACE, "storage")
     # A separate process, so that it finishes its work even if the caller has died.
     elsewhere = cluster.objects_of(Process(f"{process.name}.indexer", "", cluster.defect))
-    indexer = IndexerService(elsewhere, NAMESPACE, IndexerSettings(), run_sync=run_inline)
+    indexer = IndexerService(
+        elsewhere, NAMESPACE, IndexerSettings(), run_sync=run_inline, now_ms=partial(cluster.now_ms, process)
+    )
     service = StorageService(
         Dependencies(
             settings=cluster.storage_settings,

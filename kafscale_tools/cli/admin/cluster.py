@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import click
 
-from kafscale.metadata.topic_values import INTAKE_STATE_FORMAT
+from kafscale.metadata.topic_values import REWRITE_STATE_FORMAT
 from kafscale.rpc.admin import CLUSTER_STATUS, FINALIZE_UPGRADE, FLUSH_TOPICS
 from kafscale.v1 import admin_pb2 as pb
 from kafscale_tools.cli.admin.arguments import PARTITION, yes
@@ -60,10 +60,10 @@ def _lines(reply: pb.ClusterStatusReply) -> Iterator[str]:
 
 def _state_format(reply: pb.ClusterStatusReply) -> str:
     line = f"State format {reply.state_format}"
-    if reply.state_format < INTAKE_STATE_FORMAT:
-        return line
-    waiting = sum(each.HasField("intake") and not each.intake for each in reply.members)
-    return f"{line}, {count(waiting, 'storage instance')} without an intake until restarted" if waiting else line
+    if reply.state_format < REWRITE_STATE_FORMAT:
+        line += ", logs are not compacted"
+    waiting = sum(0 < each.state_format < reply.state_format for each in reply.members)
+    return f"{line}; an earlier one in {count(waiting, 'storage instance')} until restarted" if waiting else line
 
 
 def _leaving(member: pb.ClusterMember) -> str:

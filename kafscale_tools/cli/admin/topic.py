@@ -1,6 +1,6 @@
 """`kafscale topic`, `kafscale partition` and `kafscale config`."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 
 import click
 
@@ -14,7 +14,6 @@ from kafscale.rpc.admin import (
     LIST_PARTITIONS,
     LIST_TOPICS,
 )
-from kafscale.topics.definitions import CLEANUP_POLICY, COMPACT, DELETE
 from kafscale.v1 import admin_pb2 as pb
 from kafscale_tools.cli.admin.arguments import PARTITIONS, as_configs, configs, name_and_value, yes
 from kafscale_tools.cli.admin.output import IN_PROCESS, as_json, show
@@ -69,7 +68,7 @@ def create(
     reply = server.ask(CREATE_TOPIC, request)
     how = "can be created" if dry_run else "created"
     created = f"topic {name} {how} with {count(reply.topic.partitions, 'partition')}"
-    show(output, reply, [created, *_note(reply.topic.cleanup_policy, reply.topic.configs)])
+    show(output, reply, [created])
 
 
 @topic.command()
@@ -95,18 +94,8 @@ def _described(topic: pb.TopicStatus, partitions: Iterable[pb.PartitionStatus]) 
         ("configs", _configs(topic) or "no overrides"),
     ]
     yield from facts(properties)
-    yield from _note(topic.cleanup_policy, topic.configs)
     yield ""
     yield from _partition_lines(partitions)
-
-
-def _note(policy: str, configs: Mapping[str, str]) -> list[str]:
-    """Return a note on a ``policy`` with compact, which is that of the cluster unless ``configs`` set it."""
-    if COMPACT not in policy.split(","):
-        return []
-    whose = "" if CLEANUP_POLICY in configs else "the cluster's "
-    removed = "only retention removes records" if DELETE in policy.split(",") else "no record is removed"
-    return [f"note: logs are not compacted yet; with {whose}cleanup.policy={policy} {removed}"]
 
 
 @topic.command()
@@ -130,7 +119,8 @@ def alter(
         server.ask(GROW_TOPIC, pb.GrowTopicRequest(name=name, partitions=partitions))
         click.echo(f"topic {name} has {count(partitions, 'partition')}")
     if configs or unset:
-        _changed(name, "changed", change, server.ask(ALTER_CONFIGS, change))
+        server.ask(ALTER_CONFIGS, change)
+        click.echo(f"configs of topic {name} changed")
 
 
 @topic.command()
@@ -213,15 +203,8 @@ def set_configs(
     if not configs and not unset:
         raise click.UsageError("nothing to change: use NAME=VALUE or --unset")
     change = pb.AlterConfigsRequest(topic=topic, set=as_configs(configs), unset=unset, validate_only=dry_run)
-    reply = server.ask(ALTER_CONFIGS, change)
-    _changed(topic, "can be changed" if dry_run else "changed", change, reply)
-
-
-def _changed(topic: str, how: str, change: pb.AlterConfigsRequest, reply: pb.AlterConfigsReply) -> None:
-    click.echo(f"configs of topic {topic} {how}")
-    if CLEANUP_POLICY in (*change.set, *change.unset):
-        for line in _note(reply.cleanup_policy, change.set):
-            click.echo(line)
+    server.ask(ALTER_CONFIGS, change)
+    click.echo(f"configs of topic {topic} {'can be changed' if dry_run else 'changed'}")
 
 
 def _configs(topic: pb.TopicStatus) -> str:

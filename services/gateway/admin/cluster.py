@@ -9,6 +9,7 @@ import trio
 
 from kafscale.errors import KafscaleError
 from kafscale.metadata.members import LiveMember, Members
+from kafscale.metadata.topic_values import INTAKE_STATE_FORMAT
 from kafscale.paths import GROUP_SHARDS
 from kafscale.process.health import Health
 from kafscale.rpc.peer_health import PeerHealth
@@ -54,7 +55,7 @@ class ClusterReport:
         return reply
 
     async def _set_formats(self, reply: pb.ClusterStatusReply) -> None:
-        """Set the cluster's state format and which storage instances have an intake, if the metadata store answers."""
+        """Set the state formats of the cluster and of storage instances, if the metadata store answers."""
         formats = None
         with trio.move_on_after(_HEALTH_SECONDS):
             try:
@@ -67,7 +68,8 @@ class ClusterReport:
         for entry in reply.members:
             if entry.service == "storage":
                 # A release without intakes has no register.
-                entry.intake = formats.intakes.get(entry.run_id, False)
+                entry.state_format = formats.runs.get(entry.run_id, 1)
+                entry.intake = entry.state_format >= INTAKE_STATE_FORMAT
 
     async def _count(self, environment: Environment, reply: pb.ClusterStatusReply) -> Counter[str]:
         """Count what each run owns, and set the totals in ``reply``."""

@@ -1,6 +1,7 @@
 """The state format of a cluster: what it is, which storage instances use it, and the step that finalizes an upgrade.
 
-Storage runs write partition states of the cluster's format as of their start, and have an intake from format 2 on.
+Storage runs write partition states of the cluster's format as of their start. They have an intake from format 2 on, and
+rewrite logs from format 3 on.
 Releases that do not know a format refuse partitions whose state has it. The format is raised only after an upgrade of
 all storage instances, because otherwise partitions that are assigned to an older one would be unavailable.
 """
@@ -15,7 +16,7 @@ from kafscale import paths
 from kafscale.errors import Unavailable
 from kafscale.metadata.interface import Get, MetadataStore, Put, Unchanged
 from kafscale.metadata.members import LiveMember, live_member
-from kafscale.metadata.topic_values import NEWEST_STATE_FORMAT, ClusterInfo
+from kafscale.metadata.topic_values import INTAKE_STATE_FORMAT, NEWEST_STATE_FORMAT, ClusterInfo
 from kafscale.rpc.errors import StatusError
 from kafscale.v1 import admin_pb2 as pb
 from kafscale.v1.metadata_pb2 import IntakeRegister
@@ -28,10 +29,10 @@ _ATTEMPTS = 8
 
 @dataclass(frozen=True, slots=True)
 class Formats:
-    """``cluster``: its state format. ``intakes``: by run id, whether a storage run has an intake."""
+    """``cluster``: its state format. ``runs``: that of the states which a storage run writes, by run id."""
 
     cluster: int
-    intakes: Mapping[str, bool]
+    runs: Mapping[str, int]
 
 
 async def read_formats(metadata: MetadataStore, namespace: str) -> Formats:
@@ -39,11 +40,15 @@ async def read_formats(metadata: MetadataStore, namespace: str) -> Formats:
     prefix = paths.intake_registers_prefix(namespace)
     registers = await metadata.read_prefix(prefix)
     cluster = await metadata.get(paths.cluster_key(namespace))
-    intakes = {
-        paths.run_of_intake_register(namespace, item.key): IntakeRegister.FromString(item.value).intake
+    runs = {
+        paths.run_of_intake_register(namespace, item.key): _written_by(IntakeRegister.FromString(item.value))
         for item in registers.items
     }
-    return Formats(ClusterInfo.read(cluster).state_format if cluster is not None else 1, intakes)
+    return Formats(ClusterInfo.read(cluster).state_format if cluster is not None else 1, runs)
+
+
+def _written_by(register: IntakeRegister) -> int:
+    return register.state_format or (INTAKE_STATE_FORMAT if register.intake else 1)
 
 
 def known_state_format(live: LiveMember) -> int:

@@ -52,9 +52,11 @@ async def open_register(metadata: MetadataStore, namespace: str, run_id: str) ->
             state_format = min(state_format, NEWEST_STATE_FORMAT)
             if there is not None:
                 # An earlier attempt was applied; run ids are not used twice. The cluster's format may be higher by now.
-                state_format = INTAKE_STATE_FORMAT if IntakeRegister.FromString(there.value).intake else 1
-                return Register(run_id, key, there.mod_revision, state_format)
-            value = IntakeRegister(format=_FORMAT, intake=state_format >= INTAKE_STATE_FORMAT)
+                written = IntakeRegister.FromString(there.value).state_format
+                return Register(run_id, key, there.mod_revision, written)
+            value = IntakeRegister(
+                format=_FORMAT, intake=state_format >= INTAKE_STATE_FORMAT, state_format=state_format
+            )
             result = await metadata.txn([Unchanged(key, 0)], [Put(key, value.SerializeToString())])
         except STORE_FAILURES as error:
             await outage.pause(error)

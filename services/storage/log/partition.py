@@ -15,6 +15,7 @@ from kafscale.v1.storage_pb2 import Committed
 from services.storage.log.buffer import WriteBuffer
 from services.storage.log.pages import KnownPages, UnfinishedPage
 from services.storage.log.producers import ProducerTable
+from services.storage.log.rewritten import RewrittenLog
 from services.storage.log.segments import SegmentMap
 from services.storage.log.sink_progress import SinkPositions
 
@@ -55,6 +56,11 @@ class CommittedLog:
         """Return the epoch of the segment object at base ``offset`` if it belongs to the log; -1 if none can."""
         i = bisect_right(self.epochs, offset, key=lambda entry: entry[1]) - 1
         return self.epochs[i][0] if i >= 0 else -1
+
+    def epoch_at(self, offset: int) -> tuple[int, float]:
+        """Return the epoch of the batch at ``offset``, and the first offset of the next epoch, or infinity."""
+        i = bisect_right(self.epochs, offset, key=lambda entry: entry[1])
+        return self.epochs[i - 1][0], self.epochs[i][1] if i < len(self.epochs) else math.inf
 
     def end_of_epoch(self, epoch: int) -> tuple[int, int]:
         """Return the largest epoch up to ``epoch`` and its end offset, as Kafka's OffsetForLeaderEpoch defines it.
@@ -143,6 +149,20 @@ class Partition:
     next_snapshot: tuple[str, int] | None = None
     # The content of the next catalog page.
     unfinished: UnfinishedPage = field(default_factory=UnfinishedPage)
+    # The root of the next state.
+    next_root: RewrittenLog | None = None
+    # The keys that the root lists as replaced, and since when it is known to be committed (Trio time).
+    obsolete: dict[str, float] = field(default_factory=dict)
+    # The number of rewrites and roots that this owner has begun, and the numbers of those that came to nothing.
+    attempts: int = 0
+    ended_attempts: set[int] = field(default_factory=set)
+    # Whether objects of attempts that came to nothing may exist.
+    unswept: bool = True
+    # The rewrite in progress. It ends with the epoch, and when the partition is handed over.
+    rewriting: trio.CancelScope | None = None
+    # What compaction has not seen yet: its size, and the time of its oldest records in ms; None if there are none.
+    dirty_bytes: int = 0
+    dirty_since_ms: int | None = None
     _ended: trio.Event = field(default_factory=trio.Event)
 
     @property
@@ -155,12 +175,18 @@ class Partition:
     def unreported(self) -> bool:
         """Whether the state must be written even without new records."""
         to_refer = self.moving and self.next_snapshot is not None
-        return self.target_log_start > self.state.log_start or to_refer
+        return self.target_log_start > self.state.log_start or to_refer or self.next_root is not None
 
     def refer(self, state: PartitionState) -> None:
         """Make ``state``, which is about to be written, refer to the last stored snapshot."""
         if self.next_snapshot is not None:
             state.producer_snapshot, state.producers_from = self.next_snapshot
+
+    def stop_rewriting(self) -> None:
+        """Cancel the rewrite in progress, if any. Objects that it stored may still arrive."""
+        if self.rewriting is not None:
+            self.rewriting.cancel()
+            self.last_unknown_request = trio.current_time()
 
     def request_ended(self) -> None:
         """Called when a request counted in ``under_way`` has ended."""
@@ -222,6 +248,16 @@ def history_of(value: EpochHistory) -> list[tuple[int, int]]:
 
 def leader_offsets_of(value: EpochHistory) -> dict[int, int]:
     return {entry.epoch: entry.leader_offset for entry in value.entries if entry.leader_offset}
+
+
+def whole_history(rewritten: RewrittenLog | None, history: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Return the epoch history with the epochs that only the root has, because they ended in the rewritten log.
+
+    A history that is not settled, which is empty, stays empty.
+    """
+    if rewritten is None or not history:
+        return history
+    return [*((one.epoch, one.first_offset) for one in rewritten.epochs if one.epoch < history[0][0]), *history]
 
 
 def is_earlier_topics(epoch: int, floor: int) -> bool:

@@ -6,7 +6,7 @@ accepts any first sequence from an unknown producer, this requires 0, because ea
 """
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from kafscale.errors import CorruptData, KafscaleError
@@ -135,6 +135,12 @@ class ProducerTable:
             for key, known in self._producers.items()
             if known.batches
         ]
+
+    def last_batches(self) -> Iterator[tuple[int, int, int]]:
+        """Yield id, epoch and the offset of the last record of each producer."""
+        for producer_id, producer in self._producers.items():
+            if producer.batches:
+                yield producer_id, producer.epoch, producer.batches[-1].last_offset
 
     def dump(self) -> bytes:
         """Serialize the table as a `ProducerSnapshot`."""

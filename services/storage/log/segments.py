@@ -1,23 +1,19 @@
-"""The known segments of a partition, from commits, listings and catalog pages. Bookkeeping only, no I/O."""
+"""The known objects of a partition's log. Bookkeeping only, no I/O.
+
+Segments are known from commits, listings and catalog pages. If the log was rewritten, its root describes the objects
+that precede the segments.
+"""
 
 from array import array
 from bisect import bisect_left, bisect_right
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-UNKNOWN_TIME = -2
-"""``max_timestamp`` of a segment that was not read yet (-1 is Kafka's "no timestamp")."""
+from services.storage.log.known_segment import KnownSegment
+from services.storage.log.rewritten import RewrittenLog
+
 _MAX_STRETCHES = 256
 """Stretches remembered per log. Each plan of a log that another instance writes may add one."""
-
-
-@dataclass(frozen=True, slots=True)
-class KnownSegment:
-    """``size`` is the size of the object in bytes."""
-
-    base_offset: int
-    size: int
-    max_timestamp: int
 
 
 class Gap(NamedTuple):
@@ -52,6 +48,14 @@ class _Run:
         self.sizes.extend(other.sizes[start:end])
         self.times.extend(other.times[start:end])
 
+    def part_from(self, start: int) -> "_Run":
+        """Return the stretch without what is below ``start``."""
+        if start <= self.covered_from:
+            return self
+        kept = _Run(start, self.covered_to)
+        kept.take(self, bisect_left(self.bases, start), len(self.bases))
+        return kept
+
     def at(self, i: int) -> KnownSegment:
         return KnownSegment(self.bases[i], self.sizes[i], self.times[i])
 
@@ -72,10 +76,18 @@ class SegmentMap:
     """Known stretches of the log, ascending and disjoint. The last one, the tail, grows with every commit.
 
     Bounded: above ``limit`` segments everything except the newer half of the tail is dropped, and above
-    _MAX_STRETCHES the lowest stretches. They can be listed again.
+    _MAX_STRETCHES the lowest stretches. They can be listed again. Below `through` the root has all objects.
     """
 
-    def __init__(self, end: int, last: KnownSegment | None = None, *, limit: int = 100_000) -> None:
+    def __init__(
+        self,
+        end: int,
+        last: KnownSegment | None = None,
+        *,
+        limit: int = 100_000,
+        rewritten: RewrittenLog | None = None,
+    ) -> None:
+        self._rewritten = rewritten
         # The base offset of the last segment known to be committed; -1 if there is none.
         self.last_base = last.base_offset if last else -1
         self._limit = limit
@@ -87,6 +99,24 @@ class SegmentMap:
 
     def __len__(self) -> int:
         return sum(len(run.bases) for run in self._runs)
+
+    @property
+    def through(self) -> int:
+        """The offset below which the log is in rewritten objects. From there on it is in segments."""
+        return self._rewritten.through if self._rewritten is not None else 0
+
+    @property
+    def rewritten(self) -> RewrittenLog | None:
+        """The part of the log that was rewritten."""
+        return self._rewritten
+
+    def rewrite(self, rewritten: RewrittenLog | None) -> None:
+        """Replace the part of the log that was rewritten, which now includes what were segments below its end."""
+        self._rewritten = rewritten
+        end = self._runs[-1].covered_to
+        self._runs = [run.part_from(self.through) for run in self._runs if run.covered_to > self.through]
+        if not self._runs:
+            self._runs = [_Run(end, end)]
 
     def committed(self, segment: KnownSegment, next_offset: int) -> None:
         """Append the segment of the last commit, which ends before ``next_offset``."""
@@ -104,6 +134,10 @@ class SegmentMap:
 
     def listed(self, start: int, segments: list[KnownSegment], covered_to: int) -> None:
         """Add the result of a listing: all segments from base ``start`` up to, not including, ``covered_to``."""
+        # The log may have been rewritten during the listing.
+        start, segments = max(start, self.through), [one for one in segments if one.base_offset >= self.through]
+        if covered_to <= start:
+            return
         if len(self) + len(segments) > self._limit:
             self._forget_old()
         touching = [run for run in self._runs if run.covered_from <= covered_to and start <= run.covered_to]
@@ -123,6 +157,9 @@ class SegmentMap:
 
         Other segments listed in this range do not belong to the log and are dropped.
         """
+        segments = [one for one in segments if one.base_offset >= self.through]
+        if not segments:
+            return
         if len(self) + len(segments) > self._limit:
             return
         start = segments[0].base_offset
@@ -140,7 +177,15 @@ class SegmentMap:
         self._put_for(touching, merged)
 
     def holding(self, offset: int) -> KnownSegment | None:
-        """Return the segment with the highest base at or below ``offset``, or None if that stretch is unknown."""
+        """Return the segment with the highest base at or below ``offset``, or None if that stretch is unknown.
+
+        Below `through`, this is the object of the root's entry with ``offset``, or the next object of the log.
+        """
+        if self._rewritten is not None and offset < self.through:
+            found = self._rewritten.holding(offset)
+            if found is not None or self._rewritten.fault:
+                return found
+            offset = self.through
         for run in reversed(self._runs):
             if run.covered_from <= offset < run.covered_to:
                 i = run.find(offset)
@@ -150,8 +195,10 @@ class SegmentMap:
     def stretch(self, offset: int, end: int) -> tuple[list[KnownSegment], int]:
         """Return the known segments from the one that holds ``offset`` up to base ``end``, and the end of the stretch.
 
-        Returns no segments, and ``offset``, if the one that holds it is unknown.
+        Returns no segments, and ``offset``, if the one that holds it is unknown. Below `through`, there may be none.
         """
+        if self._rewritten is not None and offset < self.through:
+            return self._rewritten.stretch(offset, end)
         for run in reversed(self._runs):
             first = run.find(offset)
             if run.covered_from <= offset < run.covered_to and first >= 0:
@@ -162,9 +209,10 @@ class SegmentMap:
         return [], offset
 
     def before(self, offset: int) -> tuple[KnownSegment | None, int]:
-        """Return the last segment and the end of the last stretch that ends at or below ``offset``, or None and 0."""
+        """Return the last segment and the end of the last stretch that ends at or below ``offset``, or None and
+        `through`."""
         run = next((run for run in reversed(self._runs) if run.covered_to <= offset), None)
-        return (run.at(len(run.bases) - 1), run.covered_to) if run and run.bases else (None, 0)
+        return (run.at(len(run.bases) - 1), run.covered_to) if run and run.bases else (None, self.through)
 
     def gap(self, offset: int) -> Gap | None:
         """Return the gap around ``offset``, or None if it is in a stretch or not between two of them."""
@@ -179,6 +227,9 @@ class SegmentMap:
 
     def after(self, base_offset: int) -> KnownSegment | None:
         """Return the segment that follows the one at ``base_offset``, or None if it is unknown."""
+        if self._rewritten is not None and base_offset < self.through:
+            found = self._rewritten.after(base_offset)
+            return found if found is not None or self._rewritten.fault else self.holding(self.through)
         for run in reversed(self._runs):
             if run.covered_from <= base_offset < run.covered_to:
                 i = run.find(base_offset) + 1
@@ -202,11 +253,11 @@ class SegmentMap:
             self._runs.append(_Run(end, end))
 
     def belongs(self, base_offset: int) -> bool:
-        """Return False if the object at this base offset is known not to belong to the log."""
-        return base_offset not in self._excluded
+        """Return False if the segment at this base offset is known not to belong to the log."""
+        return base_offset >= self.through and base_offset not in self._excluded
 
     def forget_all(self) -> None:
-        """Drop everything except which segment is the last one."""
+        """Drop everything except which segment is the last one, and the root."""
         end = self._runs[-1].covered_to
         self._excluded.clear()
         self._runs = [_Run(end, end)]

@@ -1,4 +1,4 @@
-"""Count the records of segments without reading them, from catalogs and segment headers.
+"""Count the records of segments without reading them, from the root, catalogs and segment headers.
 
 A segment header is trusted if its record count equals its number of offsets up to the next segment's base.
 """
@@ -10,8 +10,8 @@ import trio
 from kafscale.metadata.outage import STORE_FAILURES
 from kafscale.segment.format import SegmentHeader
 from kafscale.v1.catalog_pb2 import CatalogSegment
+from services.storage.log.known_segment import KnownSegment
 from services.storage.log.partition import CommittedLog
-from services.storage.log.segments import KnownSegment
 from services.storage.reading.finder import Damaged
 from services.storage.run import Run
 
@@ -20,7 +20,7 @@ _HEADERS_AT_A_TIME = 16
 
 @dataclass(frozen=True, slots=True)
 class Counted:
-    """A segment with ``records`` records at the offsets from ``base_offset`` up to, not including, ``next_offset``."""
+    """``records`` records at the offsets from ``base_offset`` up to, not including, ``next_offset``."""
 
     base_offset: int
     next_offset: int
@@ -40,6 +40,8 @@ async def counted_segments(run: Run, view: CommittedLog, offset: int, end: int) 
 
     Imported segments are left out, because they may hold control records, which the counts include.
     """
+    if offset < view.segments.through:
+        return _of_root(view, offset, end)
     entries = _unfinished(run, view, offset) or await run.catalogs.entries(view, offset)
     if entries:
         found = []
@@ -49,6 +51,18 @@ async def counted_segments(run: Run, view: CommittedLog, offset: int, end: int) 
             found.append(Counted(entry.base_offset, entry.next_offset, entry.records))
         return found
     return await _by_headers(run, view, offset, end)
+
+
+def _of_root(view: CommittedLog, offset: int, end: int) -> list[Counted]:
+    """Return what the root says. It counts control records separately, which are not records for readers."""
+    rewritten = view.segments.rewritten
+    if rewritten is None or rewritten.root is None:
+        return []
+    return [
+        Counted(entry.start, entry.end, entry.found.records if entry.found is not None else 0)
+        for entry in rewritten.root.entries
+        if offset < entry.end and entry.start < end
+    ]
 
 
 def _unfinished(run: Run, view: CommittedLog, offset: int) -> list[CatalogSegment]:
@@ -72,7 +86,7 @@ async def _by_headers(run: Run, view: CommittedLog, offset: int, end: int) -> li
 
     async def read(i: int) -> None:
         try:
-            cached = run.reader.glance(view, segments[i])
+            cached = run.reader.glance(view, segments[i], segments[i].base_offset)
             headers[i] = SegmentHeader.parse(cached.data) if cached else await run.reader.header(view, segments[i])
         except (Damaged, *STORE_FAILURES):
             # The error is reported when somebody reads this segment.

@@ -11,8 +11,8 @@ from kafscale.rpc.generated import IndexerClient
 from kafscale.v1.common_pb2 import Status
 from kafscale.v1.storage_pb2 import Bound, PartitionPlan, PartitionScan, PlanScanReply, PlanScanRequest
 from services.storage.dependencies import Dependencies
+from services.storage.log.known_segment import UNKNOWN_TIME, KnownSegment
 from services.storage.log.partition import CommittedLog
-from services.storage.log.segments import UNKNOWN_TIME, KnownSegment
 from services.storage.log.splits import MAX_SPLITS, Stretch, TooManySplits, cut
 from services.storage.methods.flush import flush_for_plan
 from services.storage.owning.takeover import NotAvailable
@@ -140,6 +140,10 @@ class _Planner:
         offset = start
         while offset < end:
             known, covered = view.segments.stretch(offset, end)
+            if not known and covered > offset:
+                # These offsets were rewritten and have no records any more.
+                offset = covered
+                continue
             # The end of the last segment of a listing is unknown.
             if len(known) > 1 and covered <= known[-1].base_offset + 1 < end:
                 covered = known.pop().base_offset

@@ -8,15 +8,14 @@ import trio
 
 from kafscale.errors import Unavailable
 from kafscale.metadata.outage import STORE_FAILURES
-from kafscale.paths import segment_key
 from kafscale.records.checksum import Buffer
 from kafscale.records.errors import CorruptBatch
 from kafscale.rpc.bulk import Bulk
 from kafscale.v1.common_pb2 import Status
 from kafscale.v1.storage_pb2 import ScanPiece, ScanRequest
 from services.storage.dependencies import Dependencies
+from services.storage.log.known_segment import UNKNOWN_TIME, KnownSegment
 from services.storage.log.partition import CommittedLog
-from services.storage.log.segments import UNKNOWN_TIME, KnownSegment
 from services.storage.methods.known_counts import counted_segments
 from services.storage.methods.scan_filter import count_matching, has_matching, is_timed
 from services.storage.owning.takeover import NotAvailable
@@ -124,6 +123,10 @@ class _Scan:
         if self._request.mode == ScanRequest.COUNT and not is_timed(self._request) and await self._count(view):
             return
         segment = await self._segment(view)
+        if segment.base_offset > self._offset:
+            # The offsets up to there have no records any more.
+            self._offset = min(segment.base_offset, self._request.end)
+            return
         if self._too_old(segment.max_timestamp):
             following = await self._run.reader.finder.after(view, segment)
             self._offset = self._request.end if following is None else max(following.base_offset, self._offset + 1)
@@ -159,7 +162,7 @@ class _Scan:
                 first_offset=base,
                 next_offset=self._offset,
                 epoch=view.epoch_of(base),
-                object=segment_key(self._deps.namespace, view.topic, view.partition, base),
+                object=self._run.reader.key(view, await self._run.reader.finder.holding(view, base)),
                 count=count,
             )
         )

@@ -13,8 +13,8 @@ from kafscale.v1.common_pb2 import Status
 from kafscale.v1.indexer_pb2 import SegmentRef
 from kafscale.v1.storage_pb2 import SegmentsReply, SegmentsRequest, StoredSegment
 from services.storage.dependencies import Dependencies
+from services.storage.log.known_segment import KnownSegment
 from services.storage.log.partition import IMPORTED, CommittedLog, Partition
-from services.storage.log.segments import KnownSegment
 from services.storage.owning.takeover import NotAvailable
 from services.storage.reading.finder import Damaged, OfAnotherEpoch
 from services.storage.run import Run
@@ -107,6 +107,10 @@ def _hole(log: CommittedLog, start: int, end: int) -> StoredSegment:
 
 def _described(run: Run, log: CommittedLog, page: _Page) -> list[StoredSegment]:
     ends = [*(following.base_offset for _, following in pairwise(page.found)), page.end]
+    ends = [
+        segment_end if segment.rewritten is None else segment.rewritten.next_offset
+        for segment, segment_end in zip(page.found, ends, strict=False)
+    ]
     return [
         StoredSegment(
             base_offset=segment.base_offset,
@@ -166,12 +170,16 @@ async def _faults(
     Raises OfAnotherEpoch for a leftover object of a dead owner; Unavailable, Refused.
     """
     try:
-        faults = await _behind(run, log, *await _end_and_epoch(run, log, segment))
+        end, epoch = await _end_and_epoch(run, log, segment)
+        # The root says where rewritten objects end.
+        faults = [] if segment.rewritten is not None else await _behind(run, log, end, epoch)
     except OfAnotherEpoch:
         raise
     except Damaged as error:
         return [str(error)]
-    ref = SegmentRef(topic=log.topic, partition=log.partition, base_offset=segment.base_offset)
+    ref = SegmentRef(
+        topic=log.topic, partition=log.partition, base_offset=segment.base_offset, rewritten=segment.rewritten
+    )
     if rebuilt is None:
         index = await indexer.verify(ref, timeout=_INDEX_SECONDS)
         return faults if index.intact else [*faults, index.detail]

@@ -58,6 +58,7 @@ class HandOver:
     async def prepare(self, partition: Partition) -> None:
         """Refuse appends from now on, and wait until the partition can be released cleanly."""
         partition.moving = True
+        partition.stop_rewriting()
         await self._store(partition)
         await partition.quiet()
         await trio.sleep_until(max(partition.last_unknown_delete + self._objects.settle_seconds, trio.current_time()))

@@ -1,9 +1,11 @@
 """The logs of all partitions for scans: owned ones, and copies of those of other owners, which need not be taken over.
 
 Committed records never change, so an older copy of a partition's state is valid below its high watermark. Requests
-beyond it are answered from the current state.
+beyond it are answered from the current state. The objects of a log that is rewritten are deleted some time later, so no
+read begins with a copy older than that.
 """
 
+import math
 from collections import OrderedDict
 from dataclasses import dataclass, field
 
@@ -14,15 +16,20 @@ from kafscale import paths
 from kafscale.metadata.interface import Get, MetadataStore
 from kafscale.metadata.membership import Membership
 from kafscale.metadata.outage import STORE_FAILURES
+from kafscale.metadata.topic_values import NEWEST_STATE_FORMAT
+from kafscale.objects.interface import ObjectStore
 from kafscale.v1.common_pb2 import PartitionRef, Status
 from kafscale.v1.metadata_pb2 import EpochHistory, PartitionState
 from kafscale.v1.storage_pb2 import PartitionFetch, PartitionFetched
-from services.storage.log.partition import CommittedLog, history_of
-from services.storage.log.segments import UNKNOWN_TIME, KnownSegment, SegmentMap
+from services.storage.log.known_segment import UNKNOWN_TIME, KnownSegment
+from services.storage.log.partition import CommittedLog, history_of, whole_history
+from services.storage.log.rewritten import RewrittenLog
+from services.storage.log.segments import SegmentMap
 from services.storage.owning.owned import Key, OwnedPartitions
 from services.storage.owning.takeover import NotAvailable, checked_topic
 from services.storage.reading.finder import Damaged
 from services.storage.reading.reader import Reader
+from services.storage.reading.roots import read_rewritten
 
 log = structlog.get_logger()
 
@@ -36,18 +43,20 @@ _MAX_SEGMENTS = 10_000
 class _Copy:
     """A partition's state and history at one revision. ``view`` is None until they are read for the first time.
 
-    ``reads``: how many reads were started. ``read``: the number of the read that the copy is from.
+    ``reads``: how many reads were started. ``read``: the number of the read that the copy is from, which began at
+    ``read_at`` (Trio time).
     """
 
     lock: trio.Lock = field(default_factory=trio.Lock)
     reads: int = 0
     read: int = 0
+    read_at: float = -math.inf
     epoch: int = 0
     view: CommittedLog | None = None
 
 
 class Logs:
-    """Keeps copies of the ``capacity`` most recently used partitions."""
+    """Keeps copies of the ``capacity`` most recently used partitions, and uses them for ``longest_age`` seconds."""
 
     def __init__(
         self,
@@ -56,9 +65,13 @@ class Logs:
         *,
         owned: OwnedPartitions,
         membership: Membership,
+        objects: ObjectStore,
         capacity: int,
+        longest_age: float,
     ) -> None:
         self._metadata = metadata
+        self._objects = objects
+        self._longest_age = longest_age
         self._reader = reader
         self._owned = owned
         self._membership = membership
@@ -71,7 +84,7 @@ class Logs:
 
     async def log_with(self, ref: PartitionRef, start: int, end: int) -> CommittedLog:
         """Return the log, or an older copy of it that has all offsets from ``start`` up to ``end``. Raises the same."""
-        view = self._own(ref) or self._copy((ref.topic_id, ref.partition)).view
+        view = self._own(ref) or self._recent(self._copy((ref.topic_id, ref.partition)))
         if view is not None and view.log_start <= start and end <= view.segments_end:
             return view
         return await self.stored_log(ref)
@@ -96,7 +109,7 @@ class Logs:
         return b""
 
     async def _fetch(self, copy: _Copy, fetch: PartitionFetch, limit: int, result: PartitionFetched) -> bytes:
-        view, offset, requested_at = copy.view, fetch.offset, copy.reads
+        view, offset, requested_at = self._recent(copy), fetch.offset, copy.reads
         for _ in range(_TRIES - 1):
             if view is None or not view.log_start <= offset < view.segments_end:
                 view = await self._refreshed(copy, fetch.partition, requested_at)
@@ -127,6 +140,9 @@ class Logs:
             return None
         return partition.log
 
+    def _recent(self, copy: _Copy) -> CommittedLog | None:
+        return copy.view if trio.current_time() - copy.read_at <= self._longest_age else None
+
     def _copy(self, key: Key) -> _Copy:
         copy = self._copies.setdefault(key, _Copy())
         self._copies.move_to_end(key)
@@ -139,8 +155,9 @@ class Logs:
         async with copy.lock:
             if copy.view is None or copy.read <= requested_at:
                 copy.reads = number = copy.reads + 1
+                began = trio.current_time()
                 copy.view = await self._read(copy, ref)
-                copy.read = number
+                copy.read, copy.read_at = number, began
             return copy.view
 
     async def _read(self, copy: _Copy, ref: PartitionRef) -> CommittedLog:
@@ -160,7 +177,12 @@ class Logs:
         state = PartitionState.FromString(state_kv.value) if state_kv else PartitionState(topic_id=topic.id)
         if state.topic_id != topic.id:
             raise NotAvailable(Status.UNAVAILABLE, "the state of a deleted topic still exists")
-        epochs = history_of(EpochHistory.FromString(history_kv.value)) if history_kv else []
+        if state.format > NEWEST_STATE_FORMAT:
+            raise NotAvailable(
+                Status.UNAVAILABLE, f"its state has format {state.format}, this release supports {NEWEST_STATE_FORMAT}"
+            )
+        rewritten = await self._rewritten(copy, ref, state)
+        epochs = whole_history(rewritten, history_of(EpochHistory.FromString(history_kv.value)) if history_kv else [])
         if state.log_start < state.high_watermark and not epochs:
             raise Damaged(f"{ref.topic}-{ref.partition}: the epoch history is missing")
         last = None
@@ -175,11 +197,19 @@ class Logs:
                 epochs=epochs,
                 log_start=state.log_start,
                 segments_end=state.high_watermark,
-                segments=SegmentMap(state.high_watermark, last, limit=_MAX_SEGMENTS),
+                segments=SegmentMap(state.high_watermark, last, limit=_MAX_SEGMENTS, rewritten=rewritten),
             )
         view = copy.view
         view.epochs, view.log_start = epochs, state.log_start
         if last is not None and state.high_watermark > view.segments_end:
             view.segments.moved_on(last, state.high_watermark)
         view.segments_end = state.high_watermark
+        if rewritten is not view.segments.rewritten:
+            view.segments.rewrite(rewritten)
         return view
+
+    async def _rewritten(self, copy: _Copy, ref: PartitionRef, state: PartitionState) -> RewrittenLog | None:
+        known = copy.view.segments.rewritten if copy.view is not None else None
+        if known is not None and not known.fault and known.ref == state.root:
+            return known
+        return await read_rewritten(self._objects, self._reader.namespace, ref, state)

@@ -21,8 +21,9 @@ from services.storage.counters import StorageCounters
 from services.storage.intake.recovery import IntakeRecovery
 from services.storage.intake.register import Register
 from services.storage.log.buffer import WriteBuffer
+from services.storage.log.known_segment import UNKNOWN_TIME, KnownSegment
 from services.storage.log.partition import CommittedLog, Partition
-from services.storage.log.segments import UNKNOWN_TIME, KnownSegment, SegmentMap
+from services.storage.log.segments import SegmentMap
 from services.storage.log.sink_progress import SinkEpoch
 from services.storage.owning.offline import OfflineRetries
 from services.storage.owning.restoring import Restored
@@ -211,6 +212,7 @@ class OwnedPartitions:
     def drop(self, partition: Partition) -> None:
         """End this epoch here, so that nothing more of it is committed."""
         partition.closed = True
+        partition.stop_rewriting()
         if self._partitions.get(partition.key) is partition:
             del self._partitions[partition.key]
 
@@ -340,7 +342,7 @@ class OwnedPartitions:
             log_start=state.log_start,
             segments_end=state.high_watermark,
             leader_offsets=taken.leader_offsets,
-            segments=SegmentMap(state.high_watermark, last),
+            segments=SegmentMap(state.high_watermark, last, rewritten=taken.rewritten),
             tail=buffer,
         )
         partition = Partition(
@@ -359,6 +361,8 @@ class OwnedPartitions:
         partition.unclean = taken.unclean
         partition.leftovers = taken.leftovers
         partition.taken_at = trio.current_time()
+        if taken.rewritten is not None and taken.rewritten.root is not None:
+            partition.obsolete = dict.fromkeys(taken.rewritten.root.obsolete, partition.taken_at)
         return partition
 
     async def _restore_producers(self, partition: Partition) -> None:

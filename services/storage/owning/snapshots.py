@@ -18,10 +18,10 @@ from kafscale.objects.interface import ObjectNotFound, ObjectStore, Precondition
 from kafscale.records.batch import peek
 from kafscale.v1.metadata_pb2 import PartitionState
 from services.storage.log.commit import Commit
+from services.storage.log.known_segment import KnownSegment
 from services.storage.log.partition import IMPORTED, CommittedLog, Partition
 from services.storage.log.producer_clock import ProducerClock
 from services.storage.log.producers import ProducerTable, Sequenced
-from services.storage.log.segments import KnownSegment
 from services.storage.reading.finder import Damaged, OfAnotherEpoch
 from services.storage.reading.reader import Reader
 
@@ -83,7 +83,8 @@ async def restore(
 
 
 def _check_no_hole(view: CommittedLog, expected: int, base_offset: int) -> None:
-    """Raise Damaged if offsets are missing, unless they follow an imported segment."""
+    """Raise Damaged if offsets are missing, unless they follow an imported segment or were rewritten."""
+    expected = max(expected, min(view.segments.through, base_offset))
     if expected < base_offset and view.epoch_of(expected) != IMPORTED:
         raise Damaged(f"{view.name}: no segment holds offset {expected}")
 

@@ -18,14 +18,19 @@ from kafscale.metadata.interface import Compacted, Event, Get, KeyValue, Metadat
 from kafscale.metadata.members import Members
 from kafscale.metadata.outage import STORE_FAILURES, Outage
 from kafscale.metadata.topic_values import INTAKE_STATE_FORMAT, NEWEST_STATE_FORMAT
-from kafscale.objects.interface import ObjectNotFound, ObjectStore
-from kafscale.segment.format import FOOTER_SIZE, HEADER_SIZE, SegmentFooter, SegmentHeader
+from kafscale.objects.interface import ObjectStore
 from kafscale.v1.common_pb2 import PartitionRef, Status
 from kafscale.v1.metadata_pb2 import EpochHistory, IntakeTail, PartitionState, Topic
 from services.storage.intake.recovery import IntakeRecovery
 from services.storage.intake.register import Register, RegisterMissing, StillMember
-from services.storage.log.partition import history_of, is_earlier_topics, leader_offsets_of, settled
-from services.storage.settings import MOST_FLUSHES_IN_FLIGHT
+from services.storage.log.partition import (
+    history_of,
+    leader_offsets_of,
+    settled,
+    whole_history,
+)
+from services.storage.log.rewritten import RewrittenLog
+from services.storage.owning.stored import contradiction, read_stored
 
 _FORMATS = range(1, NEWEST_STATE_FORMAT + 1)
 _ATTEMPTS = 8
@@ -67,7 +72,8 @@ class TakenOver:
     """The state as written, its revision, and the settled history.
 
     ``unclean``: the former owner did not release the partition, or had requests in progress. ``leftovers``: objects at
-    or above the end of the segments. ``tail``: durable records that are not in segments.
+    or above the end of the segments. ``tail``: durable records that are not in segments. ``rewritten``: the part of the
+    log that was rewritten.
     """
 
     topic: Topic
@@ -78,6 +84,7 @@ class TakenOver:
     unclean: bool
     leftovers: list[paths.SegmentKey]
     tail: Tail
+    rewritten: RewrittenLog | None
     leader_offsets: dict[int, int] = field(default_factory=dict)
 
 
@@ -98,23 +105,28 @@ async def take_over(
     topic, state, revision, unclean, tail = await _fence(
         metadata, namespace=namespace, register=register, intakes=intakes, ref=ref, fencing=fencing
     )
-    found = await _above_high_watermark(objects, namespace=namespace, ref=ref, state=state)
-    leftovers = [key for key, _ in found]
-    settled_epoch = await _settled_epoch(metadata, namespace, ref, topic)
-    offline = await _rolled_back(objects, found, state, settled_epoch, topic.epoch_floor)
-    if offline is not None:
-        # Headers have no checksum, and one bad read must not take the partition offline.
-        offline = await _rolled_back(objects, found, state, settled_epoch, topic.epoch_floor)
+    stored = await read_stored(objects, namespace=namespace, ref=ref, state=state)
+    leftovers = [key for key, _ in stored.above]
+    offline = await contradiction(
+        objects,
+        stored,
+        state=state,
+        settled_epoch=await _settled_epoch(metadata, namespace, ref, topic),
+        floor=topic.epoch_floor,
+    )
     if offline is not None:
         now = await metadata.get(paths.partition_state_key(namespace, ref.topic, ref.partition))
         if now is None or now.mod_revision != revision:
             # The objects are from a later owner.
             raise NotAvailable(Status.NOT_OWNER, "taken over by another run")
-        return TakenOver(topic, state, revision, [], offline, unclean, leftovers, tail)
+        return TakenOver(topic, state, revision, [], offline, unclean, leftovers, tail, stored.rewritten)
     history, leader_offsets = await _settle(
         metadata, namespace=namespace, ref=ref, state=state, state_revision=revision, leader_offset=tail.end
     )
-    return TakenOver(topic, state, revision, history, None, unclean, leftovers, tail, leader_offsets)
+    if stored.rewritten is not None:
+        history = whole_history(stored.rewritten, history)
+        leader_offsets |= {one.epoch: one.leader_offset for one in stored.rewritten.epochs if one.leader_offset}
+    return TakenOver(topic, state, revision, history, None, unclean, leftovers, tail, stored.rewritten, leader_offsets)
 
 
 async def _fence(
@@ -216,58 +228,11 @@ def _first_state(topic: Topic) -> PartitionState:
     return PartitionState(format=1, topic_id=topic.id, epoch=topic.epoch_floor)
 
 
-async def _above_high_watermark(
-    objects: ObjectStore, *, namespace: str, ref: PartitionRef, state: PartitionState
-) -> list[tuple[paths.SegmentKey, int]]:
-    """Return the first page of keys from the high watermark on, in order, with their sizes."""
-    prefix = paths.partition_prefix(namespace, ref.topic, ref.partition)
-    end = state.high_watermark
-    start_after = paths.segment_key(namespace, ref.topic, ref.partition, end - 1) if end else ""
-    listed = [
-        (paths.parse_segment_key_in(prefix, info.key), info.size)
-        for info in await objects.list_from(prefix, start_after, 1000)
-    ]
-    return [(key, size) for key, size in listed if key is not None and key.base_offset >= end]
-
-
 async def _settled_epoch(metadata: MetadataStore, namespace: str, ref: PartitionRef, topic: Topic) -> int:
     """Return the last epoch that may have stored objects, because an epoch stores none before it is settled."""
     kv = await metadata.get(paths.epoch_history_key(namespace, ref.topic, ref.partition))
     entries = history_of(EpochHistory.FromString(kv.value)) if kv else []
     return entries[-1][0] if entries else topic.epoch_floor
-
-
-async def _rolled_back(
-    objects: ObjectStore,
-    found: list[tuple[paths.SegmentKey, int]],
-    state: PartitionState,
-    settled_epoch: int,
-    floor: int,
-) -> str | None:
-    """Return why the metadata must be older than the objects, or None if those above its end are a dead owner's.
-
-    Repeated take-overs do not change the result: they raise the epoch of the state, but settle none.
-    """
-    end = state.high_watermark
-    expected, chained, epoch = end, 0, -1
-    for key, size in found:
-        if key.kind != "kfs":
-            continue
-        try:
-            header = SegmentHeader.parse(await objects.get_range(str(key), 0, HEADER_SIZE))
-            if is_earlier_topics(header.epoch, floor):
-                continue
-            footer = SegmentFooter.parse(await objects.get_range(str(key), size - FOOTER_SIZE, FOOTER_SIZE))
-        except (CorruptData, ObjectNotFound):
-            continue
-        if header.epoch > settled_epoch or header.epoch >= state.epoch:
-            return f"object {key} has epoch {header.epoch}, the metadata only {min(settled_epoch, state.epoch - 1)}"
-        if key.base_offset == expected:
-            # Each dead owner may have left as many segments as it can have in flight.
-            expected, chained, epoch = footer.last_offset + 1, chained + 1 if header.epoch == epoch else 1, header.epoch
-        if chained > MOST_FLUSHES_IN_FLIGHT:
-            return f"more than {MOST_FLUSHES_IN_FLIGHT} whole segments of one epoch follow the high watermark {end}"
-    return None
 
 
 async def _settle(
@@ -286,7 +251,9 @@ async def _settle(
             kv = await metadata.get(history_key)
             stored = EpochHistory.FromString(kv.value) if kv else EpochHistory()
             before, leader_offsets = history_of(stored), leader_offsets_of(stored)
-            after = settled(before, epoch=state.epoch, first_offset=state.high_watermark, log_start=state.log_start)
+            # The root has the epochs that ended in the rewritten log.
+            start = max(state.log_start, state.root.through)
+            after = settled(before, epoch=state.epoch, first_offset=state.high_watermark, log_start=start)
             if after == before:
                 return after, leader_offsets
             if leader_offset > state.high_watermark:

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import Generic, NamedTuple, TypeVar
 
 from kafscale.records.batch import peek
-from kafscale.segment.format import FOOTER_SIZE
 from services.storage.counters import CacheCounts
 
 V = TypeVar("V")
@@ -16,33 +15,40 @@ _READ_BACK_SHARE = 4
 
 
 class SegmentId(NamedTuple):
-    """Identifies the immutable bytes of a segment. Epoch and topic id tell it from others with the same base offset."""
+    """Identifies immutable bytes: a segment, a rewritten object, or a part of one.
+
+    Epoch and topic id tell a segment from others with the same base offset, and ``attempt`` a rewritten object, whose
+    attempts are counted from 1. ``position``: where the part of a rewritten object begins; 0: the whole object.
+    """
 
     topic_id: bytes
     partition: int
     base_offset: int
     epoch: int
+    attempt: int = 0
+    position: int = 0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CachedSegment:
-    """A verified segment. ``offsets`` and ``positions``: the base offset and position in the object of every batch."""
+    """A verified segment, or a part of a rewritten object.
+
+    ``offsets`` and ``positions``: the base offset and position in ``data`` of every batch. ``next_offset``: where the
+    log continues. ``body_end``: the position after the last batch. ``start``: the position of ``data`` in the object.
+    """
 
     data: bytes
     offsets: "array[int]"
     positions: "array[int]"
     next_offset: int
     max_timestamp: int
+    body_end: int
+    start: int = 0
 
     @property
     def cost(self) -> int:
         """The approximate memory use in bytes: the object and its batch table."""
         return len(self.data) + 12 * len(self.offsets) + 256
-
-    @property
-    def body_end(self) -> int:
-        """The position of the footer."""
-        return len(self.data) - FOOTER_SIZE
 
     def first_for(self, offset: int) -> int:
         """Return the index of the first batch that ends after ``offset``, or the number of batches if none does."""
@@ -53,9 +59,11 @@ class CachedSegment:
         """Return whole batches from the one that holds ``offset``, or the next if it is missing, and the offset after
         them.
 
-        At most ``max_bytes``, but at least one batch. ``offset`` must be less than the segment's ``next_offset``.
+        At most ``max_bytes``, but at least one batch, if there is any. ``offset`` must be less than ``next_offset``.
         """
         first = self.first_for(offset)
+        if first == len(self.offsets):
+            return memoryview(b""), self.next_offset
         start = self.positions[first]
         # A batch ends where the next one starts, and the last one where the footer begins.
         last = bisect_right(self.positions, start + max_bytes) - 1

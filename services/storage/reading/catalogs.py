@@ -1,5 +1,7 @@
 """The catalogs of partitions: pages that describe 64 segments each, written as the log grows and read when needed.
 
+The root describes the part of a log that was rewritten, so no page is read for it.
+
 A page is a hint. Pages that do not match the log's epoch history are skipped; without a page the segments themselves
 are read. Nothing here delays producers or startup.
 """
@@ -19,9 +21,9 @@ from kafscale.v1.catalog_pb2 import CatalogSegment
 from kafscale.v1.common_pb2 import PartitionRef
 from kafscale.v1.indexer_pb2 import WriteCatalogPageRequest
 from services.storage.log.commit import Commit
+from services.storage.log.known_segment import UNKNOWN_TIME, KnownSegment
 from services.storage.log.pages import KnownPage
 from services.storage.log.partition import CommittedLog, Partition
-from services.storage.log.segments import UNKNOWN_TIME, KnownSegment
 from services.storage.reading.finder import Damaged, OfAnotherEpoch
 from services.storage.reading.reader import Reader
 
@@ -69,7 +71,7 @@ class Catalogs:
         """
         offset = view.log_start
         while offset < view.segments_end:
-            page = view.pages.covering(offset)
+            page = view.pages.covering(offset) if offset >= view.segments.through else None
             if page is not None and page.read and page.newest < at_least:
                 offset = page.end
                 continue
@@ -93,6 +95,7 @@ class Catalogs:
 
         If another instance writes the log, its new pages are listed first.
         """
+        start = max(start, view.segments.through)
         last = view.pages.last()
         if view.pages.listed_end < view.segments_end and (last is None or not last.read or last.end < end):
             known = last is not None and view.pages.listed
@@ -141,6 +144,8 @@ class Catalogs:
 
     async def _read(self, view: CommittedLog, offset: int) -> list[CatalogSegment]:
         """Return all entries of the page that holds ``offset``. Empty if there is no valid one."""
+        if offset < view.segments.through:
+            return []
         await self._know_names(view)
         while (page := view.pages.covering(offset)) is not None:
             segments = await self._checked(view, page)
@@ -159,7 +164,7 @@ class Catalogs:
         view.pages.listed, view.pages.listed_end = True, end
 
     async def _checked(self, view: CommittedLog, page: KnownPage) -> list[CatalogSegment]:
-        key = self._page_key(view, page)
+        key, through = self._page_key(view, page), view.segments.through
         try:
             content = parse_page((await self._objects.get(key)).body)
             segments = list(content.segments)
@@ -172,7 +177,7 @@ class Catalogs:
             )
             if segments[0].base_offset != page.base_offset:
                 why = f"it begins at offset {segments[0].base_offset}"
-            elif not all(view.segments.belongs(segment.base_offset) for segment in segments):
+            elif not all(view.segments.belongs(one.base_offset) for one in segments if one.base_offset >= through):
                 why = "it lists an object that does not belong to the log"
         except (CorruptPage, ObjectNotFound) as error:
             segments, why = [], f"{type(error).__name__}: {error}"
@@ -184,7 +189,7 @@ class Catalogs:
         size = sum(segment.size for segment in segments)
         view.pages.add(page._replace(end=segments[-1].next_offset, newest=newest, size=size))
         view.segments.catalogued([_known(segment) for segment in segments], segments[-1].next_offset)
-        return segments
+        return [segment for segment in segments if segment.base_offset >= view.segments.through]
 
     def _page_key(self, view: CommittedLog, page: KnownPage) -> str:
         return paths.catalog_page_key(self._namespace, view.topic, view.partition, page.base_offset, page.epoch)
@@ -269,13 +274,14 @@ class Catalogs:
         return found
 
     async def _end_of_pages(self, view: CommittedLog) -> int:
-        """Return the end of the last valid page, or the log start if there is none."""
+        """Return the end of the last valid page, or where the segments begin if there is none."""
         await self._know_names(view)
+        start = max(view.log_start, view.segments.through)
         while (page := view.pages.last()) is not None:
             if page.read:
-                return max(view.log_start, page.end)
+                return max(start, page.end)
             await self._checked(view, page)
-        return view.log_start
+        return start
 
 
 def _known(segment: CatalogSegment) -> KnownSegment:

@@ -1,12 +1,12 @@
-"""Find the segments of a committed log, from the known ones or by listing keys."""
+"""Find the segments of a committed log, from the known ones or by listing keys, and its rewritten objects."""
 
 from typing import NamedTuple
 
 from kafscale import paths
 from kafscale.errors import KafscaleError
 from kafscale.objects.interface import ObjectStore
+from services.storage.log.known_segment import UNKNOWN_TIME, KnownSegment
 from services.storage.log.partition import CommittedLog, Measured
-from services.storage.log.segments import UNKNOWN_TIME, KnownSegment
 
 _PAGE = 1000
 _FIRST_KEYS = 4
@@ -42,10 +42,15 @@ class SegmentFinder:
         self._namespace = namespace
 
     async def holding(self, log: CommittedLog, offset: int) -> KnownSegment:
-        """Return the segment with the highest base at or below ``offset``, which must be in the log. Raises Damaged."""
+        """Return the segment with the highest base at or below ``offset``, which must be in the log. Raises Damaged.
+
+        In the part of the log that was rewritten, it is the object with ``offset``, or else the next one.
+        """
         known = log.segments.holding(offset)
         if known is not None:
             return known
+        self._check_root(log, offset)
+        offset = max(offset, log.segments.through)
         below, least = log.segments.before(offset)
         step = _FIRST_STEP
         while (start := max(least, offset - step)) > least:
@@ -67,6 +72,9 @@ class SegmentFinder:
         """Return the next segment of the log, or None if ``segment`` is the last one. Raises Damaged."""
         known = log.segments.after(segment.base_offset)
         start = segment.base_offset + 1
+        if known is None:
+            self._check_root(log, start)
+            start = max(start, log.segments.through)
         while known is None and start < log.segments_end:
             found, start = await self._learn(log, start)
             # The segment map of a long log may have dropped ``segment`` itself.
@@ -90,7 +98,7 @@ class SegmentFinder:
         if start != log.log_start:
             start, reached, size = log.log_start, log.log_start, 0
             if start < log.segments_end:
-                reached = (await self.holding(log, start)).base_offset
+                reached = min((await self.holding(log, start)).base_offset, start)
         for _ in range(_MAX_MEASURED):
             if reached >= log.segments_end:
                 break
@@ -103,8 +111,16 @@ class SegmentFinder:
         return Measured(start, reached, size)
 
     async def oldest(self, log: CommittedLog) -> KnownSegment | None:
-        """Return the first segment of a non-empty log by a new listing, or None if there is none."""
-        return await self._first(log, 0, log.segments_end - 1)
+        """Return the first segment of a non-empty log by a new listing, or None if there is none.
+
+        Rewritten objects are not listed.
+        """
+        return await self._first(log, log.segments.through, log.segments_end - 1)
+
+    def _check_root(self, log: CommittedLog, offset: int) -> None:
+        rewritten = log.segments.rewritten
+        if rewritten is not None and rewritten.fault and offset < rewritten.through:
+            raise Damaged(f"{log.name}: the log below offset {rewritten.through} cannot be read: {rewritten.fault}")
 
     async def _first(self, log: CommittedLog, start: int, offset: int) -> KnownSegment | None:
         """Return the first segment with a base from ``start`` up to ``offset``, or None if there is none."""

@@ -13,8 +13,8 @@ from kafscale.segment.writer import build_segment
 from kafscale.v1.common_pb2 import Status
 from kafscale.v1.indexer_pb2 import LocateTimestampRequest
 from kafscale.v1.storage_pb2 import PartitionOffset
+from services.storage.log.known_segment import UNKNOWN_TIME, KnownSegment
 from services.storage.log.partition import CommittedLog
-from services.storage.log.segments import UNKNOWN_TIME, KnownSegment
 from services.storage.reading.catalogs import Catalogs
 from services.storage.reading.finder import Damaged, OfAnotherEpoch
 from services.storage.reading.reader import Reader
@@ -116,7 +116,11 @@ class _LookUp:
             topic=view.topic,
             partition=view.partition,
             base_offsets=[segment.base_offset for segment in segments],
-            epochs=[view.epoch_of(segment.base_offset) for segment in segments],
+            epochs=[
+                segment.rewritten.epoch if segment.rewritten is not None else view.epoch_of(segment.base_offset)
+                for segment in segments
+            ],
+            rewritten=[segment.rewritten for segment in segments if segment.rewritten is not None],
             timestamp=self._timestamp,
             start_offset=view.log_start,
         )

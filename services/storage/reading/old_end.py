@@ -21,7 +21,8 @@ class OldEnd:
     async def start(self, view: CommittedLog) -> int:
         """Return the log start, or the base offset of the oldest listed segment of the log if no older one holds that.
 
-        Holes in the middle of the log have no effect. Raises Damaged if the mark is missing too, Unavailable.
+        Holes in the middle of the log have no effect, nor have missing objects that a root names. Raises Damaged if the
+        mark is missing too, Unavailable.
         """
         # Read the mark before and after the listing, so that both are of the same bucket.
         marked = await self._is_marked()
@@ -36,7 +37,7 @@ class OldEnd:
             raise Damaged("this cluster's mark is missing from the object store")
 
     async def _oldest_remaining(self, view: CommittedLog) -> int:
-        if view.log_start == view.segments_end:
+        if view.log_start == view.segments_end or view.log_start < view.segments.through:
             return view.log_start
         oldest = await self._reader.finder.oldest(view)
         if oldest is None:

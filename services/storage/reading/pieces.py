@@ -8,8 +8,8 @@ from bisect import bisect_left, bisect_right
 from dataclasses import dataclass
 
 from kafscale.records.batch import peek
+from services.storage.log.known_segment import KnownSegment
 from services.storage.log.partition import CommittedLog
-from services.storage.log.segments import KnownSegment
 from services.storage.reading.cache import CachedSegment
 from services.storage.reading.finder import OffsetsMissing
 from services.storage.reading.reader import Reader, cached_segment
@@ -39,10 +39,14 @@ async def read_pieces(
 ) -> list[Piece]:
     """Return the next pieces of ``segment`` from the one that holds ``start``: at least one, up to ``end`` at most.
 
-    A segment of at most ``read_bytes`` is read whole, and so are larger ones with missing offsets. Raises Damaged,
-    Unavailable.
+    A segment of at most ``read_bytes`` is read whole, and so are larger ones with missing offsets. A rewritten object
+    is read in parts. Raises Damaged, Unavailable.
     """
-    cached = reader.glance(view, segment)
+    cached = reader.glance(view, segment, start)
+    if segment.rewritten is not None:
+        cached = cached or await reader.part(view, segment, start)
+        pieces = _cut(view, cached, start, end, piece_bytes, name=reader.key(view, segment))
+        return pieces or [Piece(start, cached.next_offset)]
     if cached is None and segment.size > read_bytes:
         try:
             return [await _part(reader, view, segment, start, piece_bytes)]
@@ -52,9 +56,8 @@ async def read_pieces(
     if cached is None:
         parsed = await reader.parsed(view, segment)
         view.segments.learn_time(segment.base_offset, parsed.max_timestamp_ms)
-        cached = cached_segment(parsed, bytes(parsed.data))
-    epoch, name = view.epoch_of(segment.base_offset), reader.key(view, segment)
-    pieces = _cut(cached, start, end, piece_bytes, epoch=epoch, name=name)
+        cached = cached_segment(parsed)
+    pieces = _cut(view, cached, start, end, piece_bytes, name=reader.key(view, segment))
     return pieces or [Piece(start, (await reader.behind_hole(view, segment, start)).base_offset)]
 
 
@@ -70,8 +73,13 @@ async def _part(reader: Reader, view: CommittedLog, segment: KnownSegment, start
     )
 
 
-def _cut(segment: CachedSegment, start: int, end: int, piece_bytes: int, *, epoch: int, name: str) -> list[Piece]:
-    """Cut the batches from ``start`` up to ``end`` into pieces. Empty if ``start`` is after the last batch."""
+def _cut(
+    view: CommittedLog, segment: CachedSegment, start: int, end: int, piece_bytes: int, *, name: str
+) -> list[Piece]:
+    """Cut the batches from ``start`` up to ``end`` into pieces of one epoch each.
+
+    Empty if ``start`` is after the last batch.
+    """
     data, offsets, positions = memoryview(segment.data), segment.offsets, segment.positions
     i = segment.first_for(start)
     stop = bisect_left(offsets, end, i)
@@ -81,9 +89,10 @@ def _cut(segment: CachedSegment, start: int, end: int, piece_bytes: int, *, epoc
         fitting = bisect_right(positions, position + piece_bytes) - 1
         if segment.body_end <= position + piece_bytes:
             fitting = len(positions)
-        j = min(max(fitting, i + 1), stop)
+        epoch, epoch_end = view.epoch_at(offsets[i])
+        j = min(max(fitting, i + 1), bisect_left(offsets, epoch_end, i), stop)
         here = j < len(positions)
         next_offset, body_end = (offsets[j], positions[j]) if here else (segment.next_offset, segment.body_end)
-        pieces.append(Piece(offsets[i], next_offset, epoch, name, position, data[position:body_end]))
+        pieces.append(Piece(offsets[i], next_offset, epoch, name, segment.start + position, data[position:body_end]))
         i = j
     return pieces

@@ -1,5 +1,5 @@
 """Read committed batches: from the segment cache, by index and one ranged GET, or, for a sequential reader, in whole
-segments."""
+segments and large parts of rewritten objects."""
 
 from collections import OrderedDict
 from functools import partial
@@ -11,6 +11,7 @@ import trio
 from kafscale import paths
 from kafscale.errors import CorruptData, KafscaleError, Unavailable
 from kafscale.objects.interface import ObjectNotFound, ObjectStore
+from kafscale.rewritten.index import RewrittenIndex
 from kafscale.rpc.generated import IndexerClient
 from kafscale.segment.format import FOOTER_SIZE, HEADER_SIZE, CorruptSegment, SegmentHeader
 from kafscale.segment.index import Index, IndexEntry, build_index, parse_index
@@ -18,12 +19,14 @@ from kafscale.segment.reader import ParsedSegment, parse_segment, scan_batches
 from kafscale.threads import RunSync
 from kafscale.v1.common_pb2 import Status
 from kafscale.v1.indexer_pb2 import SegmentRef
+from kafscale.v1.rewritten_pb2 import RewrittenEntry
 from services.storage.counters import StorageCounters
 from services.storage.log.commit import Commit
+from services.storage.log.known_segment import UNKNOWN_TIME, KnownSegment
 from services.storage.log.partition import CommittedLog
-from services.storage.log.segments import UNKNOWN_TIME, KnownSegment
 from services.storage.reading.cache import CachedSegment, LruCache, SegmentId
 from services.storage.reading.finder import Damaged, OfAnotherEpoch, OffsetsMissing, SegmentFinder
+from services.storage.reading.rewritten import RewrittenObjects
 from services.storage.reading.single_flight import Flight, SingleFlight
 
 log = structlog.get_logger()
@@ -80,8 +83,17 @@ class Reader:
         self.segments: LruCache[CachedSegment] = LruCache(
             cache_size, lambda segment: segment.cost, counters.segment_cache
         )
-        self.indexes: LruCache[Index] = LruCache(
+        self.indexes: LruCache[Index | RewrittenIndex] = LruCache(
             index_cache_size, lambda index: index.memory_size, counters.index_cache
+        )
+        self._rewritten = RewrittenObjects(
+            nursery=nursery,
+            objects=objects,
+            indexer=indexer,
+            namespace=namespace,
+            indexes=self.indexes,
+            limiter=self._limiter,
+            run_sync=run_sync,
         )
 
     def committed(self, commit: Commit) -> None:
@@ -92,7 +104,12 @@ class Reader:
             self.segments.put(
                 key,
                 CachedSegment(
-                    segment.data, segment.offsets, segment.positions, segment.next_offset, segment.max_timestamp_ms
+                    segment.data,
+                    segment.offsets,
+                    segment.positions,
+                    segment.next_offset,
+                    segment.max_timestamp_ms,
+                    len(segment.data) - FOOTER_SIZE,
                 ),
             )
 
@@ -112,7 +129,8 @@ class Reader:
         if offset >= view.segments_end:
             return True
         segment = view.segments.holding(offset)
-        return segment is not None and self._id(view, segment) in self.segments
+        key = self._cache_key(view, segment, offset) if segment is not None else None
+        return key is not None and key in self.segments
 
     def begin(self, view: CommittedLog, offset: int, max_bytes: int) -> Flight[bytes]:
         """Start a read from the store. It continues without waiters, so that a retry can join it or use its result.
@@ -137,16 +155,18 @@ class Reader:
         pieces: list[bytes | memoryview] = []
         size, position = 0, offset
         while True:
-            cached = self.segments.get(self._id(view, segment))
+            key = self._cache_key(view, segment, position)
+            cached = self.segments.get(key) if key is not None else None
             if cached is None:
                 if pieces:
                     break
-                found = None if self._in_order(view, offset) else await self._part(view, segment, offset, max_bytes)
+                in_order = self._in_order(view, position)
+                found = None if in_order else await self._part(view, segment, position, max_bytes)
                 if found is not None:
                     position = found.next_offset
                     pieces.append(found.records)
                     break
-                cached = await self._load(view, segment)
+                cached = await self._load(view, segment, position)
             if position >= cached.next_offset:
                 segment = await self.behind_hole(view, segment, position)
                 continue
@@ -154,15 +174,27 @@ class Reader:
             if pieces and size + len(part) > max_bytes:
                 break
             position = following_offset
-            pieces.append(part)
-            size += len(part)
-            following = view.segments.after(segment.base_offset)
-            if size >= max_bytes or position < cached.next_offset or following is None:
+            if part:
+                pieces.append(part)
+                size += len(part)
+            if size >= max_bytes or position < cached.next_offset:
+                break
+            following = self._following(view, segment, position)
+            if following is None and not pieces:
+                # The offsets up to the end of a rewritten object may have no records.
+                following = await self.finder.after(view, segment)
+            if following is None:
                 break
             segment = following
         self._remember(view, position)
-        self._read_ahead(view, segment)
-        return b"".join(pieces) if len(pieces) > 1 else bytes(pieces[0])
+        self._read_ahead(view, segment, position)
+        return b"".join(pieces) if len(pieces) != 1 else bytes(pieces[0])
+
+    def _following(self, view: CommittedLog, segment: KnownSegment, position: int) -> KnownSegment | None:
+        """Return what has the batches from ``position`` on, where a segment or a part of a rewritten object ends."""
+        if segment.rewritten is not None and position < segment.rewritten.next_offset:
+            return segment
+        return view.segments.after(segment.base_offset)
 
     async def _part(self, view: CommittedLog, segment: KnownSegment, offset: int, max_bytes: int) -> StoredRange | None:
         try:
@@ -182,21 +214,25 @@ class Reader:
 
     async def whole(self, view: CommittedLog, segment: KnownSegment) -> CachedSegment:
         """Return one whole segment of the log, from the cache if possible."""
-        return self.segments.get(self._id(view, segment)) or await self._load(view, segment)
+        if segment.rewritten is not None:
+            return cached_segment(await self._rewritten.parsed(view, segment.rewritten))
+        return self.segments.get(self._id(view, segment)) or await self._load(view, segment, segment.base_offset)
 
     async def parsed(self, view: CommittedLog, segment: KnownSegment) -> ParsedSegment:
         """Read a whole segment with its headers, bypassing the cache. Raises Damaged, OfAnotherEpoch, Unavailable."""
-        return (await self._parsed(view, segment))[0]
+        return await self._parsed(view, segment)
 
     async def newest_timestamp(self, view: CommittedLog, segment: KnownSegment) -> int:
         """Return the largest timestamp in a segment, or its creation time if no record has a timestamp.
 
         A segment that has to be read is not cached. Raises Damaged, Unavailable.
         """
+        if segment.rewritten is not None:
+            return segment.max_timestamp if segment.max_timestamp >= 0 else segment.rewritten.created_ms
         cached = self.segments.get(self._id(view, segment))
         newest = UNKNOWN_TIME if cached is None else cached.max_timestamp
         if newest < 0:
-            parsed, _ = await self._parsed(view, segment)
+            parsed = await self._parsed(view, segment)
             newest = parsed.max_timestamp_ms if parsed.max_timestamp_ms >= 0 else parsed.header.created_ms
         view.segments.learn_time(segment.base_offset, newest)
         return newest
@@ -208,6 +244,8 @@ class Reader:
         """
         while True:
             segment = await self.finder.holding(view, offset)
+            if segment.rewritten is not None:
+                return segment
             key = self._id(view, segment)
             if key in self.segments or key in self.indexes:
                 return segment
@@ -229,27 +267,53 @@ class Reader:
         except CorruptData as error:
             raise Damaged(f"{view.name}: segment {segment.base_offset}: {error}") from error
 
-    def glance(self, view: CommittedLog, segment: KnownSegment) -> CachedSegment | None:
-        """Return the cached segment, if any, without refreshing its place in the cache. For scans."""
-        return self.segments.glance(self._id(view, segment))
+    def glance(self, view: CommittedLog, segment: KnownSegment, offset: int) -> CachedSegment | None:
+        """Return the cached segment, or the part of a rewritten object with ``offset``, if any. For scans: its place in
+        the cache is not refreshed."""
+        key = self._cache_key(view, segment, offset)
+        return self.segments.glance(key) if key is not None else None
+
+    async def part(self, view: CommittedLog, segment: KnownSegment, offset: int) -> CachedSegment:
+        """Read the part of a rewritten object with ``offset``, bypassing the cache. Raises Damaged, Unavailable."""
+        if segment.rewritten is None:
+            raise ValueError("a segment has no parts")
+        return await self._rewritten.part(view, segment.rewritten, offset)
 
     def key(self, view: CommittedLog, segment: KnownSegment) -> str:
         """Return the key of the segment's object."""
+        if segment.rewritten is not None:
+            return str(self._rewritten.key(view, segment.rewritten))
         return paths.segment_key(self.namespace, view.topic, view.partition, segment.base_offset)
 
-    async def _load(self, view: CommittedLog, segment: KnownSegment) -> CachedSegment:
+    async def _load(self, view: CommittedLog, segment: KnownSegment, offset: int) -> CachedSegment:
+        """Return the segment, or the part of a rewritten object with ``offset``, and add it to the cache."""
+        if segment.rewritten is not None:
+            return await self._load_part(view, segment.rewritten, offset)
         key = self._id(view, segment)
 
         async def load() -> CachedSegment:
-            parsed, body = await self._parsed(view, segment)
+            parsed = await self._parsed(view, segment)
             view.segments.learn_time(segment.base_offset, parsed.max_timestamp_ms)
-            found = cached_segment(parsed, body)
+            found = cached_segment(parsed)
             self.segments.put(key, found, read_back=True)
             return found
 
         return await self._loads.do(key, load)
 
-    async def _parsed(self, view: CommittedLog, segment: KnownSegment) -> tuple[ParsedSegment, bytes]:
+    async def _load_part(self, view: CommittedLog, entry: RewrittenEntry, offset: int) -> CachedSegment:
+        # Until the index is read, it is not known which offsets share a part.
+        key = self._rewritten.part_id(view, entry, offset) or SegmentId(view.topic_id, view.partition, offset, -1)
+
+        async def load() -> CachedSegment:
+            found = await self._rewritten.part(view, entry, offset)
+            self.segments.put(self._rewritten.id(view, entry)._replace(position=found.start), found, read_back=True)
+            return found
+
+        return await self._loads.do(key, load)
+
+    async def _parsed(self, view: CommittedLog, segment: KnownSegment) -> ParsedSegment:
+        if segment.rewritten is not None:
+            return await self._rewritten.parsed(view, segment.rewritten)
         name = paths.segment_key(self.namespace, view.topic, view.partition, segment.base_offset)
         async with self._limiter:
             try:
@@ -265,13 +329,15 @@ class Reader:
         if parsed.header.epoch != view.epoch_of(segment.base_offset):
             view.segments.forget(segment.base_offset)
             raise OfAnotherEpoch(f"{name}: epoch {parsed.header.epoch} is not the epoch of the log there")
-        return parsed, body
+        return parsed
 
     async def range(self, view: CommittedLog, segment: KnownSegment, offset: int, max_bytes: int) -> StoredRange:
         """Read batches by index and ranged GET. A wrong index is rebuilt once; after that the segment is damaged.
 
         Raises Damaged, OfAnotherEpoch, OffsetsMissing, Unavailable.
         """
+        if segment.rewritten is not None:
+            return await self._rewritten_range(view, segment.rewritten, offset, max_bytes)
         key = self._id(view, segment)
         if key in self._gapped:
             raise OffsetsMissing(f"{self.key(view, segment)}: offsets are missing")
@@ -294,6 +360,15 @@ class Reader:
             break
         lacking = Damaged if view.epoch_of(segment.base_offset) else OffsetsMissing
         raise lacking(f"{self.key(view, segment)} does not hold offset {offset}")
+
+    async def _rewritten_range(
+        self, view: CommittedLog, entry: RewrittenEntry, offset: int, max_bytes: int
+    ) -> StoredRange:
+        found = await self._rewritten.range(view, entry, offset, max_bytes)
+        records, following = found.cut(offset, max_bytes) if offset < found.next_offset else (memoryview(b""), 0)
+        if not records:
+            raise OffsetsMissing(f"{self._rewritten.key(view, entry)}: no batch from {offset} to {found.next_offset}")
+        return StoredRange(bytes(records), found.start + found.positions[found.first_for(offset)], following)
 
     async def _scan(
         self, view: CommittedLog, segment: KnownSegment, entry: IndexEntry, offset: int, max_bytes: int
@@ -335,7 +410,7 @@ class Reader:
         """Return the index. The caller caches it once the segment is known to belong to the log."""
         key = self._id(view, segment)
         cached = None if rebuild else self.indexes.get(key)
-        if cached is not None:
+        if isinstance(cached, Index):
             return cached
 
         async def load() -> Index:
@@ -391,28 +466,43 @@ class Reader:
         if len(self._ends) > _READERS_REMEMBERED:
             self._ends.popitem(last=False)
 
-    def _read_ahead(self, view: CommittedLog, segment: KnownSegment) -> None:
+    def _read_ahead(self, view: CommittedLog, segment: KnownSegment, position: int) -> None:
         if self._nursery.cancel_scope.cancel_called:
             return
         for _ in range(self._readahead):
-            following = view.segments.after(segment.base_offset)
+            current = self.glance(view, segment, position)
+            position = max(position, current.next_offset) if current is not None else position
+            following = self._following(view, segment, position)
             if following is None or self._limiter.available_tokens <= 1:
                 return
-            segment = following
-            key = self._id(view, segment)
-            if key not in self.segments and not self._loads.under_way(key):
-                self._nursery.start_soon(self._prefetch, view, segment)
+            segment, position = following, max(position, following.base_offset)
+            key = self._cache_key(view, segment, position)
+            if key is None or (key not in self.segments and not self._loads.under_way(key)):
+                self._nursery.start_soon(self._prefetch, view, segment, position)
 
-    async def _prefetch(self, view: CommittedLog, segment: KnownSegment) -> None:
+    async def _prefetch(self, view: CommittedLog, segment: KnownSegment, position: int) -> None:
         try:
-            await self._load(view, segment)
+            await self._load(view, segment, position)
         except KafscaleError as error:
             # The error is reported when a client reads this segment.
             log.debug("read-ahead failed", partition=view.name, base=segment.base_offset, error=str(error))
+
+    def _cache_key(self, view: CommittedLog, segment: KnownSegment, offset: int) -> SegmentId | None:
+        """Return the key of the segment, or of the part of a rewritten object with ``offset``. None if not known."""
+        if segment.rewritten is not None:
+            return self._rewritten.part_id(view, segment.rewritten, offset)
+        return self._id(view, segment)
 
     def _id(self, view: CommittedLog, segment: KnownSegment) -> SegmentId:
         return SegmentId(view.topic_id, view.partition, segment.base_offset, view.epoch_of(segment.base_offset))
 
 
-def cached_segment(parsed: ParsedSegment, data: bytes) -> CachedSegment:
-    return CachedSegment(data, parsed.offsets, parsed.positions, parsed.next_offset, parsed.max_timestamp_ms)
+def cached_segment(parsed: ParsedSegment) -> CachedSegment:
+    return CachedSegment(
+        bytes(parsed.data),
+        parsed.offsets,
+        parsed.positions,
+        parsed.next_offset,
+        parsed.max_timestamp_ms,
+        parsed.body_end,
+    )

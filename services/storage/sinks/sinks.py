@@ -64,6 +64,11 @@ class Sinks:
         pending = self.view.pending()
         return max(self._now_ms() - pending[0].committed_ms, 0) / 1000 if pending else 0.0
 
+    def concern(self, partition: Partition) -> bool:
+        """Return whether a committed epoch of a sink is not completely in the log, or the state has its progress."""
+        waits = any(partition.ref in record.remaining for record in self.view.pending())
+        return waits or bool(partition.sinks.known(partition.state))
+
     def taken(self, partition: Partition) -> None:
         """Called after a take-over."""
         self.appends.taken(partition)

@@ -20,6 +20,7 @@ from kafscale.metadata.outage import Outage
 from kafscale.metadata.topic_values import TopicInfo
 from kafscale.metadata.topics import TopicCatalog
 from kafscale.objects.interface import ObjectStore
+from kafscale.rewritten.keys import parse_rewritten_key, rewritten_prefix, roots_prefix
 from kafscale.v1.metadata_pb2 import PartitionState, Topic
 from services.storage.owning.owned import Key
 from services.storage.upkeep.topic_objects import TopicObjects
@@ -186,7 +187,22 @@ class _Deletion:
                         await self._delete(doomed)
                     if len(page) < _PAGE:
                         break
+            await self._empty_rewritten(index)
         await self._delete([paths.topic_object_key(self._namespace, self._topic.name)])
+
+    async def _empty_rewritten(self, index: int) -> None:
+        """Delete a partition's roots, then its rewritten objects, which nobody reads without a root."""
+        name = self._topic.name
+        for prefix in (roots_prefix(self._namespace, name, index), rewritten_prefix(self._namespace, name, index)):
+            after = ""
+            while page := await self._objects.list_from(prefix, after, _PAGE):
+                after = page[-1].key
+                keys = [key for info in page if (key := parse_rewritten_key(info.key)) is not None]
+                doomed = [str(key) for key in keys if (key.namespace, key.topic) == (self._namespace, name)]
+                if doomed:
+                    await self._delete(doomed)
+                if len(page) < _PAGE:
+                    break
 
     async def _delete(self, keys: list[str]) -> None:
         # Take the date first, so that the store refuses a delete sent by a process that was paused after the check.

@@ -14,13 +14,13 @@ import trio
 
 from kafscale import paths
 from kafscale.errors import KafscaleError
-from kafscale.metadata.membership import Membership
 from kafscale.metadata.outage import STORE_FAILURES
 from kafscale.metadata.topics import TopicCatalog
 from kafscale.objects.interface import ObjectNotFound, ObjectStore, clocks_agree
 from kafscale.v1.common_pb2 import PartitionRef
+from services.storage.log.known_segment import KnownSegment
 from services.storage.log.partition import Partition
-from services.storage.log.segments import KnownSegment
+from services.storage.owning.deletes import OwnerDeletes
 from services.storage.owning.owned import OwnedPartitions
 from services.storage.owning.takeover import NotAvailable
 from services.storage.reading.catalogs import Catalogs
@@ -47,7 +47,7 @@ class Retention:
         *,
         catalog: TopicCatalog,
         owned: OwnedPartitions,
-        membership: Membership,
+        deletes: OwnerDeletes,
         reader: Reader,
         catalogs: Catalogs,
         old_end: OldEnd,
@@ -59,7 +59,7 @@ class Retention:
     ) -> None:
         self._catalog = catalog
         self._owned = owned
-        self._membership = membership
+        self._deletes = deletes
         self._reader = reader
         self._catalogs = catalogs
         self._old_end = old_end
@@ -224,22 +224,29 @@ class Retention:
         if log_start < view.segments_end:
             kept_from = (await self._reader.holding(view, log_start)).base_offset
         await partition.indexed(kept_from)
-        prefix = paths.partition_prefix(self._namespace, view.topic, view.partition)
+        # While the log starts in rewritten objects, readers may still need the segments that these replaced.
+        if log_start >= view.segments.through and not await self._delete_segments(partition, kept_from):
+            return
+        pages = await self._catalogs.keys_below(view, max(kept_from, view.segments.through))
+        while pages:
+            if not await self._deletes.delete(partition, pages[:_PAGE]):
+                return
+            del pages[:_PAGE]
+        partition.deleted_below = log_start
+
+    async def _delete_segments(self, partition: Partition, kept_from: int) -> bool:
+        """Delete the segments below ``kept_from``. Return False if this run cannot prove that it is the owner."""
+        prefix = paths.partition_prefix(self._namespace, partition.ref.topic, partition.ref.partition)
         after = ""
         while page := await self._objects.list_from(prefix, after, _PAGE):
             after = page[-1].key
             keys = [key for info in page if (key := paths.parse_segment_key_in(prefix, info.key)) is not None]
             doomed = [str(key) for key in keys if key.base_offset < kept_from]
-            if doomed and not await self._delete(partition, doomed):
-                return
+            if doomed and not await self._deletes.delete(partition, doomed):
+                return False
             if len(page) < _PAGE or (keys and keys[-1].base_offset >= kept_from):
                 break
-        pages = await self._catalogs.keys_below(view, kept_from)
-        while pages:
-            if not await self._delete(partition, pages[:_PAGE]):
-                return
-            del pages[:_PAGE]
-        partition.deleted_below = log_start
+        return True
 
     async def _delete_orphans(self, partition: Partition) -> None:
         """Delete the leftovers of dead owners that the log has passed without using their keys."""
@@ -247,25 +254,12 @@ class Retention:
         passed = [key for key in partition.leftovers if key.base_offset < view.segments_end]
         doomed = []
         for key in passed:
+            if key.base_offset < view.segments.through:
+                # It was replaced by a rewritten object, or never belonged to the log.
+                partition.unswept = True
+                continue
             segment = view.segments.holding(key.base_offset)
             if segment is not None and segment.base_offset != key.base_offset:
                 doomed.append(str(key))
-        if not doomed or await self._delete(partition, doomed):
+        if not doomed or await self._deletes.delete(partition, doomed):
             partition.leftovers = [key for key in partition.leftovers if key not in passed]
-
-    async def _delete(self, partition: Partition, keys: list[str]) -> bool:
-        """Delete the objects. Return False if this run cannot prove that it is still the owner."""
-        # Take the date first, so that the store refuses a delete sent by a process that was paused after the check.
-        dated = self._objects.now()
-        if partition.closed or partition.moving or not self._membership.proven:
-            return False
-        answered = False
-        partition.under_way += 1
-        try:
-            await self._objects.delete_many(keys, dated=dated)
-            answered = True
-        finally:
-            if not answered:
-                partition.last_unknown_request = partition.last_unknown_delete = trio.current_time()
-            partition.request_ended()
-        return True

@@ -143,6 +143,8 @@ def _entry(partition: Partition) -> _Entry | None:
     if state.HasField("tail") and state.high_watermark >= state.tail.end:
         state.ClearField("tail")
     partition.sinks.note(state, ((epoch, batches) for buffer in buffers for _, epoch, batches in buffer.sinks))
+    if partition.next_root is not None:
+        state.root.CopyFrom(partition.next_root.ref)
     state.log_start = max(state.log_start, min(partition.target_log_start, state.high_watermark))
     if not len(partition.committed_producers):
         # No producer is known up to the old high watermark, so a restore need not read what precedes this commit.

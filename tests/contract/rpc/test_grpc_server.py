@@ -27,6 +27,8 @@ from kafscale.v1.catalog_pb2 import CatalogSegment
 from kafscale.v1.common_pb2 import PartitionRef
 from kafscale.v1.indexer_pb2 import (
     LocateTimestampRequest,
+    RewriteEvent,
+    RewriteRequest,
     SegmentBatches,
     SegmentRef,
     WriteCatalogPageRequest,
@@ -189,6 +191,10 @@ async def test_the_indexer_gives_the_same_answers_over_grpc_as_directly() -> Non
 
     indexes = WriteIndexesRequest(segments=[SegmentBatches(segment=segment, offsets=[2, 3], positions=[32, 99])])
 
+    async def first_event(indexer: IndexerClient) -> RewriteEvent:
+        async with indexer.rewrite(RewriteRequest(epoch=1)) as events:
+            return await events.receive()
+
     async def answers(indexer: IndexerClient) -> list[object]:
         return [
             await indexer.write_indexes(indexes, timeout=TIMEOUT),
@@ -196,6 +202,7 @@ async def test_the_indexer_gives_the_same_answers_over_grpc_as_directly() -> Non
             await indexer.rebuild(segment, timeout=TIMEOUT),
             await indexer.locate_timestamp(LocateTimestampRequest(topic="t", base_offsets=[2]), timeout=TIMEOUT),
             await indexer.write_catalog_page(page, timeout=TIMEOUT),
+            await first_event(indexer),
         ]
 
     async with trio.open_nursery() as nursery:

@@ -14,7 +14,7 @@ from kafscale.errors import KafscaleError, NotSent, Unavailable
 from kafscale.metadata.interface import MetadataStore, Put, Unchanged
 from kafscale.metadata.members import LiveMember, Members
 from kafscale.metadata.memory import MemoryMetadataStore
-from kafscale.metadata.topic_values import ClusterInfo
+from kafscale.metadata.topic_values import INTAKE_STATE_FORMAT, REWRITE_STATE_FORMAT, ClusterInfo
 from kafscale.metadata.topics import TopicCatalog
 from kafscale.objects.interface import ObjectStore
 from kafscale.objects.memory import MemoryObjectStore
@@ -249,6 +249,7 @@ class World:
     """Stores that outlive the services started on them. Services share ``counters``.
 
     ``indexing`` adds an indexer. ``intake``: the cluster has state format 2, so records become durable in intakes.
+    ``rewrites``: it has state format 3, so logs are rewritten.
     """
 
     def __init__(
@@ -258,6 +259,7 @@ class World:
         settle_seconds: float = 0.0,
         indexing: bool = False,
         intake: bool = True,
+        rewrites: bool = False,
     ) -> None:
         self.objects = MemoryObjectStore(settle_seconds=settle_seconds)
         self.metadata = MemoryMetadataStore()
@@ -270,7 +272,7 @@ class World:
         self.tracer: Tracer | None = None
         self.runs = 0
         self.run_prefix = "run-"
-        self._intake = intake
+        self._state_format = REWRITE_STATE_FORMAT if rewrites else INTAKE_STATE_FORMAT if intake else 1
         self._services: dict[str, StorageService] = {}
         self.now_ms = 1_700_000_000_000
 
@@ -287,7 +289,7 @@ class World:
         """Run a service, and stop it gracefully or as a kill would. It can have its own stores."""
         metadata = metadata or self.metadata
         if not self.runs:
-            cluster = ClusterInfo(secrets.token_urlsafe(16), 0, state_format=2 if self._intake else 1)
+            cluster = ClusterInfo(secrets.token_urlsafe(16), 0, state_format=self._state_format)
             key = paths.cluster_key(NAMESPACE)
             await self.metadata.txn([Unchanged(key, 0)], [Put(key, cluster.value())])
         catalog = TopicCatalog(metadata, NAMESPACE)

@@ -72,29 +72,29 @@ def test_an_upgrade_is_finalized(server: AdminServer) -> None:
     server.there(server.harness.metadata.txn, (), [Put(paths.cluster_key(NAMESPACE), ClusterInfo("c", 0).value())])
     older = server.run("finalize-upgrade", "--yes")
     assert older.exit_code == Exit.REFUSED
-    assert "do not know state format 2: storage:9095 (run storage, version unknown)" in older.output
-    server.there(partial(server.harness.cluster.add, "storage", server.harness.storage, state_format=2))
+    assert "do not know state format 3: storage:9095 (run storage, version unknown)" in older.output
+    server.there(partial(server.harness.cluster.add, "storage", server.harness.storage, state_format=3))
     checked = server.run("finalize-upgrade", "--dry-run")
-    assert (checked.output, checked.exit_code) == ("the state format can be raised from 1 to 2\n", 0)
+    assert (checked.output, checked.exit_code) == ("the state format can be raised from 1 to 3\n", 0)
     kept = server.run("finalize-upgrade", input="n\n")
     assert kept.exit_code == Exit.FAILED
-    assert "State format 1" in server.run("cluster").output
+    assert "State format 1, logs are not compacted" in server.run("cluster").output
     raised = server.run("finalize-upgrade", input="y\n").output.splitlines()
     # The gateway, which runs in this process, logs in between.
     assert (raised[0], raised[-1]) == (
-        "Raise the state format to 2? There is no way back to earlier releases. [y/N]: y",
-        "state format raised from 1 to 2; now restart the storage instances one after the other",
+        "Raise the state format to 3? There is no way back to earlier releases. [y/N]: y",
+        "state format raised from 1 to 3; now restart the storage instances one after the other",
     )
     again = server.run("finalize-upgrade", "-o", "json")
-    assert json.loads(again.output) == {"before": 2, "state_format": 2}
-    assert server.run("finalize-upgrade").output == "the state format is 2 already\n"
+    assert json.loads(again.output) == {"before": 3, "state_format": 3}
+    assert server.run("finalize-upgrade").output == "the state format is 3 already\n"
     shown = server.run("cluster").output.splitlines()
-    assert shown[1] == "State format 2, 1 storage instance without an intake until restarted"
-    register = IntakeRegister(format=1, intake=True).SerializeToString()
+    assert shown[1] == "State format 3; an earlier one in 1 storage instance until restarted"
+    register = IntakeRegister(format=1, intake=True, state_format=3).SerializeToString()
     put = Put(paths.intake_register_key(NAMESPACE, "storage"), register)
     server.there(server.harness.metadata.txn, (), [put])
     shown = server.run("cluster").output.splitlines()
-    assert shown[1] == "State format 2"
+    assert shown[1] == "State format 3"
     assert shown[-1].endswith("owns 0 partitions, has an intake")
 
 
@@ -115,42 +115,11 @@ def test_topics_are_created_altered_and_deleted(server: AdminServer) -> None:
     assert [line.split()[:2] for line in described[7:]] == [["t", "0"], ["t", "1"], ["t", "2"]]
     topic = json.loads(server.run("topic", "describe", "t", "-o", "json").output)["topic"]
     assert (topic["partitions"], topic["configs"], topic["deleting"]) == (3, {"flush.ms": "7"}, False)
-    note = "note: logs are not compacted yet; with cleanup.policy="
-    compacted = server.run("topic", "alter", "t", "--config", "cleanup.policy=compact")
-    assert compacted.output.splitlines()[1:] == [f"{note}compact no record is removed"]
-    assert f"{note}compact no record is removed" in server.run("topic", "describe", "t").output
-    both = server.run("topic", "create", "both", "--config", "cleanup.policy=compact,delete")
-    assert both.output.splitlines()[1:] == [f"{note}compact,delete only retention removes records"]
     kept = server.run("topic", "delete", "t", input="n\n")
     assert kept.exit_code == Exit.FAILED
     deleted = server.run("topic", "delete", "t", input="y\n")
     assert deleted.output.splitlines() == ["Delete topic t with all its records? [y/N]: y", "topic t deleted"]
     assert "t (being deleted)" in server.run("topic", "list").output
-
-
-def _notes(server: AdminServer, *command: str) -> list[str]:
-    result = server.run(*command)
-    assert result.exit_code == 0, result.output
-    return [line for line in result.output.splitlines() if line.startswith("note: ")]
-
-
-@pytest.mark.parametrize(
-    ("policy", "removed"),
-    [("compact", "no record is removed"), ("delete,compact", "only retention removes records")],
-)
-def test_a_note_says_that_logs_are_not_compacted(policy: str, removed: str) -> None:
-    own = "note: logs are not compacted yet; with cleanup.policy=compact no record is removed"
-    clusters = f"note: logs are not compacted yet; with the cluster's cleanup.policy={policy} {removed}"
-    with admin_server(cleanup_policy=policy) as server:
-        notes = partial(_notes, server)
-        assert notes("topic", "create", "t", "--dry-run") == [clusters]
-        assert notes("topic", "create", "t") == notes("topic", "describe", "t") == [clusters]
-        assert notes("config", "set", "t", "flush.ms=7") == []
-        assert notes("config", "set", "t", "cleanup.policy= compact", "--dry-run") == [own]
-        assert notes("config", "set", "t", "cleanup.policy=compact") == notes("topic", "describe", "t") == [own]
-        assert notes("config", "set", "t", "cleanup.policy=delete") == notes("topic", "describe", "t") == []
-        assert notes("topic", "alter", "t", "--unset", "cleanup.policy") == [clusters]
-        assert notes("topic", "create", "own", "--config", "cleanup.policy=delete") == []
 
 
 def test_a_topic_is_altered_completely_or_not_at_all(server: AdminServer) -> None:

@@ -43,23 +43,23 @@ async def _finalize(store: MemoryMetadataStore, state_format: int = 0, *, check:
 
 
 async def test_the_format_is_raised_once_and_nothing_else_changes() -> None:
-    store = await _store(2, 3)
-    assert await _finalize(store, check=True) == (1, 2)
+    store = await _store(3, 4)
+    assert await _finalize(store, check=True) == (1, 3)
     assert await _cluster(store) == ClusterInfo("A" * 22, 7, 1)
-    assert await _finalize(store) == (1, 2)
-    assert await _cluster(store) == ClusterInfo("A" * 22, 7, 2)
+    assert await _finalize(store) == (1, 3)
+    assert await _cluster(store) == ClusterInfo("A" * 22, 7, 3)
     written = await store.get(KEY)
-    assert await _finalize(store) == (2, 2)
+    assert await _finalize(store) == (3, 3)
     assert await store.get(KEY) == written
 
 
 @pytest.mark.parametrize("check", [False, True])
 async def test_storage_instances_that_do_not_know_the_format_are_named(check: bool) -> None:
-    store = await _store(2, 0, 1)
+    store = await _store(3, 0, 2)
     older = Member(format=1, run_id="r3", service="storage", version="0.9.1")
     await store.txn((), [Put(paths.member_key(NAMESPACE, "storage", "r3"), older.SerializeToString())])
     text = (
-        r"do not know state format 2: r1:9095 \(run r1, version unknown\), r2:9095 \(run r2, version unknown\), "
+        r"do not know state format 3: r1:9095 \(run r1, version unknown\), r2:9095 \(run r2, version unknown\), "
         r"in process \(run r3, version 0.9.1\)\. Upgrade them first"
     )
     with refused(CODE.FAILED_PRECONDITION, text):
@@ -73,7 +73,7 @@ async def test_without_storage_instances_it_is_refused() -> None:
 
 
 async def test_the_format_is_never_lowered() -> None:
-    for store, wanted in ((await _store(2, cluster=2), 1), (await _store(3, cluster=3), 0)):
+    for store, wanted in ((await _store(2, cluster=2), 1), (await _store(4, cluster=4), 0)):
         before = await _cluster(store)
         with refused(CODE.FAILED_PRECONDITION, "cannot be lowered to .* There is no way back"):
             await _finalize(store, wanted)
@@ -81,8 +81,8 @@ async def test_the_format_is_never_lowered() -> None:
 
 
 async def test_a_format_that_the_gateway_does_not_know_is_refused() -> None:
-    with refused(CODE.INVALID_ARGUMENT, "knows state formats up to 2, not 3"):
-        await _finalize(await _store(3), 3)
+    with refused(CODE.INVALID_ARGUMENT, "knows state formats up to 3, not 4"):
+        await _finalize(await _store(4), 4)
 
 
 class _Raced(MemoryMetadataStore):
@@ -101,11 +101,11 @@ class _Raced(MemoryMetadataStore):
 
 async def test_a_change_of_the_clusters_value_meanwhile_is_kept() -> None:
     store = _Raced()
-    known = Member(format=1, run_id="r", service="storage", address="r:9095", state_format=2).SerializeToString()
+    known = Member(format=1, run_id="r", service="storage", address="r:9095", state_format=3).SerializeToString()
     await store.txn((), [Put(KEY, ClusterInfo("A" * 22, 7).value()), Put(_member("r"), known)])
     store.race = lambda: Put(KEY, ClusterInfo("A" * 22, 8).value())
-    assert await _finalize(store) == (1, 2)
-    assert await _cluster(store) == ClusterInfo("A" * 22, 8, 2)
+    assert await _finalize(store) == (1, 3)
+    assert await _cluster(store) == ClusterInfo("A" * 22, 8, 3)
 
 
 def _member(run_id: str) -> str:

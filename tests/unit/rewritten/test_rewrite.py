@@ -1,6 +1,6 @@
 """A rewrite tiles its range, and its objects have all batches, or what compaction leaves of them."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import pytest
 from hypothesis import given
@@ -10,14 +10,23 @@ from kafscale.compaction.cleaning import Cleaner, collect_keys
 from kafscale.compaction.key_map import KeyMap
 from kafscale.compaction.transactions import Transactions
 from kafscale.records.batch import walk
+from kafscale.records.checksum import Buffer
 from kafscale.records.record import read_records
 from kafscale.rewritten.object import CorruptObject, verify_object
-from kafscale.rewritten.rewrite import Rewritten, rewrite
+from kafscale.rewritten.rewrite import Rewriter, Rewritten
 from tests.unit.rewritten.test_object import ATTEMPT, CREATED, EPOCH, batch, key, ranges
 
 
-def rewritten(batches: Sequence[bytes], start: int, end: int, target: int) -> list[Rewritten]:
-    return list(rewrite(batches, start, end, epoch=EPOCH, attempt=ATTEMPT, created_ms=CREATED, target_bytes=target))
+def rewritten(
+    batches: Sequence[bytes],
+    start: int,
+    end: int,
+    target: int,
+    clean: Callable[[Buffer], Buffer | None] = lambda batch: batch,
+) -> list[Rewritten]:
+    rewriter = Rewriter(start, epoch=EPOCH, attempt=ATTEMPT, created_ms=CREATED, target_bytes=target)
+    stay = [stays for batch in batches if (stays := clean(batch)) is not None]
+    return [*(part for batch in stay if (part := rewriter.add(batch)) is not None), rewriter.finish(end)]
 
 
 def batches_in(parts: Sequence[Rewritten]) -> list[bytes]:
@@ -49,9 +58,8 @@ def test_compaction_may_leave_nothing_of_a_range() -> None:
     keys = KeyMap(1 << 10, secret=b"0123456789abcdef")
     collect_keys([*log, batch(10)], keys, Transactions(), max_bytes=1 << 20)
     cleaner = Cleaner(keys, Transactions(), {}, now_ms=0, horizon_ms=0, max_bytes=1 << 20)
-    made = {"epoch": EPOCH, "attempt": ATTEMPT, "created_ms": CREATED, "target_bytes": 1 << 20}
-    assert list(rewrite(log, 0, 10, clean=cleaner.clean, **made)) == [Rewritten(0, 10, None)]
-    (part,) = rewrite([*log, batch(10)], 0, 11, clean=cleaner.clean, **made)
+    assert rewritten(log, 0, 10, 1 << 20, cleaner.clean) == [Rewritten(0, 10, None)]
+    (part,) = rewritten([*log, batch(10)], 0, 11, 1 << 20, cleaner.clean)
     (left,) = batches_in([part])
     assert (part.start, part.end) == (0, 11)
     assert [record.offset for record in read_records(left, max_bytes=1 << 20)] == [10]

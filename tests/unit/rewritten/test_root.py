@@ -85,7 +85,7 @@ def test_another_format_is_refused() -> None:
         {"epochs": [epoch(1, 101)]},
         {"epochs": [epoch(1, 0), epoch(3, 260)]},
         {"first_dirty": 261},
-        {"compaction": CompactionPass(end=261, next_offset=200)},
+        {"compaction": CompactionPass(end=300, next_offset=261)},
         {"compaction": CompactionPass(end=200, next_offset=200)},
         {"compaction": CompactionPass(end=260, next_offset=99)},
         {"compaction": CompactionPass(end=149, next_offset=100)},

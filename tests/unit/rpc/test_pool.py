@@ -9,12 +9,12 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from kafscale.errors import CorruptData, Refused, Unavailable
+from kafscale.errors import CorruptData, NotSent, Refused, Unavailable
 from kafscale.rpc.client import Channel
 from kafscale.rpc.generated import IndexerClient
 from kafscale.rpc.pool import IndexerPool
 from kafscale.telemetry import Finding, State
-from kafscale.v1.indexer_pb2 import SegmentRef, VerifyReply
+from kafscale.v1.indexer_pb2 import RewriteEvent, RewriteRequest, SegmentRef, VerifyReply
 
 REQUEST = SegmentRef(topic="t")
 
@@ -41,6 +41,17 @@ class FakeChannel:
         if self.error is not None:
             raise self.error
         return VerifyReply(detail=self.address)
+
+    @asynccontextmanager
+    async def stream(self, method: Any, request: Any, *, metadata: Any = ()) -> AsyncIterator["FakeChannel"]:
+        self.calls += 1
+        yield self
+
+    async def receive(self) -> RewriteEvent:
+        await trio.sleep(self.seconds)
+        if self.error is not None:
+            raise self.error
+        return RewriteEvent(detail=self.address)
 
     async def aclose(self) -> None:
         self.closed = True
@@ -240,3 +251,53 @@ async def test_closing_the_pool_closes_all_channels(autojump_clock: MockClock) -
         await pool.aclose()
         assert peers["a"].closed
         assert peers["b"].closed
+
+
+async def test_a_stream_is_opened_at_the_least_busy_indexer_and_counts_as_a_call(autojump_clock: MockClock) -> None:
+    async with _pool("a", "b") as (pool, _), IndexerClient(pool).rewrite(RewriteRequest()) as events:
+        there = (await events.receive()).detail
+        other = "b" if there == "a" else "a"
+        assert [await _ask(pool) for _ in range(3)] == [other] * 3
+        async with IndexerClient(pool).rewrite(RewriteRequest()) as others:
+            assert (await others.receive()).detail == other
+
+
+async def test_a_stream_is_not_repeated_and_its_silent_indexer_is_avoided(autojump_clock: MockClock) -> None:
+    async with _pool("a", "b") as (pool, peers):
+        for address in ("a", "b"):
+            peers[address].error = Unavailable("connection refused")
+        for calls in (1, 2):
+            with pytest.raises(Unavailable, match="connection refused"):
+                async with IndexerClient(pool).rewrite(RewriteRequest()) as events:
+                    await events.receive()
+            assert peers["a"].calls + peers["b"].calls == calls
+        with pytest.raises(NotSent, match="no indexer is available"):
+            async with IndexerClient(pool).rewrite(RewriteRequest()):
+                pass
+        assert pool.unanswered == 1
+        for address in ("a", "b"):
+            peers[address].error = None
+        await trio.sleep(1.0)
+        assert await _ask(pool) in {"a", "b"}
+
+
+async def test_an_indexer_whose_stream_ends_is_not_avoided(autojump_clock: MockClock) -> None:
+    async with _pool("a") as (pool, peers):
+        async with IndexerClient(pool).rewrite(RewriteRequest()) as events:
+            await events.receive()
+            peers["a"].error = Unavailable("the stream ended")
+            with pytest.raises(Unavailable):
+                await events.receive()
+        peers["a"].error = None
+        assert await _ask(pool) == "a"
+
+
+async def test_a_removed_indexer_is_closed_after_its_stream(autojump_clock: MockClock) -> None:
+    async with _pool("a") as (pool, peers):
+        async with IndexerClient(pool).rewrite(RewriteRequest()) as events:
+            pool.update({})
+            await trio.testing.wait_all_tasks_blocked()
+            assert not peers["a"].closed
+            await events.receive()
+        await trio.testing.wait_all_tasks_blocked()
+        assert peers["a"].closed

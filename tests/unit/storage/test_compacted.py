@@ -9,8 +9,9 @@ from trio.testing import MockClock
 from kafscale import paths
 from kafscale.objects.interface import ObjectInfo, ObjectStore
 from kafscale.objects.memory import MemoryObjectStore
+from services.storage.log.known_segment import KnownSegment
 from services.storage.log.partition import CommittedLog, Measured
-from services.storage.log.segments import KnownSegment, SegmentMap
+from services.storage.log.segments import SegmentMap
 from services.storage.monitoring import families
 from services.storage.reading import finder
 from services.storage.reading.finder import SegmentFinder

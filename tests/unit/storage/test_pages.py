@@ -7,8 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from services.storage.log import pages
+from services.storage.log.known_segment import UNKNOWN_TIME, KnownSegment
 from services.storage.log.pages import KnownPage, KnownPages
-from services.storage.log.segments import UNKNOWN_TIME, KnownSegment, SegmentMap
+from services.storage.log.segments import SegmentMap
 
 
 def test_an_unread_page_may_cover_any_offset_and_a_read_one_only_its_own() -> None:

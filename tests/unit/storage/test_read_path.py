@@ -11,7 +11,8 @@ from kafscale.records.batch import walk
 from kafscale.segment.index import build_index, parse_index
 from kafscale.v1.common_pb2 import Status
 from kafscale.v1.storage_pb2 import FetchRequest, PartitionFetch
-from services.storage.log.segments import UNKNOWN_TIME, KnownSegment, SegmentMap
+from services.storage.log.known_segment import UNKNOWN_TIME, KnownSegment
+from services.storage.log.segments import SegmentMap
 from tests.support.storage.harness import NAMESPACE, TIMEOUT, Caller, World, batch, siblings, state_key, values
 
 

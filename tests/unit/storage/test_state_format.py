@@ -66,7 +66,7 @@ async def test_a_run_keeps_the_format_that_it_started_with(autojump_clock: MockC
         old, new = await _topic(there, before), await _topic(there, after, "payments")
         for ref in (old, new):
             await there.append_durably(ref, numbered(0))
-        assert ((await there.state(old)).format, (await there.state(new)).format) == (1, 2)
+        assert ((await there.state(old)).format, (await there.state(new)).format) == (1, NEWEST_STATE_FORMAT)
         assert (await _objects(world, before), await _objects(world, after)) == (0, 1)
 
 
@@ -84,12 +84,12 @@ async def test_a_run_without_intake_recovers_the_intake_of_a_dead_one(autojump_c
         await there.append_durably(ref, numbered(3))
         assert await there.read_all(ref) == numbers(4), "the repeated batch is not appended again"
         state = await there.state(ref)
-        assert (state.format, state.high_watermark, state.HasField("tail")) == (2, 4, False)
+        assert (state.format, state.high_watermark, state.HasField("tail")) == (NEWEST_STATE_FORMAT, 4, False)
         assert await _objects(world, before) == 0
 
 
 @pytest.mark.parametrize("stops", [False, True], ids=["killed", "stopped"])
-@pytest.mark.parametrize("next_format", [1, 2])
+@pytest.mark.parametrize("next_format", [1, NEWEST_STATE_FORMAT])
 async def test_a_tail_that_a_run_without_intake_has_not_stored_is_kept(
     next_format: int, stops: bool, autojump_clock: MockClock
 ) -> None:
@@ -107,13 +107,13 @@ async def test_a_tail_that_a_run_without_intake_has_not_stored_is_kept(
         assert not await _has_intake(world, between)
         assert await there.read_all(ref) == numbers(3)
         state = await there.state(ref)
-        assert (state.format, state.high_watermark) == (2, 1)
+        assert (state.format, state.high_watermark) == (NEWEST_STATE_FORMAT, 1)
         assert (state.tail.run_id, state.tail.end) == (after.caller.run_id, 3)
         await (between.stop() if stops else between.kill())
-        if next_format == 2:
+        if next_format > 1:
             await there.start("d:1")
         (successor,) = there.instances
-        assert await _has_intake(world, successor) == (next_format == 2)
+        assert await _has_intake(world, successor) == (next_format > 1)
         world.objects.plan = None
         await until(lambda: _at_assigned_owner(there, ref))
         assert await there.read_all(ref) == numbers(3)
@@ -138,7 +138,7 @@ async def test_a_run_with_an_intake_takes_over_from_a_dead_one_without(autojump_
         for number in (3, 4):
             await there.append_durably(ref, numbered(number))
         state = await there.state(ref)
-        assert (state.format, state.owner, state.high_watermark) == (2, after.caller.run_id, 4)
+        assert (state.format, state.owner, state.high_watermark) == (NEWEST_STATE_FORMAT, after.caller.run_id, 4)
         assert await there.read_all(ref) == numbers(5), "the last record is in the intake"
 
 
@@ -157,7 +157,7 @@ async def test_a_rolling_restart_finishes_the_switch(autojump_clock: MockClock) 
                 await there.append_durably(ref, numbered(round_))
         for ref in refs:
             assert await there.read_all(ref) == numbers(4)
-            assert (await there.state(ref)).format == 2
+            assert (await there.state(ref)).format == NEWEST_STATE_FORMAT
         assert all([await _objects(world, each) for each in there.instances])
 
 

@@ -151,12 +151,12 @@ async def test_a_state_of_a_newer_release_is_not_changed(autojump_clock: MockClo
         ref = await world.topic(catalog)
         await _committed(caller, ref, b"kept")
     newer = await _state(world, ref)
-    newer.format = 3
+    newer.format = 4
     await _revert_state(world, ref, newer)
     async with world.service() as (caller, _):
         refused = await caller.append(ref, batch(b"another"))
         assert refused.status == Status.UNAVAILABLE
-        assert "format 3" in refused.detail
+        assert "format 4" in refused.detail
         assert await _state(world, ref) == newer
 
 

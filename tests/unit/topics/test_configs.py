@@ -101,6 +101,11 @@ def test_a_topic_without_configs_has_the_defaults_of_the_process_then_of_kafka()
         retention_ms=604800000,
         retention_bytes=-1,
         segment_bytes=1073741824,
+        segment_ms=604800000,
+        min_cleanable_dirty_ratio=0.5,
+        min_compaction_lag_ms=0,
+        max_compaction_lag_ms=2**63 - 1,
+        delete_retention_ms=86400000,
         flush_ms=10000,
     )
     process = {"compression.type": "snappy", "max.message.bytes": "7"}

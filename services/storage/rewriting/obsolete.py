@@ -1,0 +1,104 @@
+"""Delete what rewritten objects have replaced, and what attempts to rewrite a log have left.
+
+A root lists the keys that it and the roots before it have replaced. Readers that know an earlier root may need these
+objects for the grace. After that, the next root leaves them out of its list, and when that is committed they are
+deleted. So the objects of the last root but one are always whole, and metadata that was rolled back further is noticed
+(`services.storage.owning.takeover`).
+"""
+
+from kafscale import paths
+from kafscale.objects.interface import ObjectStore
+from kafscale.rewritten.keys import RewrittenKey, RootKey, parse_rewritten_key, rewritten_prefix
+from services.storage.log.partition import Partition
+from services.storage.owning.deletes import OwnerDeletes
+from services.storage.reading.roots import root_key
+
+_PAGE = 1000
+
+
+class Obsolete:
+    """Deletes objects that no root of a partition names any more, or that none ever named."""
+
+    def __init__(self, objects: ObjectStore, deletes: OwnerDeletes, namespace: str) -> None:
+        self._objects = objects
+        self._deletes = deletes
+        self._namespace = namespace
+
+    async def delete(self, partition: Partition, keys: list[str]) -> bool:
+        """Delete objects that the committed root does not list any more. Raises KafscaleError.
+
+        Return False if not all are deleted, because this run cannot prove that it is the owner.
+        """
+        # The index of a segment may still be on its way.
+        await partition.indexed(partition.log.segments.through)
+        for start in range(0, len(keys), _PAGE):
+            if not await self._deletes.delete(partition, keys[start : start + _PAGE]):
+                partition.unswept = True
+                return False
+        return True
+
+    async def sweep(self, partition: Partition) -> None:
+        """Delete what dead owners and ended attempts left. Raises KafscaleError.
+
+        An owner commits only attempts of its own epoch. So what the state's root does not name now is never named later
+        if it is of a lower epoch.
+        """
+        rewritten = partition.log.segments.rewritten
+        if not partition.unswept or (rewritten is not None and rewritten.root is None):
+            return
+        ended = set(partition.ended_attempts)
+        named = self._named(partition)
+        roots: list[str] = []
+        others: list[str] = []
+        for listed in await self._list(rewritten_prefix(self._namespace, partition.ref.topic, partition.ref.partition)):
+            key = parse_rewritten_key(listed)
+            if key is None or not self._is_of(key, partition) or listed in named:
+                continue
+            if key.epoch < partition.epoch or (key.epoch == partition.epoch and key.attempt in ended):
+                (roots if isinstance(key, RootKey) else others).append(listed)
+        # A root without its objects could be taken for one whose objects retention has deleted.
+        for keys in (roots, others, await self._replaced_segments(partition, named)):
+            if not await self.delete(partition, keys):
+                return
+        partition.ended_attempts -= ended
+        partition.unswept = bool(partition.ended_attempts)
+
+    def _is_of(self, key: RewrittenKey | RootKey, partition: Partition) -> bool:
+        # The prefix of another cluster may begin with that of this partition.
+        ref = partition.ref
+        return (key.namespace, key.topic, key.partition) == (self._namespace, ref.topic, ref.partition)
+
+    def _named(self, partition: Partition) -> set[str]:
+        """Return the keys that the state's root needs or lists, and its own key."""
+        rewritten, ref = partition.log.segments.rewritten, partition.ref
+        if rewritten is None or rewritten.root is None:
+            return set()
+        keys = {root_key(self._namespace, ref, rewritten.ref), *rewritten.root.obsolete}
+        for entry in rewritten.root.entries:
+            if entry.found is not None:
+                key = RewrittenKey.of(entry.found, self._namespace, ref.topic, ref.partition)
+                keys |= {str(key), str(key.index)}
+        if partition.next_root is not None and partition.next_root.root is not None:
+            keys |= {root_key(self._namespace, ref, partition.next_root.ref), *partition.next_root.root.obsolete}
+        return keys
+
+    async def _replaced_segments(self, partition: Partition, named: set[str]) -> list[str]:
+        through = partition.log.segments.through
+        prefix = paths.partition_prefix(self._namespace, partition.ref.topic, partition.ref.partition)
+        found: list[str] = []
+        after = ""
+        while through and (page := await self._objects.list_from(prefix, after, _PAGE)):
+            after = page[-1].key
+            keys = [key for info in page if (key := paths.parse_segment_key_in(prefix, info.key)) is not None]
+            found += [str(key) for key in keys if key.base_offset < through and str(key) not in named]
+            if len(page) < _PAGE or (keys and keys[-1].base_offset >= through):
+                break
+        return found
+
+    async def _list(self, prefix: str) -> list[str]:
+        found: list[str] = []
+        while page := await self._objects.list_from(prefix, found[-1] if found else "", _PAGE):
+            found += [info.key for info in page]
+            if len(page) < _PAGE:
+                break
+        return found
