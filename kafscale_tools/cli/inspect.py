@@ -1,4 +1,4 @@
-"""`kafscale inspect`: shows and verifies segments and the objects derived from them."""
+"""`kafscale inspect`: shows and verifies segments, rewritten objects, and the objects derived from them."""
 
 from collections.abc import Iterable, Iterator
 
@@ -15,6 +15,8 @@ from kafscale.records.batch import BatchHeader, walk
 from kafscale.records.checksum import crc32c
 from kafscale.records.codecs import codec_of
 from kafscale.records.record import Record, read_records
+from kafscale.rewritten.index import VERSION as REWRITTEN_INDEX_VERSION
+from kafscale.rewritten.object import REWRITTEN_FLAG
 from kafscale.segment.chain import batch_at
 from kafscale.segment.format import (
     FOOTER_SIZE,
@@ -30,19 +32,31 @@ from kafscale.segment.reader import parse_segment
 from kafscale.segment.verify import verify_index, verify_segment
 from kafscale_tools.cli.derived import page_lines, topic_lines
 from kafscale_tools.cli.present import facts, quoted, table, time_text
+from kafscale_tools.cli.rewritten import (
+    compare_rewritten_index,
+    kind_by_name,
+    rewritten_index_lines,
+    root_lines,
+    verify_rewritten,
+)
 from kafscale_tools.cli.source import Source, is_missing, parse_source
 
 _MAX_DECODED_BYTES = 256 << 20
 _KINDS = {
     "segment": "a segment",
+    "rewritten": "a rewritten object",
     "index": "an index",
+    "rewritten index": "the index of a rewritten object",
+    "root": "a root",
     "page": "a catalog page",
     "topic": "a topic object",
     "intake": "an intake object",
 }
 
 
-@click.command(short_help="Show the contents of a segment, or of an index, page, topic or intake object.")
+@click.command(
+    short_help="Show the contents of a segment, rewritten object, index, root, page, topic or intake object."
+)
 @click.argument("source", metavar="PATH-or-s3-url")
 @click.option("--records", is_flag=True, help="Decode and print every record.")
 @click.option(
@@ -58,12 +72,13 @@ _KINDS = {
     help="Verify all checksums and the format; with --records, also decode all records. Exits with 1 on damage.",
 )
 def inspect(source: str, records: bool, width: int, verify: bool) -> None:
-    """Show the contents of a segment (.kfs), an index (.index), a catalog page (~catalog/), a topic object (~topics/)
-    or an intake object (~intake/).
+    """Show the contents of a segment or rewritten object (.kfs), an index (.index), a root (~rewritten/.../roots/), a
+    catalog page (~catalog/), a topic object (~topics/) or an intake object (~intake/).
 
-    Prints the header, batches and footer of a segment, the entries of an index, the segments that a catalog page
-    describes, the topic that a topic object describes, or the header and entries of an intake object. With --verify,
-    an index is also compared with its segment, the object of the same name with the suffix .kfs.
+    Prints the header, batches and footer of a segment or rewritten object, the entries of an index or root, the
+    segments that a catalog page describes, the topic that a topic object describes, or the header and entries of an
+    intake object. With --verify, an index is also compared with its segment or rewritten object, the object of the same
+    name with the suffix .kfs.
 
     An intake object of a local directory is named by objects/KEY, although it shares a file in packs/ with others.
 
@@ -78,12 +93,16 @@ def inspect(source: str, records: bool, width: int, verify: bool) -> None:
     """
     place, data = _read(source)
     kind = _kind(place, data)
-    if records and kind not in ("segment", "intake"):
-        raise click.UsageError(f"--records needs a segment or intake object; this is {_KINDS[kind]}, without records")
-    if kind == "segment":
-        findings = _show_segment(place, data, records, width, verify)
+    if records and kind not in ("segment", "rewritten", "intake"):
+        raise click.UsageError(
+            f"--records needs a segment, rewritten object or intake object; this is {_KINDS[kind]}, without records"
+        )
+    if kind in ("segment", "rewritten"):
+        findings = _show_segment(place, data, kind, records=records, width=width, verify=verify)
     elif kind == "intake":
         findings = _show_intake(place, data, records, width, verify)
+    elif kind == "rewritten index":
+        findings = _show_derived(place, data, kind) or (compare_rewritten_index(place, data) if verify else [])
     elif kind == "index":
         findings = _show_index(place, data, verify)
     else:
@@ -103,10 +122,13 @@ def _read(source: str) -> tuple[Source, bytes]:
 
 
 def _kind(place: Source, data: bytes) -> str:
+    named = kind_by_name(place)
+    if named is not None:
+        return named
     if data.startswith(SEGMENT_MAGIC):
-        return "segment"
+        return "rewritten" if int.from_bytes(data[6:8], "big") & REWRITTEN_FLAG else "segment"
     if is_index(data):
-        return "index"
+        return "rewritten index" if int.from_bytes(data[4:6], "big") == REWRITTEN_INDEX_VERSION else "index"
     if data.startswith(INTAKE_MAGIC) or "/~intake/" in f"/{place}":
         return "intake"
     # Use the name too, so that objects with a damaged beginning can be inspected.
@@ -116,21 +138,24 @@ def _kind(place: Source, data: bytes) -> str:
     if is_page(data) or "/~catalog/" in f"/{place}":
         return "page"
     raise click.ClickException(
-        f"{place} is not a segment, index, catalog page, topic object or intake object: it begins with "
-        f"{quoted(data[:4], 16)}"
+        f"{place} is not a segment, rewritten object, index, root, catalog page, topic object or intake object: it "
+        f"begins with {quoted(data[:4], 16)}"
     )
 
 
-def _show_segment(place: Source, data: bytes, records: bool, width: int, verify: bool) -> list[str]:
-    findings = verify_segment(data) if verify else []
-    click.echo(f"Segment {place}, {len(data):,} bytes")
+def _show_segment(place: Source, data: bytes, kind: str, *, records: bool, width: int, verify: bool) -> list[str]:
+    rewritten = kind == "rewritten"
+    findings: list[str] = []
+    if verify:
+        findings = verify_rewritten(place, data) if rewritten else verify_segment(data)
+    click.echo(f"{_title(kind)} {place}, {len(data):,} bytes")
     try:
-        header = SegmentHeader.parse(data)
+        header = SegmentHeader.parse(data, may_be_empty=rewritten)
     except CorruptSegment as error:
         click.echo(f"\nHeader\n  {error}")
         return findings or [str(error)]
     click.echo("\nHeader")
-    _lines(facts(_header_facts(header)))
+    _lines(facts(_header_facts(header, rewritten)))
     footer, footer_error = _footer(data)
     end = len(data) - FOOTER_SIZE if footer else len(data)
     batches, stopped = _batches(data, end)
@@ -150,10 +175,11 @@ def _show_segment(place: Source, data: bytes, records: bool, width: int, verify:
     return findings
 
 
-def _header_facts(header: SegmentHeader) -> list[tuple[str, str]]:
+def _header_facts(header: SegmentHeader, rewritten: bool) -> list[tuple[str, str]]:
+    of_flags = "rewritten" if rewritten else f"codec applied by KafScale: {_codec(header.flags)}"
     return [
         ("version", str(SEGMENT_VERSION)),
-        ("flags", f"{header.flags:#06x} (codec applied by KafScale: {_codec(header.flags)})"),
+        ("flags", f"{header.flags:#06x} ({of_flags})"),
         ("base offset", str(header.base_offset)),
         ("messages", str(header.message_count)),
         ("created", time_text(header.created_ms)),
@@ -201,7 +227,8 @@ def _batch_lines(batches: list[tuple[int, BatchHeader]]) -> Iterator[str]:
 
 
 def _producer(header: BatchHeader) -> str:
-    marks = [name for name, holds in (("txn", header.is_transactional), ("control", header.is_control)) if holds]
+    kinds = (("txn", header.is_transactional), ("control", header.is_control), ("horizon", header.has_horizon))
+    marks = [name for name, holds in kinds if holds]
     if header.producer_id >= 0:
         marks.insert(0, f"{header.producer_id} epoch {header.producer_epoch} seq {header.base_sequence}")
     return " ".join(marks) or "-"
@@ -307,12 +334,17 @@ def _show_intake(place: Source, data: bytes, records: bool, width: int, verify: 
 
 
 def _show_derived(place: Source, data: bytes, kind: str) -> list[str]:
-    click.echo(f"{_KINDS[kind].split(' ', 1)[1].capitalize()} {place}, {len(data):,} bytes")
+    click.echo(f"{_title(kind)} {place}, {len(data):,} bytes")
+    lines = {"page": page_lines, "topic": topic_lines, "root": root_lines, "rewritten index": rewritten_index_lines}
     try:
-        _lines(page_lines(data) if kind == "page" else topic_lines(data))
+        _lines(lines[kind](data))
     except CorruptData as error:
         return [str(error)]
     return []
+
+
+def _title(kind: str) -> str:
+    return _KINDS[kind].split(" ", 1)[1].capitalize()
 
 
 def _compare(index: Index, segment: Source) -> list[str]:

@@ -25,7 +25,7 @@ from kafscale_tools.recovery.backups import (
     read_manifests,
     take_backup,
 )
-from kafscale_tools.recovery.rebuild import Reading, Rebuilt, Report
+from kafscale_tools.recovery.rebuild import LogFound, Reading, Rebuilt, Report
 from kafscale_tools.recovery.restore import Restore
 
 _json = click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True)
@@ -156,9 +156,9 @@ def restore(
 ) -> None:
     """Rebuild the metadata from the bucket and a snapshot after etcd is lost.
 
-    Topics are rebuilt from the topic objects, and the ends of logs from the segments and intakes. Groups and their
-    offsets come from the snapshot. All processes must be stopped. The command deletes nothing in the bucket. It exits
-    with status 1 if logs have holes or objects are damaged; everything else is restored.
+    Topics are rebuilt from the topic objects, and logs from the segments, rewritten objects and intakes. Groups and
+    their offsets come from the snapshot. All processes must be stopped. The command deletes nothing in the bucket. It
+    exits with status 1 if logs have holes or objects are damaged; everything else is restored.
 
     With --topic, --to and --into, it creates a new topic from the state of a topic at a point in time, with the same
     offsets. It changes nothing else, and services can keep running.
@@ -224,13 +224,14 @@ def _show(rebuilt: Rebuilt, restoring: Restore) -> None:
     created = time_text(restoring.manifest.backup.created_ms) if restoring.manifest else ""
     of = f"snapshot {restoring.manifest.backup}, created {created}" if restoring.manifest else "no snapshot, no groups"
     click.echo(f"Cluster {rebuilt.cluster_id}, epoch {rebuilt.epoch}; {of}\n")
-    heads = ("TOPIC", "PARTITION", "LOG START", "LOG END", "SEGMENTS", "LEFTOVER")
+    heads = ("TOPIC", "PARTITION", "LOG START", "LOG END", "REWRITTEN", "SEGMENTS", "LEFTOVER")
     rows = [
         (
             topic.info.name + (" (adopted)" if topic.adopted else "" if topic.info.live else " (being deleted)"),
             str(log.partition),
             str(log.chain.start),
             str(log.end),
+            f"{_rewritten(log):,}",
             f"{len(log.chain.segments):,}",
             str(log.chain.above),
         )
@@ -239,6 +240,10 @@ def _show(rebuilt: Rebuilt, restoring: Restore) -> None:
     ]
     for line in table(heads, rows, left=("TOPIC",), indent=""):
         click.echo(line)
+
+
+def _rewritten(log: LogFound) -> int:
+    return len(log.rewritten.objects) if log.rewritten is not None else 0
 
 
 def _result(rebuilt: Rebuilt) -> dict[str, Any]:
@@ -254,6 +259,7 @@ def _result(rebuilt: Rebuilt) -> dict[str, Any]:
                         "partition": log.partition,
                         "log_start": log.chain.start,
                         "log_end": log.end,
+                        "rewritten_objects": _rewritten(log),
                         "segments": len(log.chain.segments),
                         "not_the_logs": log.chain.above,
                         "holes": [list(hole) for hole in log.chain.holes],

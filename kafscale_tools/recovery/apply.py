@@ -82,6 +82,8 @@ async def write_rebuilt(
     for key, value in others:
         await writer.put(key, value)
     await writer.flush()
+    for key, root in rebuilt.roots.items():
+        await put_derived(objects, key, root)
     for topic in rebuilt.topics:
         key = paths.topic_object_key(namespace, topic.info.name)
         await put_derived(objects, key, topic_object(topic, writer.revision).encode())

@@ -4,6 +4,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from functools import partial
+from typing import TypeVar
 
 import trio
 
@@ -11,13 +12,20 @@ from kafscale import paths
 from kafscale.catalog.topic_object import TopicObject, parse_topic_object
 from kafscale.errors import CorruptData, KafscaleError
 from kafscale.objects.interface import MAX_KEYS, ObjectInfo, ObjectNotFound, ObjectStore
-from kafscale.segment.format import FOOTER_SIZE, SegmentFooter
+from kafscale.records.batch import peek
+from kafscale.rewritten.keys import RewrittenKey, RootKey, all_rewritten_prefix, parse_rewritten_key, rewritten_prefix
+from kafscale.rewritten.object import parse_object, verify_object
+from kafscale.rewritten.root import parse_root, stored_crc
+from kafscale.segment.format import FOOTER_SIZE, HEADER_SIZE, SegmentFooter, SegmentHeader
 from kafscale.segment.reader import START_SIZE, parse_start
 from kafscale_tools.recovery.backups import Advance
 from kafscale_tools.recovery.chain import Found
+from kafscale_tools.recovery.intakes import TopicSeen
+from kafscale_tools.recovery.rewritten import Described, RewrittenObjects, RootFound, StoredObject
 from services.storage.log.producers import ProducerTable
 
 _LAST = "~"  # sorts after all names
+T = TypeVar("T")
 
 
 @dataclass(slots=True)
@@ -31,6 +39,7 @@ class PartitionObjects:
 
     segments: list[Found] = field(default_factory=list)
     unreadable: dict[int, str] = field(default_factory=dict)
+    rewritten: RewrittenObjects = field(default_factory=RewrittenObjects)
     producers: list[tuple[int, int, str]] = field(default_factory=list)
     highest_epoch: int = -1
 
@@ -40,7 +49,7 @@ class Bucket:
 
     def __init__(self, objects: ObjectStore, namespace: str, *, parallel: int) -> None:
         self._objects = objects
-        self._namespace = namespace
+        self.namespace = namespace
         self._reads = trio.CapacityLimiter(parallel)
         self.partitions = trio.CapacityLimiter(parallel)
 
@@ -48,13 +57,13 @@ class Bucket:
         """Return the topic objects by name, and the errors of unreadable ones. Raises Unavailable, Refused."""
         found: dict[str, TopicObject] = {}
         faults: list[str] = []
-        for info in await self._all(paths.topic_objects_prefix(self._namespace)):
+        for info in await self._all(paths.topic_objects_prefix(self.namespace)):
             try:
                 topic = parse_topic_object((await self._objects.get(info.key)).body)
             except CorruptData as error:
                 faults.append(f"object {info.key}: {error}")
                 continue
-            if info.key == paths.topic_object_key(self._namespace, topic.name):
+            if info.key == paths.topic_object_key(self.namespace, topic.name):
                 found[topic.name] = topic
         return found, faults
 
@@ -62,24 +71,50 @@ class Bucket:
         """Return the names of topics with segments, and the highest partition with any."""
         return {
             name: max(partitions)
-            for name in await self._children(f"{self._namespace}/")
+            for name in await self._children(f"{self.namespace}/")
             if paths.is_topic_name(name) and (partitions := await self._partitions(name))
         }
+
+    async def topics_with_rewritten_objects(self) -> dict[str, TopicSeen]:
+        """Return the topics with rewritten objects, by their newest readable root. Raises Unavailable, Refused.
+
+        Without such a root the topic's id is empty.
+        """
+        partitions: dict[str, int] = {}
+        roots: dict[str, list[RootKey]] = {}
+        async with aclosing(self._pages(all_rewritten_prefix(self.namespace))) as pages:
+            async for page in pages:
+                for key in (parse_rewritten_key(info.key) for info in page):
+                    if key is not None and key.namespace == self.namespace:
+                        partitions[key.topic] = max(partitions.get(key.topic, 0), key.partition + 1)
+                        if isinstance(key, RootKey):
+                            roots.setdefault(key.topic, []).append(key)
+        found: dict[str, TopicSeen] = {}
+        for name, count in partitions.items():
+            found[name] = TopicSeen(b"", count, -1)
+            for key in sorted(roots.get(name, ()), key=lambda key: key.epoch, reverse=True):
+                root = await self._root(key)
+                if isinstance(root, RootFound):
+                    found[name] = TopicSeen(root.root.topic_id, count, key.epoch)
+                    break
+        return found
 
     async def partition(self, topic: str, partition: int, advance: Advance) -> PartitionObjects:
         """Read a partition. ``advance`` is called with the number of segments read. Raises Unavailable, Refused."""
         objects = PartitionObjects()
-        async with aclosing(self._pages(paths.partition_prefix(self._namespace, topic, partition))) as pages:
+        prefix = paths.partition_prefix(self.namespace, topic, partition)
+        async with aclosing(self._pages(prefix)) as pages:
             async for page in pages:
-                advance(await self._read_page(page, objects))
-        prefix = paths.producers_prefix(self._namespace, topic, partition)
+                advance(await self._read_page(prefix, page, objects))
+        await self._read_rewritten(topic, partition, objects)
+        prefix = paths.producers_prefix(self.namespace, topic, partition)
         for info in await self._all(prefix):
             epoch = paths.producer_snapshot_epoch(info.key)
             if epoch >= 0:
                 end = int(info.key.removeprefix(prefix).partition("-")[0])
                 objects.producers.append((end, epoch, info.key))
                 objects.highest_epoch = max(objects.highest_epoch, epoch)
-        for info in await self._all(paths.catalog_prefix(self._namespace, topic, partition)):
+        for info in await self._all(paths.catalog_prefix(self.namespace, topic, partition)):
             page_key = paths.parse_catalog_page_key(info.key)
             if page_key is not None:
                 objects.highest_epoch = max(objects.highest_epoch, page_key.epoch)
@@ -93,9 +128,72 @@ class Bucket:
             return False
         return True
 
-    async def _read_page(self, page: list[ObjectInfo], objects: PartitionObjects) -> int:
-        """Read the segments in a page of keys and return their number."""
-        keys = [(paths.parse_segment_key(info.key), info.size) for info in page]
+    async def described(self, key: RewrittenKey) -> Described:
+        """Read and verify a rewritten object. Raises CorruptData, ObjectNotFound, Unavailable, Refused."""
+        body = (await self._objects.get(str(key))).body
+        entry = verify_object(key, body, check_batches=True)
+        epochs: list[tuple[int, int]] = []
+        for position in parse_object(entry, body).positions:
+            batch = peek(body, position)
+            # Batches that KafScale 1 wrote may have epoch -1.
+            epoch = max(batch.leader_epoch, 0)
+            if not epochs or epoch > epochs[-1][0]:
+                epochs.append((epoch, batch.base_offset))
+        return Described(entry, tuple(epochs))
+
+    async def _read_rewritten(self, topic: str, partition: int, objects: PartitionObjects) -> None:
+        keys: list[tuple[RewrittenKey, int]] = []
+        roots: list[RootKey] = []
+        for info in await self._all(rewritten_prefix(self.namespace, topic, partition)):
+            key = parse_rewritten_key(info.key)
+            if key is None or (key.namespace, key.topic) != (self.namespace, topic):
+                continue
+            objects.highest_epoch = max(objects.highest_epoch, key.epoch)
+            if isinstance(key, RootKey):
+                roots.append(key)
+            elif key.kind == "kfs":
+                keys.append((key, info.size))
+        found = await self._together([partial(self._rewritten_object, key, size) for key, size in keys])
+        for (key, _), stored in zip(keys, found, strict=True):
+            if stored is not None:
+                objects.rewritten.objects[key] = stored
+            else:
+                objects.rewritten.unreadable.add(key)
+        for key, root in zip(roots, await self._together([partial(self._root, key) for key in roots]), strict=True):
+            if isinstance(root, RootFound):
+                objects.rewritten.roots.append(root)
+            elif root:
+                objects.rewritten.damaged[key] = root
+
+    async def _root(self, key: RootKey) -> RootFound | str:
+        """Return the root, or why it cannot be read. The reason is empty if it does not exist any more."""
+        try:
+            data = (await self._objects.get(str(key))).body
+            root = parse_root(data)
+        except ObjectNotFound:
+            return ""
+        except CorruptData as error:
+            return str(error)
+        if root.number != key.number:
+            return f"it is root {root.number}"
+        return RootFound(key, stored_crc(data), root)
+
+    async def _rewritten_object(self, key: RewrittenKey, size: int) -> StoredObject | None:
+        """Return the object, or None if its header or footer is invalid, or it does not exist any more."""
+        try:
+            header = SegmentHeader.parse(await self._objects.get_range(str(key), 0, HEADER_SIZE), may_be_empty=True)
+            tail = await self._objects.get_range(str(key), max(size - FOOTER_SIZE, 0), FOOTER_SIZE)
+            footer = SegmentFooter.parse(tail)
+        except (CorruptData, ObjectNotFound):
+            return None
+        stated = (header.base_offset, footer.last_offset + 1, header.epoch)
+        if stated != (key.base_offset, key.next_offset, key.epoch):
+            return None
+        return StoredObject(size, footer.crc, header.created_ms)
+
+    async def _read_page(self, prefix: str, page: list[ObjectInfo], objects: PartitionObjects) -> int:
+        """Read the segments in a page of keys below ``prefix`` and return their number."""
+        keys = [(paths.parse_segment_key_in(prefix, info.key), info.size) for info in page]
         segments = [(key, size) for key, size in keys if key is not None and key.kind == "kfs"]
         read = await self._together([_reading(self._objects, str(key), size) for key, size in segments])
         for (key, _), found in zip(segments, read, strict=True):
@@ -108,10 +206,10 @@ class Bucket:
 
     async def _partitions(self, topic: str) -> list[int]:
         found = []
-        for name in await self._children(f"{self._namespace}/{topic}/"):
-            for info in await self._objects.list_from(f"{self._namespace}/{topic}/{name}/", "", 1):
+        for name in await self._children(f"{self.namespace}/{topic}/"):
+            for info in await self._objects.list_from(f"{self.namespace}/{topic}/{name}/", "", 1):
                 key = paths.parse_segment_key(info.key)
-                if key is not None and (key.namespace, key.topic) == (self._namespace, topic):
+                if key is not None and (key.namespace, key.topic) == (self.namespace, topic):
                     found.append(key.partition)
         return found
 
@@ -143,14 +241,14 @@ class Bucket:
                 yield page
                 after = page[-1].key
 
-    async def _together(self, steps: list[Callable[[], Awaitable[Found | None]]]) -> list[Found | None]:
-        results: list[Found | None] = [None] * len(steps)
+    async def _together(self, steps: list[Callable[[], Awaitable[T]]]) -> list[T]:
+        results: dict[int, T] = {}
 
         async def one(number: int) -> None:
             results[number] = await steps[number]()
 
         await together(self._reads, (partial(one, number) for number in range(len(steps))))
-        return results
+        return [results[number] for number in range(len(steps))]
 
 
 def _reading(objects: ObjectStore, key: str, size: int) -> Callable[[], Awaitable[Found | None]]:

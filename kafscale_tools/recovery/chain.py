@@ -47,7 +47,8 @@ class Chain:
     """A log with the offsets from ``start`` up to, but not including, ``end``.
 
     ``above`` is the number of segments behind it that do not belong to it. ``unreadable`` has the base offsets of
-    damaged objects that reach beyond ``start``.
+    damaged objects that reach beyond ``start``. ``epochs`` has the epochs and first offsets of what precedes the
+    segments, if that was rewritten.
     """
 
     start: int
@@ -56,6 +57,12 @@ class Chain:
     holes: tuple[Hole, ...]
     above: int
     unreadable: tuple[int, ...] = ()
+    epochs: tuple[tuple[int, int], ...] = ()
+
+    @property
+    def missing(self) -> int:
+        """The number of offsets in holes."""
+        return sum(hole.end - hole.start for hole in self.holes)
 
     @property
     def last(self) -> Found | None:
@@ -64,7 +71,7 @@ class Chain:
 
     def history(self) -> list[tuple[int, int]]:
         """Return the epochs and their first offsets, ascending."""
-        entries: list[tuple[int, int]] = []
+        entries = list(self.epochs)
         for segment in self.segments:
             if not entries or entries[-1][0] != segment.epoch:
                 entries.append((segment.epoch, segment.base))

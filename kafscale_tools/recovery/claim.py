@@ -16,8 +16,8 @@ from kafscale import paths
 from kafscale.errors import KafscaleError
 from kafscale.metadata.interface import Delete, Get, Operation, Put, TooLarge, Unchanged
 from kafscale.metadata.state import check_size
-from kafscale.metadata.topic_values import ClusterInfo, TopicInfo
-from kafscale.v1.metadata_pb2 import EpochHistory, LastSegment, PartitionState
+from kafscale.metadata.topic_values import REWRITE_STATE_FORMAT, ClusterInfo, TopicInfo
+from kafscale.v1.metadata_pb2 import EpochHistory, LastSegment, PartitionState, RootRef
 from kafscale_tools.recovery.apply import sure
 from kafscale_tools.recovery.cut import CannotCopy
 from kafscale_tools.recovery.stores import Stores
@@ -39,7 +39,8 @@ class LeftOver(KafscaleError):
 class CopiedLog:
     """A new partition, with the offsets from ``start`` up to, but not including, ``end``.
 
-    ``source_end`` is the end of the source partition. ``last`` is the last segment, which ends at ``last_end``.
+    ``source_end`` is the end of the source partition. ``segments`` and ``size`` (bytes) include rewritten objects,
+    which ``root`` names. ``last`` is the last segment, which ends at ``last_end``.
     """
 
     partition: int
@@ -48,6 +49,7 @@ class CopiedLog:
     source_end: int
     segments: int = 0
     size: int = 0
+    root: RootRef | None = None
     last: LastSegment | None = None
     last_end: int = -1
 
@@ -85,8 +87,9 @@ class Claim:
         """Check that the topic can be created. Raises CannotCopy, LeftOver, Unavailable, Refused."""
         worst = replace(self._made, epoch_floor=_MOST_INT32 - 1)
         last = LastSegment(base_offset=_MOST_INT64, size=_MOST_INT32, crc=_MOST_INT32)
+        root = RootRef(number=_MOST_INT64, epoch=_MOST_INT32, attempt=_MOST_INT32, crc=_MOST_INT32, through=_MOST_INT64)
         logs = [
-            CopiedLog(number, _MOST_INT64 - 1, _MOST_INT64, 0, last=last, last_end=_MOST_INT64)
+            CopiedLog(number, _MOST_INT64 - 1, _MOST_INT64, 0, root=root, last=last, last_end=_MOST_INT64)
             for number in range(worst.partitions)
         ]
         cluster = Put(paths.cluster_key(self._namespace), ClusterInfo("", _MOST_INT32).value())
@@ -182,6 +185,9 @@ class Claim:
             )
             if log.start < log.end:
                 state.producer_snapshot = _snapshot_key(self._namespace, made, log)
+            if log.root is not None:
+                state.format = REWRITE_STATE_FORMAT
+                state.root.CopyFrom(log.root)
             if log.last is not None and log.last_end == log.end:
                 state.last_segment.CopyFrom(log.last)
             key = paths.partition_state_key(self._namespace, made.name, log.partition)

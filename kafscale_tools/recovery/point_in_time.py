@@ -1,6 +1,9 @@
 """Copies a topic, as it was at a point in time, to a new one: first objects, then the metadata in one transaction.
 
 `kafscale_tools/recovery/claim.py` reserves the new name meanwhile. Existing objects and keys are never replaced.
+
+What was rewritten is copied to rewritten objects, with a root of their own. If the source is rewritten meanwhile, and
+its owner deletes objects that are still to be copied, the copy goes on with the objects of the new root.
 """
 
 import secrets
@@ -27,21 +30,28 @@ from kafscale.metadata.topic_values import (
 )
 from kafscale.objects.interface import MAX_KEYS, Body, ObjectNotFound, PreconditionFailed
 from kafscale.records.batch import BatchHeader
+from kafscale.rewritten.keys import RewrittenKey, RootKey
+from kafscale.rewritten.object import parse_object
+from kafscale.rewritten.root import Entry as RootEntry
+from kafscale.rewritten.root import Root, build_root, stored_crc
 from kafscale.segment.index import build_index
 from kafscale.segment.reader import parse_segment
 from kafscale.segment.writer import PREFIX_SIZE, BuiltSegment, build_segment
 from kafscale.threads import RunSync, run_in_thread
 from kafscale.v1.catalog_pb2 import CatalogSegment
 from kafscale.v1.common_pb2 import PartitionRef
-from kafscale.v1.metadata_pb2 import EpochHistory, LastSegment, PartitionState
+from kafscale.v1.metadata_pb2 import EpochHistory, LastSegment, PartitionState, RootRef
+from kafscale.v1.rewritten_pb2 import RewrittenEntry
 from kafscale_tools.recovery.backups import Advance, NotThisCluster, marked_cluster
 from kafscale_tools.recovery.bucket import together
 from kafscale_tools.recovery.claim import Claim, CopiedLog, NameTaken
-from kafscale_tools.recovery.cut import CannotCopy, Kept, kept_until
+from kafscale_tools.recovery.cut import CannotCopy, Kept, KeptObject, kept_until, object_until
 from kafscale_tools.recovery.intakes import entries_of_topic, recovered
 from kafscale_tools.recovery.stores import Stores
 from services.storage.log.partition import history_of
 from services.storage.log.producers import ProducerTable
+from services.storage.log.rewritten import RewrittenLog
+from services.storage.reading.roots import read_rewritten
 
 _ID_BYTES = 16
 _READS_PER_TXN = 64
@@ -60,14 +70,15 @@ class NothingLeft(KafscaleError):
 class SourceLog:
     """The committed log of a partition when it was read.
 
-    ``segments`` has base offsets and sizes. ``tail`` has the batches behind ``segments_end``, of ``tail_epoch``, which
-    are only in an intake. ``fault``: why these cannot be read.
+    ``rewritten`` is what precedes the segments, which have base offsets and sizes. ``tail`` has the batches behind
+    ``segments_end``, of ``tail_epoch``, which are only in an intake. ``fault``: why these cannot be read.
     """
 
     partition: int
     epochs: list[tuple[int, int]]
     start: int
     segments_end: int
+    rewritten: RewrittenLog | None = None
     segments: list[tuple[int, int]] = field(default_factory=list)
     tail: list[tuple[BatchHeader, memoryview]] = field(default_factory=list)
     tail_epoch: int = -1
@@ -80,7 +91,21 @@ class SourceLog:
 
     @property
     def size(self) -> int:
-        return sum(size for _, size in self.segments) + sum(len(batch) for _, batch in self.tail)
+        objects = sum(entry.found.size for entry in self._entries(self.start) if entry.found is not None)
+        return objects + sum(size for _, size in self.segments) + sum(len(batch) for _, batch in self.tail)
+
+    @property
+    def through(self) -> int:
+        """Where the segments begin that were not rewritten."""
+        return self.rewritten.through if self.rewritten is not None else 0
+
+    def entry_with(self, offset: int) -> RootEntry | None:
+        """Return the entry of the root that has ``offset``, or None if segments have it."""
+        return next(self._entries(offset), None)
+
+    def _entries(self, offset: int) -> Iterator[RootEntry]:
+        root = self.rewritten.root if self.rewritten is not None else None
+        return (entry for entry in (root.entries if root is not None else ()) if entry.end > offset)
 
     def epoch_of(self, base: int) -> int:
         """Return the epoch that the log's object at ``base`` must have, or -1 if no object there is the log's."""
@@ -91,7 +116,7 @@ class SourceLog:
 class PointInTime:
     """Copies a topic: call `plan`, then `copy`.
 
-    ``parallel`` partitions are copied at a time. Each needs memory for up to three copies of a segment. Batches that
+    ``parallel`` partitions are copied at a time. Each needs memory for up to three copies of an object. Batches that
     are only in intakes are kept in memory, and become segments of about ``segment_bytes``.
     """
 
@@ -213,25 +238,150 @@ class PointInTime:
         return found
 
     async def _list(self, log: SourceLog) -> None:
+        if log.start < log.segments_end:
+            await self._refresh(log)
         prefix = paths.partition_prefix(self._stores.namespace, self._source, log.partition)
         after = ""
         while page := await self._stores.objects.list_from(prefix, after, MAX_KEYS):
             for info in page:
                 key = paths.parse_segment_key_in(prefix, info.key)
-                if key is not None and key.kind == "kfs" and key.base_offset < log.segments_end:
+                if key is not None and key.kind == "kfs" and log.through <= key.base_offset < log.segments_end:
                     log.segments.append((key.base_offset, info.size))
             after = page[-1].key
             last = paths.parse_segment_key_in(prefix, after)
             if len(page) < MAX_KEYS or (last is not None and last.base_offset >= log.segments_end):
                 return
 
+    async def _refresh(self, log: SourceLog) -> PartitionState:
+        """Read the current state of a partition, and its root if it is another one.
+
+        Raises NoSuchTopic, CorruptData, Unavailable, Refused.
+        """
+        fault = ""
+        for _ in range(_ATTEMPTS):
+            state = await self._state(log.partition)
+            if log.rewritten is not None and log.rewritten.ref == state.root:
+                return state
+            ref = PartitionRef(topic=self._source, topic_id=self._source_id, partition=log.partition)
+            found = await read_rewritten(self._stores.objects, self._stores.namespace, ref, state)
+            if found is None or found.root is not None:
+                log.rewritten = found
+                return state
+            if found.fault == fault:
+                raise CorruptData(fault)
+            # The root may have been deleted since the state was read.
+            fault = found.fault
+        raise Unavailable(f"the log of {self._source}-{log.partition} keeps changing")
+
     async def _copy_log(self, log: SourceLog, made: CopiedLog, advance: Advance) -> None:
+        progress = _Progress(log.size, advance)
+        if await self._copy_rewritten(log, made, progress):
+            await self._copy_segments(log, made, progress)
+        progress.end()
+        made.start = min(made.start, made.end)
+        if made.start < made.end:
+            # Producers of the source start again here, as with any new topic.
+            await self._put(self._claim.snapshot_key(made), ProducerTable(0).dump())
+
+    async def _copy_rewritten(self, log: SourceLog, made: CopiedLog, progress: "_Progress") -> bool:
+        """Copy the rewritten objects, and store a root. Return whether the segments that follow are to be copied."""
+        entries: list[RootEntry] = []
+        # What is not stored yet: the last part with batches, and those without any that follow.
+        pending: list[KeptObject] = []
+        whole = True
+        while whole and made.end < log.segments_end:
+            if log.entry_with(made.end) is None:
+                # What follows may have been rewritten meanwhile.
+                await self._refresh(log)
+            entry = log.entry_with(made.end)
+            if entry is None:
+                break
+            kept = await self._kept_object(log, entry, made.end)
+            if kept is None:
+                log_start = await self._moved(log, made.end)
+                if log_start > made.end:
+                    entries, pending, made.start, made.end = [], [], log_start, log_start
+                continue
+            if kept.builder is not None:
+                entries += [await self._put_object(made, part) for part in pending]
+                pending = []
+            pending.append(kept)
+            made.end, whole = kept.end, kept.whole
+            progress.add(entry.found.size if entry.found is not None else 0)
+        if not whole:
+            # Clients that read to the end of a log need a record there.
+            pending = [replace(part, end=part.batches_end) for part in pending if part.builder is not None]
+            made.end = pending[-1].end if pending else made.start
+        entries += [await self._put_object(made, part) for part in pending]
+        if entries:
+            await self._put_root(made, entries)
+        return whole
+
+    async def _put_object(self, made: CopiedLog, part: KeptObject) -> RootEntry:
+        """Store an object and its index, and return its entry in the root. Raises NameTaken, Unavailable, Refused."""
+        built = part.builder.finish(part.end) if part.builder is not None else None
+        if built is None:
+            return RootEntry(part.start, part.end, None)
+        key = RewrittenKey.of(built.entry, self._stores.namespace, self._into, made.partition)
+        await self._put(str(key), built.data)
+        await self._put(str(key.index), built.index)
+        made.segments, made.size = made.segments + 1, made.size + len(built.data)
+        return RootEntry(part.start, part.end, built.entry)
+
+    async def _kept_object(self, log: SourceLog, entry: RootEntry, start: int) -> KeptObject | None:
+        """Return what to keep of an entry from ``start`` on, or None if its object is missing.
+
+        Raises CorruptData, Unavailable, Refused.
+        """
+        end, found = min(entry.end, log.segments_end), entry.found
+        if found is None:
+            return KeptObject(start, end, None, start, whole=True)
+        key = str(RewrittenKey.of(found, self._stores.namespace, self._source, log.partition))
+        try:
+            body = (await self._stores.objects.get(key)).body
+        except ObjectNotFound:
+            return None
+        try:
+            return await self._run_sync(partial(self._cut_object, found, body, start, end))
+        except CorruptData as error:
+            raise CorruptData(f"object {key}: {error}") from error
+
+    def _cut_object(self, found: RewrittenEntry, body: Body, start: int, end: int) -> KeptObject:
+        return object_until(
+            parse_object(found, body),
+            start,
+            end,
+            until_ms=self._until_ms,
+            epoch=self._claim.epoch,
+            created_ms=found.created_ms,
+            max_bytes=self._decode_bytes,
+        )
+
+    async def _moved(self, log: SourceLog, offset: int) -> int:
+        """Return the log start of the source, because the object that has ``offset`` is missing.
+
+        Raises CorruptData if neither retention nor a new root explains it, NoSuchTopic, Unavailable, Refused.
+        """
+        before = log.rewritten
+        state = await self._refresh(log)
+        if log.rewritten is before and state.log_start <= offset:
+            raise CorruptData(f"{self._source}-{log.partition}: the object with offset {offset} is missing")
+        return state.log_start
+
+    async def _put_root(self, made: CopiedLog, entries: list[RootEntry]) -> None:
+        """Store the root of a new partition. Raises NameTaken, Unavailable, Refused."""
+        epoch = self._claim.epoch
+        root = Root(self._made.id, 1, entries, [EpochHistory.Entry(epoch=epoch, first_offset=0)])
+        data = build_root(root)
+        await self._put(str(RootKey(self._stores.namespace, self._into, made.partition, 1, epoch, 1)), data)
+        made.root = RootRef(number=1, epoch=epoch, attempt=1, crc=stored_crc(data), through=root.through)
+
+    async def _copy_segments(self, log: SourceLog, made: CopiedLog, progress: "_Progress") -> None:
         page: list[CatalogSegment] = []
-        expected, remaining = -1, log.size
+        expected = made.end if made.end > made.start else -1
         async with aclosing(self._pieces(log, made)) as pieces:
             async for base, size, kept in pieces:
-                remaining -= size
-                advance(size)
+                progress.add(size)
                 if kept is None:
                     continue
                 if base > (made.start if expected < 0 else expected):
@@ -249,7 +399,6 @@ class PointInTime:
                 if len(page) == SEGMENTS_PER_PAGE:
                     await self._put_page(made, page)
                 if not kept.whole:
-                    advance(remaining)
                     break
             else:
                 if max(expected, made.start) < log.end:
@@ -258,10 +407,6 @@ class PointInTime:
                 if log.fault is not None:
                     raise log.fault
         await self._put_page(made, page)
-        made.start = min(made.start, made.end)
-        if made.start < made.end:
-            # Producers of the source start again here, as with any new topic.
-            await self._put(self._claim.snapshot_key(made), ProducerTable(0).dump())
 
     async def _pieces(self, log: SourceLog, made: CopiedLog) -> AsyncGenerator[tuple[int, int, Kept | None], None]:
         """Yield the base offset and size of each object, then of parts of the tail, and what of it to keep.
@@ -270,6 +415,8 @@ class PointInTime:
         """
         namespace = self._stores.namespace
         for base, size in log.segments:
+            if base < log.through:
+                continue
             key, kept = paths.segment_key(namespace, self._source, log.partition, base), None
             with suppress(ObjectNotFound):
                 body = (await self._stores.objects.get(key)).body
@@ -307,19 +454,27 @@ class PointInTime:
     async def _skip_to(self, made: CopiedLog, base: int) -> None:
         """Move the start of ``made`` because offsets below ``base`` are missing, after retention has deleted them.
 
-        Raises CorruptData if the log start is lower, and NoSuchTopic.
+        Raises CorruptData if the log start is lower; Unavailable if they were rewritten; NoSuchTopic.
         """
-        key = paths.partition_state_key(self._stores.namespace, self._source, made.partition)
-        item = await self._stores.metadata.get(key)
-        state = PartitionState.FromString(item.value) if item is not None else PartitionState()
-        if state.topic_id != self._source_id:
-            raise NoSuchTopic(f"topic {self._source} was deleted meanwhile")
+        state = await self._state(made.partition)
         if state.log_start < base:
+            if state.root.through >= base:
+                raise Unavailable(f"{self._source}-{made.partition} was rewritten meanwhile: start the copy again")
             raise CorruptData(
                 f"{self._source}-{made.partition}: no object has the offsets before {base}: they are lost, or KafScale "
                 "1 never assigned them"
             )
         made.start = state.log_start
+
+    async def _state(self, partition: int) -> PartitionState:
+        """Read the current state of a partition of the source. Raises NoSuchTopic, Unavailable."""
+        item = await self._stores.metadata.get(
+            paths.partition_state_key(self._stores.namespace, self._source, partition)
+        )
+        state = PartitionState.FromString(item.value) if item is not None else PartitionState()
+        if state.topic_id != self._source_id:
+            raise NoSuchTopic(f"topic {self._source} was deleted meanwhile")
+        return state
 
     async def _put_segment(self, partition: int, segment: BuiltSegment) -> None:
         """Store a segment and its index. Raises NameTaken, Unavailable, Refused."""
@@ -347,6 +502,23 @@ class PointInTime:
                 if (await self._stores.objects.get(key)).body == body:
                     return
             raise NameTaken(f"object {key} was stored by others meanwhile") from None
+
+
+@dataclass(slots=True)
+class _Progress:
+    """The bytes of a partition that are still to be copied. ``advance`` is called with those that were copied."""
+
+    remaining: int
+    advance: Advance
+
+    def add(self, size: int) -> None:
+        # A log that is rewritten meanwhile has other sizes.
+        size = min(size, self.remaining)
+        self.remaining -= size
+        self.advance(size)
+
+    def end(self) -> None:
+        self.add(self.remaining)
 
 
 def _runs(state: PartitionState) -> list[str]:

@@ -14,8 +14,11 @@ from kafscale import paths
 from kafscale.catalog.topic_object import TopicObject
 from kafscale.errors import CorruptData
 from kafscale.intake.format import Entry
-from kafscale.metadata.topic_values import ClusterInfo, TopicInfo
-from kafscale.v1.metadata_pb2 import EpochHistory, IntakeRegister, PartitionState, ProducerIds, SinkProgress
+from kafscale.metadata.topic_values import INTAKE_STATE_FORMAT, REWRITE_STATE_FORMAT, ClusterInfo, TopicInfo
+from kafscale.objects.interface import ObjectNotFound
+from kafscale.rewritten.keys import RewrittenKey, RootKey
+from kafscale.rewritten.root import build_root, stored_crc
+from kafscale.v1.metadata_pb2 import EpochHistory, IntakeRegister, PartitionState, ProducerIds, RootRef, SinkProgress
 from kafscale_tools.recovery.bucket import Bucket, PartitionObjects, together
 from kafscale_tools.recovery.chain import Chain, chain_of
 from kafscale_tools.recovery.intakes import (
@@ -27,13 +30,19 @@ from kafscale_tools.recovery.intakes import (
     without_contradicted,
 )
 from kafscale_tools.recovery.known import Known
+from kafscale_tools.recovery.rewritten import (
+    Described,
+    RewrittenObjects,
+    RewrittenPart,
+    part_of,
+    parts_of_tiles,
+    tiles,
+)
 from services.storage.log.partition import settled
 from services.storage.owning.snapshots import SEGMENTS_BETWEEN
 from services.storage.settings import MOST_FLUSHES_IN_FLIGHT
 
 _FORMAT = 1
-STATE_FORMAT = 2
-"""Of states that name a tail."""
 EPOCH_STEP = 1000
 _MOST_EPOCH = 2**31 - 1 - EPOCH_STEP
 _WITHOUT_SNAPSHOT = SEGMENTS_BETWEEN + 2 * MOST_FLUSHES_IN_FLIGHT
@@ -56,9 +65,9 @@ Report = Callable[[Reading], None]
 
 @dataclass(frozen=True, slots=True)
 class LogFound:
-    """A partition: its log in segments, the keys of unreadable ones, and its producer snapshot.
+    """A partition: its log in segments, the keys of unreadable objects, and its producer snapshot.
 
-    ``tail``: the records behind the segments that are only in an intake.
+    ``tail``: the records behind the segments that are only in an intake. ``rewritten``: what precedes the segments.
     """
 
     partition: int
@@ -67,6 +76,7 @@ class LogFound:
     producer_snapshot: str
     producers_from: int
     tail: RecoveredTail | None = None
+    rewritten: RewrittenPart | None = None
 
     @property
     def end(self) -> int:
@@ -76,7 +86,7 @@ class LogFound:
 
 @dataclass(frozen=True, slots=True)
 class TopicFound:
-    """A topic. ``adopted``: it had segments or entries in intakes, but no topic object."""
+    """A topic. ``adopted``: it had records, but no topic object."""
 
     info: TopicInfo
     logs: tuple[LogFound, ...]
@@ -85,9 +95,10 @@ class TopicFound:
 
 @dataclass(slots=True)
 class Rebuilt:
-    """The rebuilt metadata. ``undecided`` has the names that have segments or entries, but no topic object.
+    """The rebuilt metadata. ``undecided`` has the names that have records, but no topic object.
 
-    ``state_format`` is that of the states that instances write.
+    ``state_format`` is that of the states that instances write. ``roots`` has the keys and bytes of roots that must be
+    stored.
     """
 
     cluster_id: str
@@ -99,6 +110,7 @@ class Rebuilt:
     # Runs with intakes that are not removed yet.
     runs: list[str] = field(default_factory=list)
     state_format: int = 1
+    roots: dict[str, bytes] = field(default_factory=dict)
 
     @property
     def damaged(self) -> list[str]:
@@ -125,21 +137,29 @@ async def rebuild(
 ) -> Rebuilt:
     """Rebuild the metadata without writing anything. Raises CorruptData, Unavailable, Refused."""
     stored, faults = await bucket.topic_objects()
-    with_segments, seen = await bucket.topics_with_segments(), intakes.topics
+    rewritten = await bucket.topics_with_rewritten_objects()
+    counts = {name: highest + 1 for name, highest in (await bucket.topics_with_segments()).items()}
+    counts |= {name: max(topic.partitions, counts.get(name, 0)) for name, topic in rewritten.items()}
+    seen = dict(intakes.topics)
+    for name, topic in rewritten.items():
+        # All epochs of a topic are higher than those of earlier topics of its name.
+        if topic.id and topic.epoch > (seen[name].epoch if name in seen else -1):
+            same = name in seen and seen[name].id == topic.id
+            seen[name] = topic if not same else replace(topic, partitions=max(topic.partitions, seen[name].partitions))
     # An object may be of an earlier topic of the name, whose epochs are not higher than the floor of the later one.
     stored = {
         name: topic
         for name, topic in stored.items()
         if name not in seen or seen[name].id == topic.id or seen[name].epoch <= topic.epoch_floor
     }
-    with_records = with_segments.keys() | seen.keys()
+    with_records = counts.keys() | seen.keys()
     rebuilt = Rebuilt(cluster_id, faults=[*faults, *intakes.faults], runs=sorted(intakes.spans))
     rebuilt.undecided = sorted(with_records - stored.keys() - set(adopt) - set(ignore))
     highest = max([known.highest_epoch, known.epoch_floor, *(topic.epoch for topic in seen.values())])
     names = sorted(stored.keys() | (with_records & set(adopt)))
     infos = [_info(name, stored, known, seen.get(name), cluster_id=cluster_id, now_ms=now_ms) for name in names]
     topics = [
-        replace(info, partitions=max(info.partitions, with_segments.get(info.name, -1) + 1, _partitions(info, seen)))
+        replace(info, partitions=max(info.partitions, counts.get(info.name, 0), _partitions(info, seen)))
         for info in infos
     ]
     read_logs: dict[tuple[str, int], tuple[LogFound, int]] = {}
@@ -177,14 +197,16 @@ async def rebuild(
     for info in topics:
         logs = tuple(read_logs[info.name, number][0] for number in range(info.partitions))
         rebuilt.topics.append(TopicFound(info, logs, adopted=info.name not in stored))
-    for name in set(ignore) & with_segments.keys() - stored.keys():
-        for number in range(with_segments[name] + 1):
+    for name in set(ignore) & counts.keys() - stored.keys():
+        for number in range(counts[name]):
             highest = max(highest, (await bucket.partition(name, number, advance)).highest_epoch)
     if highest > _MOST_EPOCH:
         raise CorruptData(f"epoch {highest} is too high for another restore")
     rebuilt.epoch = highest + EPOCH_STEP
-    # Intakes show it too.
-    rebuilt.state_format = STATE_FORMAT if intakes.any or intakes.spans else known.state_format
+    _name_roots(rebuilt, bucket.namespace)
+    # Intakes and rewritten objects show it too.
+    with_intakes = INTAKE_STATE_FORMAT if intakes.any or intakes.spans else known.state_format
+    rebuilt.state_format = REWRITE_STATE_FORMAT if rewritten else max(with_intakes, known.state_format)
     rebuilt.next_producer_id = max(known.next_producer_id, now_ms << _PRODUCER_ID_BITS)
     return rebuilt
 
@@ -205,7 +227,7 @@ def _info(
 ) -> TopicInfo:
     """Return the topic from its object, from the snapshot if that is of a later topic of the name, or a new one.
 
-    ``seen``: the topic of the name in intakes.
+    ``seen``: the topic of the name in intakes or roots.
     """
     found, before = stored.get(name), known.topics.get(name)
     if found is None:
@@ -236,21 +258,45 @@ async def _log(
     least: int,
     proven_end: int,
 ) -> LogFound:
+    ours = objects.rewritten.of_topic(info.id, info.epoch_floor)
+    least = max([least, *(found.root.start for found in ours.roots)])
+    parts = [part_of(found, ours.objects, least) for found in ours.roots]
     # Producer snapshots only cover committed segments.
     snapshots = [(end, key) for end, epoch, key in objects.producers if epoch > info.epoch_floor]
-    chain_up_to = partial(
-        chain_of,
-        without_contradicted(objects.segments, entries),
-        unreadable=sorted(objects.unreadable),
-        log_start=least,
-        floor=info.epoch_floor,
-        in_flight=MOST_FLUSHES_IN_FLIGHT,
+    believed = without_contradicted(objects.segments, entries)
+
+    def chain_up_to(part: RewrittenPart | None, proven_end: int) -> Chain:
+        through = part.root.through if part is not None else 0
+        chain = chain_of(
+            part.following(believed) if part is not None else believed,
+            unreadable=[base for base in sorted(objects.unreadable) if base >= through],
+            log_start=max(least, through),
+            floor=info.epoch_floor,
+            proven_end=proven_end,
+            in_flight=MOST_FLUSHES_IN_FLIGHT,
+        )
+        return part.before(chain) if part is not None else chain
+
+    proven_end = max([proven_end, *(part.root.through for part in parts), *(end for end, _ in snapshots)])
+    candidates: list[RewrittenPart | None] = list(parts)
+    if ours.highest_number <= 1:
+        # The only root may be a dead owner's, and what it names may be deleted.
+        candidates.append(None)
+    if not parts and ours.objects:
+        candidates += parts_of_tiles(await _described(bucket, ours, least), info.id)
+    chain, part = min(
+        ((chain_up_to(part, proven_end), part) for part in candidates),
+        key=lambda each: (each[0].missing + (_hidden(ours, each[0], least) if each[1] is None else 0), each[0].start),
+        default=(chain_up_to(None, proven_end), None),
     )
-    proven_end = max([proven_end, *(end for end, _ in snapshots)])
-    chain, tail = chain_up_to(proven_end=proven_end), None
+    # A number that is two below another one looks like old metadata.
+    if part is not None and (part.key is None or part.root.number + 1 < ours.highest_number):
+        part = part.renumbered(ours.highest_number + 1)
+    faults += ours.damaged_after(part.key if part is not None else None)
+    tail = None
     try:
         if (proven := first_above(entries, chain.end)) > chain.end:
-            chain = chain_up_to(proven_end=proven)
+            chain = chain_up_to(part, proven)
         tail = recovered(entries, chain.end)
     except CorruptData as error:
         faults.append(f"{info.name}-{number}: {error}")
@@ -260,8 +306,46 @@ async def _log(
         if end <= chain.end and await bucket.is_producer_snapshot(key):
             producers_from, snapshot = max(producers_from, end), key
             break
-    unreadable = tuple(objects.unreadable[base] for base in chain.unreadable)
-    return LogFound(number, chain, unreadable, snapshot, max(producers_from, chain.start), tail)
+    unreadable = [objects.unreadable[base] for base in chain.unreadable]
+    unreadable += [str(key) for key in (part.lost if part is not None else ()) if key in ours.unreadable]
+    return LogFound(number, chain, tuple(unreadable), snapshot, max(producers_from, chain.start), tail, part)
+
+
+async def _described(bucket: Bucket, ours: RewrittenObjects, least: int) -> list[Described]:
+    """Read the objects of a log whose roots are lost, as far as they are not damaged."""
+    keys, read = set(ours.objects), dict[RewrittenKey, Described]()
+    while (path := tiles(keys, least)) and (unread := [key for key in path if key not in read]):
+        try:
+            read[unread[0]] = await bucket.described(unread[0])
+        except (CorruptData, ObjectNotFound):
+            keys.discard(unread[0])
+            ours.unreadable.add(unread[0])
+    return [read[key] for key in path]
+
+
+def _hidden(ours: RewrittenObjects, chain: Chain, least: int) -> int:
+    """Return how many offsets below ``chain`` are in rewritten objects."""
+    hidden, position = 0, least
+    for key in sorted(ours.objects, key=lambda key: key.base_offset):
+        start, end = max(key.base_offset, position), min(key.next_offset, chain.start)
+        hidden += max(end - start, 0)
+        position = max(position, end)
+    return hidden
+
+
+def _name_roots(rebuilt: Rebuilt, namespace: str) -> None:
+    """Give the roots that must be stored keys of the new epoch."""
+    for position, topic in enumerate(rebuilt.topics):
+        logs: list[LogFound] = []
+        for log in topic.logs:
+            part = log.rewritten
+            if part is not None and part.key is None:
+                key = RootKey(namespace, topic.info.name, log.partition, part.root.number, rebuilt.epoch, 1)
+                data = build_root(part.root)
+                rebuilt.roots[str(key)] = data
+                part = replace(part, key=key, crc=stored_crc(data))
+            logs.append(replace(log, rewritten=part))
+        rebuilt.topics[position] = replace(topic, logs=tuple(logs))
 
 
 def topic_values(
@@ -284,8 +368,15 @@ def topic_values(
             unclean=True,
             sinks=progress.get((info.id, log.partition), []),
         )
+        if log.rewritten is not None and log.rewritten.key is not None:
+            state.format, part, key = REWRITE_STATE_FORMAT, log.rewritten, log.rewritten.key
+            state.root.CopyFrom(
+                RootRef(
+                    number=key.number, epoch=key.epoch, attempt=key.attempt, crc=part.crc, through=part.root.through
+                )
+            )
         if log.tail is not None:
-            state.format = STATE_FORMAT
+            state.format = max(state.format, INTAKE_STATE_FORMAT)
             state.tail.run_id, state.tail.epoch, state.tail.end = log.tail.run_id, log.tail.epoch, log.end
         if last is not None:
             state.last_segment.base_offset, state.last_segment.size, state.last_segment.crc = (

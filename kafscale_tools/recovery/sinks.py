@@ -5,11 +5,16 @@ epoch. Therefore the highest epoch of a sink that is complete in the bucket is a
 learned of its commit can rely on it, and one that did not commits it again and learns that it exists. How much of it
 each log already has is determined by comparing batches, whose contents are the same in stage and log, although offsets,
 times and compression differ.
+
+Compaction changes batches. It does not begin while a log has only a part of an epoch. So if a log was compacted since
+the manifest was stored, the batches of the epoch are all in the compacted part, or all above it. If none is above it,
+nothing shows whether the log has the epoch. Then it is not appended, because old values would become the latest.
 """
 
-from collections.abc import AsyncGenerator, Iterable
+from collections.abc import AsyncGenerator, Callable, Iterator
 from contextlib import aclosing
 from dataclasses import dataclass, field
+from functools import partial
 
 from google.protobuf.message import DecodeError
 
@@ -20,7 +25,9 @@ from kafscale.paths import StageKey
 from kafscale.records.batch import HEADER_SIZE, BatchHeader, walk
 from kafscale.records.checksum import Buffer, crc32c
 from kafscale.records.codecs import decompress
-from kafscale.segment.reader import parse_segment
+from kafscale.rewritten.keys import RewrittenKey
+from kafscale.rewritten.object import parse_object
+from kafscale.segment.reader import ParsedSegment, parse_segment
 from kafscale.v1.metadata_pb2 import Sink, SinkManifest, SinkProgress
 from kafscale_tools.recovery.backup_format import Item
 from kafscale_tools.recovery.rebuild import LogFound, Rebuilt
@@ -180,13 +187,52 @@ async def _reached(
                 expected += prints(body)
             except (CorruptData, ObjectNotFound) as error:
                 _note_fault(faults, stage.key, error)
-        segments = [
-            paths.segment_key(namespace, name, log.partition, segment.base)
-            for segment in log.chain.segments
-            if segment.created_ms >= since
-        ]
-        reached[key] = await _in_order(objects, segments, log, expected, faults)
+        found = _prints_since(objects, namespace, name, log, since=since, faults=faults)
+        reached[key] = await _in_order(found, log, expected)
+        if expected and not reached[key] and _compacted_since(log, since):
+            reached[key] = sum(stage.batches for stage in part.stages)
+            faults.append(
+                f"{name}-{log.partition}: the log was compacted after epoch {candidate.parsed.epoch} of sink "
+                f"{candidate.parsed.sink} was committed, and may lack the epoch's records: they are not appended again"
+            )
     return reached
+
+
+def _compacted_since(log: LogFound, since: int) -> bool:
+    """Return whether a part of the log was compacted at ``since`` (ms since 1970) or later."""
+    part = log.rewritten
+    return part is not None and any(
+        one.base_offset < part.compacted_below and one.created_ms >= since for one in part.objects
+    )
+
+
+async def _prints_since(
+    objects: ObjectStore, namespace: str, topic: str, log: LogFound, *, since: int, faults: list[str]
+) -> AsyncGenerator[list[Print], None]:
+    """Yield the prints of each object that was created at ``since`` or later, in order, except of compacted ones.
+
+    Damaged objects are added to ``faults``.
+    """
+    for key, parse in _objects_since(namespace, topic, log, since):
+        try:
+            parsed = parse((await objects.get(key)).body)
+            found = prints(memoryview(parsed.data)[parsed.positions[0] : parsed.ends[-1]])
+        except (CorruptData, ObjectNotFound) as error:
+            _note_fault(faults, key, error)
+            continue
+        yield found
+
+
+def _objects_since(
+    namespace: str, topic: str, log: LogFound, since: int
+) -> Iterator[tuple[str, Callable[[Buffer], ParsedSegment]]]:
+    part = log.rewritten
+    for entry in part.objects if part is not None else ():
+        if part is not None and entry.created_ms >= since and entry.base_offset >= part.compacted_below:
+            yield str(RewrittenKey.of(entry, namespace, topic, log.partition)), partial(parse_object, entry)
+    for segment in log.chain.segments:
+        if segment.created_ms >= since:
+            yield paths.segment_key(namespace, topic, log.partition, segment.base), parse_segment
 
 
 def _note_fault(faults: list[str], key: str, error: Exception) -> None:
@@ -196,22 +242,13 @@ def _note_fault(faults: list[str], key: str, error: Exception) -> None:
         faults.append(fault)
 
 
-async def _in_order(
-    objects: ObjectStore, segments: Iterable[str], log: LogFound, expected: list[Print], faults: list[str]
-) -> int:
-    """Return how many of ``expected`` the segments, and then the intake, have in this order, among other batches."""
+async def _in_order(found: AsyncGenerator[list[Print], None], log: LogFound, expected: list[Print]) -> int:
+    """Return how many of ``expected`` the objects, and then the intake, have in this order, among other batches."""
     reached = 0
-    for key in segments:
-        if reached == len(expected):
-            break
-        try:
-            body = (await objects.get(key)).body
-            parsed = parse_segment(body)
-            found = prints(memoryview(body)[parsed.positions[0] : parsed.ends[-1]])
-        except (CorruptData, ObjectNotFound) as error:
-            _note_fault(faults, key, error)
-            continue
-        reached = _advanced(reached, found, expected)
+    async with aclosing(found):
+        # No object need be read when all are found.
+        while reached < len(expected) and (of_object := await anext(found, None)) is not None:
+            reached = _advanced(reached, of_object, expected)
     for _, batch in log.tail.tail.batches if log.tail is not None else ():
         reached = _advanced(reached, prints(batch), expected)
     return reached

@@ -1,4 +1,4 @@
-"""Verify all segments and indexes of a bucket, and report leftover objects and costs.
+"""Verify all segments, rewritten objects and indexes of a bucket, and report leftover objects and costs.
 
     spark-submit --py-files kafscale.zip spark/jobs/audit.py --endpoints storage-0:9200
 
@@ -98,13 +98,15 @@ def _print_summary(summary: Summary, put_price: float, gb_price: float) -> None:
     print(
         f"{amount(summary.records)} records in {amount(summary.segments)} segments of {summary.partitions} partitions,"
         f" {size(summary.sizes['segments'] / max(1, summary.segments))} each"
+        + (f", and in {amount(summary.rewritten)} rewritten objects" if summary.rewritten else "")
     )
     gb = total / _GB
     print(
         f"cost: {amount(objects)} PUTs or {amount(objects / max(gb, 1e-9))} per GB, ${objects / 1000 * put_price:,.2f}"
         f" once; {size(total)} for ${gb * gb_price:,.2f} a month"
     )
-    print(f"read in {summary.seconds:.1f} s, {size(summary.sizes['segments'] / max(summary.seconds, 1e-9))}/s")
+    read = summary.sizes["segments"] + summary.sizes["rewritten"]
+    print(f"read in {summary.seconds:.1f} s, {size(read / max(summary.seconds, 1e-9))}/s")
     if not summary.ends_known:
         print("the ends of logs were not checked, because --endpoints is not set")
     for kind, count in sorted(summary.findings.items()):

@@ -15,15 +15,21 @@ from pyspark.sql import SparkSession
 
 from jobs import audit
 from kafscale.catalog.page import SEGMENTS_PER_PAGE, build_page, parse_page
+from kafscale.catalog.topic_object import parse_topic_object
 from kafscale.errors import Unavailable
 from kafscale.intake.format import encode, encode_seal
 from kafscale.objects.interface import MAX_KEYS
 from kafscale.objects.packs import Packs
 from kafscale.paths import intake_prefix
 from kafscale.records.checksum import crc32c
+from kafscale.rewritten.keys import RewrittenKey, RootKey
+from kafscale.rewritten.object import ObjectBuilder
+from kafscale.rewritten.root import Entry, Root, build_root
 from kafscale.segment.format import FOOTER_SIZE, HEADER_SIZE, SegmentFooter
 from kafscale.segment.index import INDEX_HEADER_SIZE, parse_index
+from kafscale.segment.reader import parse_segment
 from kafscale.v1.common_pb2 import PartitionRef
+from kafscale.v1.metadata_pb2 import EpochHistory
 from kafscale_spark.audit.bucket import LocalBucket
 from kafscale_tools.cli.main import main
 from tests.servers.minio import Minio
@@ -308,3 +314,52 @@ def test_an_object_that_no_task_can_read_is_not_reported_as_damaged(
     assert audit.main([], spark) == 2
     [line] = [line for line in capfd.readouterr().err.splitlines() if line.startswith("audit: ")]
     assert line.endswith("cannot be read: the disk is gone")
+
+
+def _rewritten(bucket: Bucket, topic: str, count: int) -> Path:
+    """Replace the first segments of a log by a rewritten object and a root, and return the path of the object."""
+    objects = bucket.data / "objects"
+    segments = bucket.segments(topic)
+    parsed = [parse_segment(path.read_bytes()) for path in segments[:count]]
+    epoch = parsed[0].header.epoch
+    builder = ObjectBuilder(0, epoch=epoch, attempt=1, created_ms=0)
+    for each in parsed:
+        for position, end in zip(each.positions, each.ends, strict=True):
+            builder.add(bytes(each.data[position:end]))
+    through = parsed[-1].next_offset
+    built = builder.finish(through)
+    assert built is not None
+    topic_id = parse_topic_object((objects / "default" / "~topics" / f"{topic}.json").read_bytes()).id
+    epochs = [EpochHistory.Entry(epoch=epoch, first_offset=0)]
+    key = RewrittenKey.of(built.entry, "default", topic, 0)
+    root = build_root(Root(topic_id, 1, [Entry(0, through, built.entry)], epochs))
+    stored = {key: built.data, key.index: built.index, RootKey("default", topic, 0, 1, epoch, 1): root}
+    for name, data in stored.items():
+        (objects / str(name)).parent.mkdir(parents=True, exist_ok=True)
+        (objects / str(name)).write_bytes(data)
+    for path in segments[:count]:
+        path.unlink()
+        path.with_suffix(".index").unlink()
+    return objects / str(key)
+
+
+@pytest.mark.parametrize("with_endpoints", [True, False])
+def test_a_rewritten_log_is_verified(
+    spark: SparkSession,
+    bucket: Bucket,
+    with_endpoints: bool,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    copy = bucket.copy(tmp_path)
+    rewritten = _rewritten(copy, WAYS[0], 2)
+    endpoints = ["--endpoints", bucket.endpoint] if with_endpoints else []
+    status, output = _audit(spark, copy, monkeypatch, capsys, *endpoints)
+    assert status == 0, output
+    assert f"{len(WAYS) * SEGMENTS * RECORDS + SEGMENTS_PER_PAGE} records in" in output
+    assert "and in 1 rewritten objects" in output
+    assert "no damage" not in output
+    _flipped([rewritten] * 2)
+    status, output = _audit(spark, copy, monkeypatch, capsys, *endpoints)
+    assert (status, "DAMAGE: rewritten object damaged: 1\n" in output) == (1, True)

@@ -21,6 +21,9 @@ class Kind(StrEnum):
     INTAKE_DAMAGED = "intake object damaged"
     INTAKE_MISSING = "intake object missing"
     RECORDS_MISSING = "records missing"
+    REWRITTEN_DAMAGED = "rewritten object damaged"
+    REWRITTEN_MISSING = "rewritten object missing"
+    ROOT_DAMAGED = "root damaged"
     TOPIC_DAMAGED = "topic object damaged"
     ORPHAN = "orphan"
 

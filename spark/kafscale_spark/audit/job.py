@@ -1,4 +1,8 @@
-"""Audits a bucket with Spark: tasks check objects, and the driver checks each log and each intake as a whole."""
+"""Audits a bucket with Spark: tasks check objects, and the driver checks each log and each intake as a whole.
+
+The part of a log that was rewritten is what its newest root names. Roots are listed after the segments are read,
+because segments are deleted some time after a root took their place.
+"""
 
 import time
 from collections import Counter
@@ -13,6 +17,7 @@ from pyspark.accumulators import Accumulator
 from pyspark.sql import DataFrame, SparkSession
 
 from kafscale.paths import parse_segment_key
+from kafscale.rewritten.keys import all_rewritten_prefix
 from kafscale_spark.audit.bucket import Bucket
 from kafscale_spark.audit.chain import check_chain
 from kafscale_spark.audit.findings import Finding, Kind
@@ -25,9 +30,17 @@ from kafscale_spark.audit.intakes import (
     is_lost,
 )
 from kafscale_spark.audit.listing import Listing
-from kafscale_spark.audit.metadata import around, logs_of_bucket, logs_of_storage
+from kafscale_spark.audit.metadata import Logs, around, logs_of_bucket, logs_of_storage
 from kafscale_spark.audit.objects import Checked, Entry, check_object
 from kafscale_spark.audit.pages import check_pages
+from kafscale_spark.audit.rewritten import (
+    CheckedRewritten,
+    Lost,
+    RewrittenPart,
+    check_rewritten,
+    check_rewritten_part,
+    missing_objects,
+)
 from kafscale_spark.connection import Connection
 from kafscale_spark.progress import Pace, amount, size, ticking
 
@@ -89,17 +102,34 @@ _INTAKE = (
     "array<struct<topic:string,topic_id:binary,partition:int,epoch:int,base_offset:bigint,next_offset:bigint>>, "
     f"{_FINDINGS}"
 )
+_REWRITTEN_ARROW = pa.schema(
+    [
+        ("key", pa.string()),
+        ("topic", pa.string()),
+        ("partition", pa.int32()),
+        ("size", pa.int64()),
+        ("gone", pa.bool_()),
+        ("content", pa.binary()),
+        ("findings", pa.list_(pa.struct(_FOUND))),
+    ]
+)
+_REWRITTEN = f"key string, topic string, partition int, size bigint, gone boolean, content binary, {_FINDINGS}"
 _ROWS_AT_A_TIME = 10_000
-Check = Callable[[Bucket, str], Checked | CheckedIntake]
+Check = Callable[[Bucket, str], Checked | CheckedIntake | CheckedRewritten]
+_NOT_REWRITTEN = RewrittenPart([])
 
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """The totals of an audit. ``objects``, ``sizes`` (bytes) and ``findings`` are by kind."""
+    """The totals of an audit. ``objects``, ``sizes`` (bytes) and ``findings`` are by kind.
+
+    ``rewritten`` is the number of rewritten objects in logs.
+    """
 
     objects: Counter[str]
     sizes: Counter[str]
     segments: int
+    rewritten: int
     records: int
     partitions: int
     findings: Counter[Kind]
@@ -137,30 +167,40 @@ def audit(
     findings = [*metadata.findings, *of_intakes, *check_tails(entries, logs)]
     findings += listing.leftovers(logs, time.time_ns() // 1_000_000)
     checked = tasks.segments_and_pages()
-    segments = records = partitions = 0
+    rewritten = Listing.of(namespace, bucket.list(all_rewritten_prefix(namespace))).rewritten
+    parts = _parts(tasks.rewritten([*rewritten]), logs, partial(missing_objects, bucket))
+    findings += [finding for part in parts.values() for finding in part.findings]
+    segments, partitions = 0, set[tuple[str, int]]()
+    records = sum(part.records for part in parts.values())
     for (topic, partition), rows in groupby(_in_order(checked), lambda row: (row.topic, row.partition)):
         of_partition = list(rows)
-        findings += [finding for row in of_partition for finding in row.findings]
-        of_log = [row for row in of_partition if parse_segment_key(row.key) and not row.gone]
+        part = parts.get((topic, partition), _NOT_REWRITTEN)
+        pages = [row for row in of_partition if not parse_segment_key(row.key)]
+        of_log = [row for row in of_partition if parse_segment_key(row.key) and row.base_offset >= part.through]
+        replaced = [row for row in of_partition if parse_segment_key(row.key) and row.base_offset < part.through]
+        findings += [*part.leftovers(replaced), *(finding for row in [*of_log, *pages] for finding in row.findings)]
+        of_log = [row for row in of_log if not row.gone]
         bounds = logs.get((topic, partition))
         if bounds is not None:
-            findings += check_chain(topic, partition, of_log, bounds)
-            pages = (row for row in of_partition if not parse_segment_key(row.key))
+            findings += check_chain(topic, partition, of_log, part.bounds(bounds))
             findings += check_pages(pages, of_log, bounds)
-        partitions += bool(of_log)
+        if of_log:
+            partitions.add((topic, partition))
         segments += len(of_log)
         records += sum(row.records for row in of_log)
     # Logs without any segment have no row above.
     present = {(name.topic, name.partition) for name in listing.segments.values()}
     for (topic, partition), bounds in logs.items():
         if (topic, partition) not in present:
-            findings += check_chain(topic, partition, [], bounds)
+            part = parts.get((topic, partition), _NOT_REWRITTEN)
+            findings += check_chain(topic, partition, [], part.bounds(bounds))
     summary = Summary(
         listing.objects,
         listing.sizes,
         segments,
+        sum(part.objects for part in parts.values()),
         records,
-        partitions,
+        len(partitions | {name for name, part in parts.items() if part.objects}),
         Counter(finding.kind for finding in findings),
         pace.seconds,
         connection is not None,
@@ -185,6 +225,14 @@ class _Tasks:
     def segments_and_pages(self) -> pa.Table:
         return self._checked([*self._listing.segments, *self._listing.pages], check_object, _ARROW, _CHECKED)
 
+    def rewritten(self, keys: Sequence[str]) -> list[CheckedRewritten]:
+        table = self._checked(keys, check_rewritten, _REWRITTEN_ARROW, _REWRITTEN)
+        return [
+            CheckedRewritten(**row, findings=_findings(found))
+            for row in table.to_pylist()
+            for found in [row.pop("findings")]
+        ]
+
     def intakes(self) -> list[CheckedIntake]:
         table = self._checked(self._listing.intakes, check_intake, _INTAKE_ARROW, _INTAKE)
         return [
@@ -203,7 +251,8 @@ class _Tasks:
             return frame.mapInArrow(checker, columns).toArrow()
 
     def _status(self) -> str:
-        total = len(self._listing.segments) + len(self._listing.pages) + len(self._listing.intakes)
+        listing = self._listing
+        total = len(listing.segments) + len(listing.pages) + len(listing.rewritten) + len(listing.intakes)
         rate = self._pace.per_second(self._bytes_done.value)
         return f"{amount(self._objects_done.value)} of {amount(total)} objects, {size(rate)}/s"
 
@@ -220,6 +269,14 @@ def _checker(
                 yield pa.RecordBatch.from_pylist([asdict(row)], schema=schema)
 
     return check_all
+
+
+def _parts(rows: Iterable[CheckedRewritten], logs: Logs, lost: Lost) -> dict[tuple[str, int], RewrittenPart]:
+    """Return the rewritten part of each log that has one."""
+    by_log: dict[tuple[str, int], list[CheckedRewritten]] = {}
+    for row in rows:
+        by_log.setdefault((row.topic, row.partition), []).append(row)
+    return {name: check_rewritten_part(found, logs[name], lost) for name, found in by_log.items() if name in logs}
 
 
 def _in_order(checked: pa.Table) -> Iterator[Checked]:

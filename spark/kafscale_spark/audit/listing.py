@@ -1,11 +1,12 @@
 """Classifies the objects of a whole bucket by key."""
 
 from collections import Counter
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
 
 from kafscale import paths
-from kafscale.paths import SegmentKey, parse_catalog_page_key, parse_segment_key
+from kafscale.paths import CatalogPageKey, SegmentKey, parse_catalog_page_key, parse_segment_key
+from kafscale.rewritten.keys import RewrittenKey, RootKey, parse_rewritten_key
 from kafscale_spark.audit.bucket import Listed
 from kafscale_spark.audit.findings import Finding, Kind
 from kafscale_spark.audit.metadata import Logs
@@ -21,13 +22,16 @@ _NO_PARTITION = "no live topic has this partition"
 class Listing:
     """The keys of a bucket by kind: segments, indexes, catalog pages, objects of intakes, stages and ``others``.
 
-    ``stages`` has the time of staging by key, in ms since 1970. ``objects`` and ``sizes`` are totals by kind.
+    ``rewritten`` has rewritten objects and roots, ``rewritten_indexes`` the indexes of these objects. ``stages`` has
+    the time of staging by key, in ms since 1970. ``objects`` and ``sizes`` are totals by kind.
     """
 
     namespace: str
     segments: dict[str, SegmentKey] = field(default_factory=dict)
     indexes: dict[str, SegmentKey] = field(default_factory=dict)
     pages: list[str] = field(default_factory=list)
+    rewritten: dict[str, RewrittenKey | RootKey] = field(default_factory=dict)
+    rewritten_indexes: dict[str, RewrittenKey] = field(default_factory=dict)
     intakes: list[str] = field(default_factory=list)
     stages: dict[str, int] = field(default_factory=dict)
     others: list[str] = field(default_factory=list)
@@ -48,18 +52,7 @@ class Listing:
 
         Checks that need an object's content are done elsewhere.
         """
-        findings = []
-        for key, name in self.segments.items():
-            if (name.topic, name.partition) not in logs:
-                findings.append(_of(key, name, _NO_PARTITION))
-        for key, name in self.indexes.items():
-            segment = str(SegmentKey(name.namespace, name.topic, name.partition, name.base_offset))
-            if segment not in self.segments:
-                findings.append(_of(key, name, "an index without its segment"))
-        for key in self.pages:
-            page = parse_catalog_page_key(key)
-            if page is not None and (page.topic, page.partition) not in logs:
-                findings.append(Finding(Kind.ORPHAN, page.topic, page.partition, page.base_offset, key, _NO_PARTITION))
+        findings = [*self._leftover_indexes(), *self._of_unknown_partitions(logs)]
         for key, staged_ms in self.stages.items():
             hours = (now_ms - staged_ms) // _HOUR_MS
             if hours >= _LONG_AGO_HOURS:
@@ -70,6 +63,27 @@ class Listing:
             if detail:
                 findings.append(_orphan(key, detail))
         return findings
+
+    def _of_unknown_partitions(self, logs: Logs) -> Iterator[Finding]:
+        for key, name in self.segments.items():
+            if (name.topic, name.partition) not in logs:
+                yield _of(key, name, _NO_PARTITION)
+        for key in self.pages:
+            page = parse_catalog_page_key(key)
+            if page is not None and (page.topic, page.partition) not in logs:
+                yield _of(key, page, _NO_PARTITION)
+        for key, part in self.rewritten.items():
+            if (part.topic, part.partition) not in logs:
+                yield Finding(Kind.ORPHAN, part.topic, part.partition, -1, key, _NO_PARTITION)
+
+    def _leftover_indexes(self) -> Iterator[Finding]:
+        for key, name in self.indexes.items():
+            segment = str(SegmentKey(name.namespace, name.topic, name.partition, name.base_offset))
+            if segment not in self.segments:
+                yield _of(key, name, "an index without its segment")
+        for key, index in self.rewritten_indexes.items():
+            if str(replace(index, kind="kfs")) not in self.rewritten:
+                yield _of(key, index, "an index without its rewritten object")
 
     def _add(self, key: str) -> str:
         """Add a key and return its kind."""
@@ -82,6 +96,9 @@ class Listing:
         if page is not None and page.namespace == self.namespace:
             self.pages.append(key)
             return "catalog pages"
+        rewritten = parse_rewritten_key(key)
+        if rewritten is not None and rewritten.namespace == self.namespace:
+            return self._add_rewritten(key, rewritten)
         intake = paths.parse_intake_key(key)
         if intake is not None and intake.namespace == self.namespace:
             self.intakes.append(key)
@@ -102,6 +119,13 @@ class Listing:
             return "topic objects"
         return "producers" if key.startswith(f"{self.namespace}/~producers/") else "others"
 
+    def _add_rewritten(self, key: str, name: RewrittenKey | RootKey) -> str:
+        if isinstance(name, RewrittenKey) and name.kind == "index":
+            self.rewritten_indexes[key] = name
+            return "indexes"
+        self.rewritten[key] = name
+        return "roots" if isinstance(name, RootKey) else "rewritten"
+
     def _why_orphan(self, key: str, logs: Logs, topics: set[str]) -> str:
         """Return why an object of ``others`` is not needed, or an empty string if it is."""
         if key == paths.cluster_mark_key(self.namespace):
@@ -117,7 +141,7 @@ class Listing:
         return _STRANGE
 
 
-def _of(key: str, name: SegmentKey, detail: str) -> Finding:
+def _of(key: str, name: SegmentKey | CatalogPageKey | RewrittenKey, detail: str) -> Finding:
     return Finding(Kind.ORPHAN, name.topic, name.partition, name.base_offset, key, detail)
 
 

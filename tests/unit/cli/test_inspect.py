@@ -13,7 +13,7 @@ from kafscale.records.batch import seal, with_log_append_time
 from kafscale.records.record import Record, build_batch
 from kafscale.segment.index import build_index
 from kafscale_tools.cli.main import main
-from tests.support.samples import intake
+from tests.support.samples import intake, rewritten
 from tests.support.samples.catalog import PAGE, TOPIC_OBJECT
 from tests.support.samples.segments import (
     KAFSCALE_1_INDEX,
@@ -313,3 +313,58 @@ def test_derived_objects_contain_no_records(path: Path, kind: str) -> None:
 
     assert result.exit_code == 2
     assert f"this is a {kind}" in result.output
+
+
+def test_a_rewritten_object_is_printed_and_verified(tmp_path: Path) -> None:
+    result = _inspect("--verify", "--records", "--width", "8", rewritten.OBJECT)
+
+    assert result.exit_code == 0, result.output
+    assert result.output.startswith(f"Rewritten object {rewritten.OBJECT}, 80,265 bytes\n")
+    assert "0x0008 (rewritten)" in result.output
+    assert [row[2] for row in _rows(result.output, "Batches (3)")] == ["1002-1002", "1007-1007", "1030-1030"]
+    assert _rows(result.output, "Batches (3)")[-1][-1] == "horizon"
+    assert "last offset  1099" in result.output
+    assert result.output.endswith("Verified: no damage.\n")
+    # The name says for which offsets the object stands.
+    other = tmp_path / rewritten.OBJECT.name.replace("1100", "1200")
+    shutil.copyfile(rewritten.OBJECT, other)
+    result = _inspect("--verify", other)
+    assert result.exit_code == 1
+    assert "not those of the key" in result.output.partition("Damage (1)")[2]
+
+
+def test_the_index_of_a_rewritten_object_is_printed_and_compared_with_it(tmp_path: Path) -> None:
+    result = _inspect("--verify", rewritten.INDEX)
+
+    assert result.exit_code == 0, result.output
+    assert result.output.startswith("Index of a rewritten object")
+    assert [row[:2] for row in _rows(result.output, "Entries (2)")] == [["1002", "32"], ["1030", "80180"]]
+    assert "next offset  1100" in result.output
+    copied = tmp_path / rewritten.INDEX.name
+    shutil.copyfile(rewritten.INDEX, copied)
+    assert "only the index itself was verified" in _inspect("--verify", copied).output
+    data = bytearray(rewritten.OBJECT.read_bytes())
+    data[100] ^= 1
+    copied.with_suffix(".kfs").write_bytes(data)
+    result = _inspect("--verify", copied)
+    assert result.exit_code == 1
+    assert "checksum of the body" in result.output.partition("Damage (1)")[2]
+    copied.write_bytes(rewritten.INDEX.read_bytes()[:-1])
+    assert _inspect(copied).exit_code == 1
+
+
+def test_a_root_is_printed_and_its_checksum_verified(tmp_path: Path) -> None:
+    result = _inspect("--verify", rewritten.ROOT)
+
+    assert result.exit_code == 0, result.output
+    assert "offsets             1010-1199\n" in result.output
+    assert "compaction          reached 1200, ends at 2000\n" in result.output
+    assert _rows(result.output, "Epochs (2)") == [["3", "900"], ["5", "1020"]]
+    named, empty = _rows(result.output, "Entries (2)")
+    assert (named[0], named[-1], empty[0], empty[-1]) == ("1010-1099", rewritten.OBJECT.name, "1100-1199", "-")
+    assert "  ns/orders/2/segment-00000000000000001000.kfs\n" in result.output
+    damaged = tmp_path / rewritten.ROOT.name
+    damaged.write_bytes(rewritten.ROOT.read_bytes()[:-1] + b"?")
+    result = _inspect(damaged)
+    assert result.exit_code == 1
+    assert "root has checksum" in result.output.partition("Damage (1)")[2]

@@ -100,8 +100,8 @@ def test_a_lost_metadata_file_is_restored(command: Command, tmp_path: Path) -> N
     assert done.exit_code == 0, done.output
     assert f"snapshot {kept['snapshot']}" in done.stdout
     assert [line.split() for line in done.stdout.splitlines() if line.startswith("orders")] == [
-        ["orders", "0", "0", "0", "0", "0"],
-        ["orders", "1", "7", "7", "0", "0"],
+        ["orders", "0", "0", "0", "0", "0", "0"],
+        ["orders", "1", "7", "7", "0", "0", "0"],
     ]
     refused = command.run("restore", "--yes")
     assert (refused.exit_code, "--overwrite" in refused.stderr) == (Exit.REFUSED, True)

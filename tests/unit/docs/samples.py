@@ -4,10 +4,13 @@ from kafscale.catalog.page import build_page, describe
 from kafscale.intake.format import Entry, encode
 from kafscale.objects.packs import record_head
 from kafscale.records.record import Record, build_batch
+from kafscale.rewritten.object import BuiltObject, ObjectBuilder
+from kafscale.rewritten.root import Entry as RootEntry
+from kafscale.rewritten.root import Root, build_root
 from kafscale.segment.index import build_index
 from kafscale.segment.writer import PREFIX_SIZE, build_segment
 from kafscale.v1.common_pb2 import PartitionRef
-from kafscale.v1.metadata_pb2 import SinkManifest
+from kafscale.v1.metadata_pb2 import EpochHistory, SinkManifest
 from kafscale_tools.recovery.backup_format import Item, encode_part
 from services.storage.log.producers import ProducerTable, SentBatch, Sequenced
 
@@ -30,6 +33,24 @@ _BATCHES = [
 _BUILT = build_segment(
     [(batch[:PREFIX_SIZE], batch[PREFIX_SIZE:]) for batch in _BATCHES], epoch=EPOCH, created_ms=CREATED_MS + 20
 )
+
+
+def _rewritten() -> BuiltObject:
+    builder = ObjectBuilder(1000, epoch=4, attempt=12, created_ms=CREATED_MS + 60_000)
+    builder.add(_BATCHES[1])
+    built = builder.finish(1005)
+    assert built is not None
+    return built
+
+
+_REWRITTEN = _rewritten()
+
+
+def _root() -> bytes:
+    entries = [RootEntry(0, 1000, None), RootEntry(1000, 1005, _REWRITTEN.entry)]
+    epochs = [EpochHistory.Entry(epoch=EPOCH, first_offset=0)]
+    obsolete = ("production/orders/0/segment-00000000000000001000.kfs",)
+    return build_root(Root(ORDERS.topic_id, 2, entries, epochs, first_dirty=1005, obsolete=obsolete))
 
 
 def _producers() -> bytes:
@@ -58,6 +79,9 @@ SAMPLES: dict[str, bytes] = {
         entries=[Entry(ORDERS, EPOCH, 1002, 1003, [_BATCHES[1]])],
     ),
     "pack": record_head(_SEAL, b"seal", CREATED_MS * 1_000_000) + b"seal" + record_head(_SEAL, b"", 0),
+    "rewritten object": _REWRITTEN.data,
+    "rewritten index": _REWRITTEN.index,
+    "root": _root(),
     "producer snapshot": _producers(),
     "sink manifest": _manifest(),
     "backup part": encode_part([Item("cluster", b"\x08\x01"), Item("topics/orders", b"\x08\x01\x20\x01")]),

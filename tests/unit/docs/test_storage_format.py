@@ -9,6 +9,11 @@ from kafscale import paths
 from kafscale.catalog.topic_object import parse_topic_object
 from kafscale.objects.lifecycle import Rule, dangers
 from kafscale.records.batch import BatchHeader, peek
+from kafscale.rewritten.index import parse_rewritten_index
+from kafscale.rewritten.keys import RewrittenKey, RootKey
+from kafscale.rewritten.object import parse_object
+from kafscale.rewritten.root import parse_root
+from kafscale.rewritten.verify import verify_rewritten_index
 from kafscale.segment.format import FOOTER_SIZE, HEADER_SIZE, SegmentFooter, SegmentHeader
 from kafscale.segment.index import INDEX_ENTRY_SIZE, INDEX_HEADER_SIZE, parse_index
 from kafscale.segment.verify import verify_segment
@@ -97,6 +102,24 @@ def test_the_tables_of_an_index_decode_one() -> None:
         assert peek(_bytes("segment"), position).base_offset == offset
 
 
+def test_the_examples_of_a_rewritten_log_belong_together() -> None:
+    root = parse_root(_bytes("root"))
+    entry = root.entries[-1].found
+    assert entry is not None
+    parsed = parse_object(entry, _bytes("rewritten object"), check_batches=True)
+    data = _bytes("rewritten index")
+    index = parse_rewritten_index(data)
+    assert verify_rewritten_index(index, parsed) == []
+    fields, end = _decoded("rewritten index header", data)
+    assert (fields["version"], fields["count"]) == (2, len(index.crcs))
+    for number, crc in enumerate(index.crcs):
+        fields, size = _decoded("rewritten index entry", data[end:])
+        assert fields == {"offset": index.offsets[number], "position": index.positions[number], "crc": crc}
+        end += size
+    fields, size = _decoded("rewritten index footer", data[end:])
+    assert (fields["next_offset"], fields["end"], end + size) == (index.offsets[-1], index.positions[-1], len(data))
+
+
 def test_the_table_of_a_backups_part_decodes_its_head() -> None:
     for data in (_bytes("backup part"), (GOLDEN / "backup" / "00000000").read_bytes()):
         fields, end = _decoded("backup part", data)
@@ -119,6 +142,8 @@ def test_every_kind_of_key_has_a_row() -> None:
     rows = re.findall(r"^\| `(NS/[^`]+)`", PAGE, re.MULTILINE)
     filled = {
         row.replace("NS", "production")
+        .replace("NEXT", offset.replace("1000", "1100"))
+        .replace("ATTEMPT", "12")
         .replace("TOPIC", "orders")
         .replace("PARTITION", "0")
         .replace("SINK-EPOCH", epoch)
@@ -141,6 +166,9 @@ def test_every_kind_of_key_has_a_row() -> None:
         paths.segment_key("production", "orders", 0, 1000),
         paths.index_key("production", "orders", 0, 1000),
         paths.catalog_page_key("production", "orders", 0, 1000, 3),
+        str(RewrittenKey("production", "orders", 0, 1000, 1100, 3, 12)),
+        str(RewrittenKey("production", "orders", 0, 1000, 1100, 3, 12, "index")),
+        str(RootKey("production", "orders", 0, 1000, 3, 12)),
         paths.topic_object_key("production", "orders"),
         paths.intake_key("production", "4ksrqv5lp2d8", 1000),
         str(paths.IntakeKey("production", "4ksrqv5lp2d8", None)),

@@ -3,6 +3,7 @@
 import pytest
 
 from kafscale import paths
+from kafscale.rewritten.keys import RewrittenKey, RootKey
 from kafscale_spark.audit.bucket import Listed
 from kafscale_spark.audit.chain import Bounds
 from kafscale_spark.audit.findings import Kind
@@ -21,12 +22,20 @@ def _listing(*keys: str) -> Listing:
     return Listing.of("default", [Listed(key, 10) for key in keys])
 
 
+def _rewritten(topic: str = "orders", *, index: bool = False, namespace: str = "default") -> str:
+    key = RewrittenKey(namespace, topic, 0, 5, 9, 3, 1)
+    return str(key.index if index else key)
+
+
 NEEDED = {
     paths.segment_key("default", "orders", 0, 5): "segments",
     paths.index_key("default", "orders", 0, 5): "indexes",
     paths.catalog_page_key("default", "orders", 0, 5, 1): "catalog pages",
     paths.topic_object_key("default", "orders"): "topic objects",
     paths.producer_snapshot_key("default", "orders", 0, 5, 1): "producers",
+    _rewritten(): "rewritten",
+    _rewritten(index=True): "indexes",
+    str(RootKey("default", "orders", 0, 1, 3, 1)): "roots",
     paths.cluster_mark_key("default"): "cluster mark",
     _stage(HOUR): "stages",
     _stage(HOUR, manifest=True): "stages",
@@ -37,6 +46,7 @@ NEEDED = {
     # A cluster whose namespace is below this one's.
     paths.segment_key("default/other", "orders", 0, 5): "of other namespaces",
     paths.intake_key("default/other", "run-1", 7): "of other namespaces",
+    _rewritten(namespace="default/other"): "of other namespaces",
     paths.cluster_mark_key("default/other"): "of other namespaces",
     paths.etcd_snapshot_manifest_key("default/other", "20261122T191700Z"): "of other namespaces",
 }
@@ -59,6 +69,10 @@ def test_needed_objects_are_counted() -> None:
         (paths.segment_key("default", "orders", 1, 5), "no live topic has this partition"),
         (paths.index_key("default", "orders", 0, 5), "an index without its segment"),
         (paths.catalog_page_key("default", "gone", 0, 5, 1), "no live topic has this partition"),
+        (_rewritten("gone"), "no live topic has this partition"),
+        (str(RootKey("default", "gone", 0, 1, 3, 1)), "no live topic has this partition"),
+        (_rewritten(index=True), "an index without its rewritten object"),
+        ("default/~rewritten/orders/0/roots/1-1-1", "not the name of a KafScale object"),
         (paths.topic_object_key("default", "gone"), "no such topic"),
         (paths.producer_snapshot_key("default", "gone", 0, 5, 1), "no live topic has this partition"),
         (paths.probe_key("default", "x"), "left by a probe of the object store at startup"),
