@@ -30,7 +30,8 @@ class StorageCounters:
         self.leases_lost = 0
         self.staged_bytes = self.sink_commits = self.sink_batches = self.stages_expired = 0
         self.scans = self.scanned_bytes = 0
-        self.rewrite_steps = self.rewrites_failed = self.rewrite_read_bytes = self.rewrite_written_bytes = 0
+        self.rewrite_steps: Counter[str] = Counter()  # by kind: compaction or merge
+        self.rewrites_failed = self.rewrite_read_bytes = self.rewrite_written_bytes = 0
         self.segment_cache, self.index_cache = CacheCounts(), CacheCounts()
         # Why the last index was built here; empty if an indexer built it.
         self.no_indexer = ""

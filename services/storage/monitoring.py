@@ -333,10 +333,12 @@ def _read_families(counters: StorageCounters, now: _Now, settings: StorageSettin
 
 def _rewrite_families(counters: StorageCounters, now: _Now) -> list[Family]:
     return [
-        counter(
+        Family(
             "kafscale_storage_rewrite_steps_total",
-            "The number of committed steps of compaction. Each replaces consecutive objects of a log.",
-            lambda: counters.rewrite_steps,
+            "counter",
+            "The number of committed steps of rewrites. Each replaces consecutive objects of a log.",
+            lambda: by_label(counters.rewrite_steps, ("compaction", "merge")),
+            ("kind",),
         ),
         counter(
             "kafscale_storage_rewrite_failures_total",

@@ -32,7 +32,9 @@ from services.storage.reading.catalogs import Catalogs
 from services.storage.reading.old_end import OldEnd
 from services.storage.reading.reader import Reader
 from services.storage.rewriting.obsolete import Obsolete
+from services.storage.rewriting.parts import LogParts
 from services.storage.rewriting.rewrites import Rewrites
+from services.storage.rewriting.roots import Roots
 from services.storage.sinks.sinks import Sinks
 from services.storage.upkeep.deletion import TopicDeleter
 from services.storage.upkeep.intakes import IntakeCollector
@@ -252,12 +254,20 @@ class Run:
             moved=self.moved,
             buffered=lambda: self.buffers.size,
         )
+        obsolete = Obsolete(deps.objects, deletes, deps.namespace)
         self._rewrites = Rewrites(
             nursery=nursery,
             owned=self.owned,
-            reader=self.reader,
-            catalogs=self.catalogs,
-            obsolete=Obsolete(deps.objects, deletes, deps.namespace),
+            parts=LogParts(self.reader, self.catalogs),
+            roots=Roots(
+                deps.objects,
+                obsolete,
+                namespace=deps.namespace,
+                grace=settings.rewrite_grace_ms / 1000,
+                ready=self._committer.ready,
+                moved=self.moved,
+            ),
+            obsolete=obsolete,
             objects=deps.objects,
             indexer=deps.indexer,
             settings=settings,
@@ -266,8 +276,6 @@ class Run:
             enabled=self._may_rewrite,
             has_sink_epoch=self.sinks.concern,
             cover=self.snapshots.cover,
-            ready=self._committer.ready,
-            moved=self.moved,
             counters=deps.counters,
         )
         self._committer.listeners = (

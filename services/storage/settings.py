@@ -361,6 +361,15 @@ class StorageSettings(LeaseSettings):
         parse=integer(100, 86_400_000),
         doc="How often an instance checks whether logs are to be compacted or merged; Kafka's log.cleaner.backoff.ms.",
     )
+    merge: str = setting(
+        "KAFSCALE_MERGE",
+        default="off",
+        parse=choice("off", "on"),
+        doc="`on`: segments of topics that are not compacted are merged into objects of up to 64 MiB, as soon as there "
+        "are as many bytes, or 16 segments and the first is older than an hour. Reads from the start of a log then "
+        "need fewer GET requests, and each byte is written once more. `off`: all of a log is in its segments, as "
+        "KafScale 1 and a listing of the bucket see it. What was merged before stays merged.",
+    )
     rewrites_in_flight: int = setting(
         "KAFSCALE_REWRITES_IN_FLIGHT",
         default=2,

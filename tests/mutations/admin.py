@@ -259,10 +259,10 @@ MUTATIONS = (
         Change(
             "services.storage.methods.segments",
             "_faults",
-            "        faults = await _behind(run, log, *await _end_and_epoch(run, log, segment))\n",
+            "        end, epoch = await _end_and_epoch(run, log, segment)\n",
             (
                 "        _kept = await run.reader.parsed(log, segment)\n"
-                "        faults = await _behind(run, log, *await _end_and_epoch(run, log, segment))\n"
+                "        end, epoch = await _end_and_epoch(run, log, segment)\n"
             ),
         ),
         _SEGMENT_LIST + "test_few_segments_are_verified_at_a_time_and_none_stays_in_memory",

@@ -143,8 +143,8 @@ MUTATIONS = (
     Mutation(
         "only an owner with a proven lease deletes pages",
         Change(
-            "services.storage.upkeep.retention",
-            "Retention._delete",
+            "services.storage.owning.deletes",
+            "OwnerDeletes.delete",
             "if partition.closed or partition.moving or not self._membership.proven:",
             "if partition.closed or partition.moving:",
         ),

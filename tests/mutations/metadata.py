@@ -54,13 +54,13 @@ MUTATIONS = (
     ),
     Mutation(
         "older metadata is detected only by its epoch",
-        Change("services.storage.owning.takeover", "_rolled_back", "if chained > MOST_FLUSHES_IN_FLIGHT:", "if False:"),
+        Change("services.storage.owning.stored", "_rolled_back", "if chained > MOST_FLUSHES_IN_FLIGHT:", "if False:"),
         _WRONG_METADATA + "test_metadata_of_the_same_epoch_with_an_older_end_puts_the_partition_offline",
     ),
     Mutation(
         "older metadata is detected only by the number of missing objects",
         Change(
-            "services.storage.owning.takeover",
+            "services.storage.owning.stored",
             "_rolled_back",
             "if header.epoch > settled_epoch or header.epoch >= state.epoch:",
             "if False:",
@@ -69,7 +69,7 @@ MUTATIONS = (
     ),
     Mutation(
         "older metadata is detected only by the number of missing objects",
-        Change("services.storage.owning.takeover", "_rolled_back", "header.epoch > settled_epoch or ", ""),
+        Change("services.storage.owning.stored", "_rolled_back", "header.epoch > settled_epoch or ", ""),
         _WRONG_METADATA + "test_a_partition_with_older_metadata_stays_offline_after_every_take_over",
     ),
 )

@@ -218,8 +218,8 @@ MUTATIONS = (
         Change(
             "services.storage.owning.logs",
             "Logs._fetch",
-            "copy.view, fetch.offset, copy.reads",
-            "copy.view, fetch.offset, copy.read",
+            "self._recent(copy), fetch.offset, copy.reads",
+            "self._recent(copy), fetch.offset, copy.read",
         ),
         _SCANS + "test_a_scan_does_not_rely_on_an_earlier_state_read",
     ),

@@ -48,7 +48,7 @@ MUTATIONS = (
     Mutation(
         "leftovers of an earlier topic are no sign of older metadata",
         Change(
-            "services.storage.owning.takeover",
+            "services.storage.owning.stored",
             "_rolled_back",
             "if is_earlier_topics(header.epoch, floor):",
             "if False:",

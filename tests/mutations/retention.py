@@ -61,8 +61,8 @@ MUTATIONS = (
     Mutation(
         "only a proven owner deletes",
         Change(
-            "services.storage.upkeep.retention",
-            "Retention._delete",
+            "services.storage.owning.deletes",
+            "OwnerDeletes.delete",
             "if partition.closed or partition.moving or not self._membership.proven:",
             "if partition.closed:",
         ),

@@ -250,7 +250,9 @@ MUTATIONS = (
     ),
     Mutation(
         "segments ahead of a reader are read",
-        Change("services.storage.reading.reader", "Reader._read_from", "self._read_ahead(view, segment)", "pass"),
+        Change(
+            "services.storage.reading.reader", "Reader._read_from", "self._read_ahead(view, segment, position)", "pass"
+        ),
         _LOAD + "test_segments_ahead_of_a_reader_are_prefetched",
     ),
     Mutation(
@@ -301,7 +303,7 @@ MUTATIONS = (
     Mutation(
         "a take-over lists only objects above the end",
         Change(
-            "services.storage.owning.takeover",
+            "services.storage.owning.stored",
             "_above_high_watermark",
             ('    start_after = paths.segment_key(namespace, ref.topic, ref.partition, end - 1) if end else ""\n'),
             (

@@ -52,7 +52,7 @@ MUTATIONS = (
         Change(
             "services.storage.reading.pieces",
             "read_pieces",
-            "cached = reader.glance(view, segment)",
+            "cached = reader.glance(view, segment, start)",
             "cached = await reader.whole(view, segment)",
         ),
         _SCAN_STREAMS + "test_scans_do_not_change_the_cache",

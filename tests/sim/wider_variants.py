@@ -116,7 +116,7 @@ WIDER_VARIANTS: dict[str, Variant] = {
         (
             Change(
                 "services.storage.upkeep.retention",
-                "Retention._delete_below",
+                "Retention._delete_segments",
                 "paths.parse_segment_key_in(prefix, info.key)",
                 "paths.parse_segment_key(info.key)",
             ),

@@ -131,6 +131,7 @@ KNOWN: dict[str, frozenset[str]] = {
             "KAFSCALE_MAX_PRODUCERS_PER_PARTITION",
             "KAFSCALE_MAX_SINKS",
             "KAFSCALE_MAX_STAGES_PER_COMMIT",
+            "KAFSCALE_MERGE",
             "KAFSCALE_MOVES_IN_FLIGHT",
             "KAFSCALE_OFFLINE_RETRY_MS",
             "KAFSCALE_PARTITION_BUFFER_BYTES",

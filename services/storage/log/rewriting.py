@@ -19,6 +19,13 @@ from services.storage.log.partition import Partition
 
 MOST_INPUTS = 1000
 """Objects of one step, because the root lists the keys of those that it replaces."""
+MERGED_BYTES = 64 << 20
+"""The size of a merged object. So merging writes each byte once more."""
+MERGED_SEGMENTS = 16
+"""Fewer bytes are merged if they are in so many segments, and the first is older than an hour."""
+_MERGED_AGE_MS = 3_600_000
+_MERGED_SHARE = 8
+"""A merged object has at most this fraction of what retention keeps, because retention deletes whole objects."""
 MOST_PARTS = 20_000
 """Objects of a log that are considered at a time."""
 
@@ -103,6 +110,33 @@ def is_due(found: Dirty, config: TopicConfig, *, now_ms: int) -> bool:
     if not found.bytes or found.oldest_ms is None:
         return False
     return found.ratio > config.min_cleanable_dirty_ratio or now_ms - found.oldest_ms > config.max_compaction_lag_ms
+
+
+def merges_of(parts: Sequence[Part], config: TopicConfig, *, limit: int, now_ms: int) -> list[list[Part]]:
+    """Return consecutive segments up to ``limit`` that are to be merged, each list into one object.
+
+    They begin where the rewritten log ends. What was rewritten is not merged again.
+    """
+    longest_ms, most_bytes = config.segment_ms, MERGED_BYTES
+    if config.retention_ms >= 0:
+        longest_ms = min(longest_ms, config.retention_ms // _MERGED_SHARE)
+    if config.retention_bytes >= 0:
+        most_bytes = min(most_bytes, config.retention_bytes // _MERGED_SHARE)
+    merges: list[list[Part]] = []
+    open_, size = list[Part](), 0
+    for part in parts:
+        if not part.is_segment or part.end > limit:
+            continue
+        if open_ and (
+            size + part.size > most_bytes or part.time_ms - open_[0].time_ms > longest_ms or len(open_) == MOST_INPUTS
+        ):
+            merges.append(open_)
+            open_, size = [], 0
+        open_.append(part)
+        size += part.size
+    if len(open_) >= MERGED_SEGMENTS and now_ms - open_[0].time_ms > _MERGED_AGE_MS:
+        merges.append(open_)
+    return merges
 
 
 def steps_of(parts: Iterable[Part], target_bytes: int) -> list[RewriteStep]:

@@ -1,0 +1,71 @@
+"""The parts of a log, from its root and its segments, with what a choice of those to rewrite must know of them."""
+
+from collections.abc import Collection
+
+from services.storage.log.known_segment import UNKNOWN_TIME, KnownSegment
+from services.storage.log.partition import CommittedLog, Partition
+from services.storage.log.rewriting import MOST_PARTS, Part, parts_of
+from services.storage.reading.catalogs import Catalogs
+from services.storage.reading.reader import Reader
+
+
+class LogParts:
+    """Reads the parts of owned partitions. Remembers what it learned of those that are checked again and again."""
+
+    def __init__(self, reader: Reader, catalogs: Catalogs) -> None:
+        self._reader = reader
+        self._catalogs = catalogs
+        # When segments of unknown timestamps were written, by base offset.
+        self._written_ms: dict[Partition, dict[int, int]] = {}
+
+    def keep(self, partitions: Collection[Partition]) -> None:
+        """Forget what is known of all other partitions."""
+        self._written_ms = {one: self._written_ms.get(one, {}) for one in partitions}
+
+    async def has_segments(self, partition: Partition, limit: int, *, number: int, size: int) -> bool:
+        """Return whether there are ``number`` segments up to ``limit``, or ``size`` bytes of them.
+
+        They are listed if they are not known, but not read. Raises Damaged, Unavailable.
+        """
+        view = partition.log
+        offset = max(view.log_start, view.segments.through)
+        segment = await self._reader.finder.holding(view, offset) if offset < limit else None
+        while segment is not None and segment.base_offset < limit:
+            number, size = number - 1, size - segment.size
+            if number <= 0 or size <= 0:
+                return True
+            segment = await self._reader.finder.after(view, segment)
+        return False
+
+    async def read(self, partition: Partition, limit: int) -> list[Part]:
+        """Return the parts of the log up to ``limit``, in order, at most MOST_PARTS. Raises Damaged, Unavailable."""
+        view = partition.log
+        rewritten = view.segments.rewritten
+        root = rewritten.root if rewritten is not None else None
+        parts = [part for part in parts_of(root) if part.end > view.log_start] if root is not None else []
+        written = self._written_ms.setdefault(partition, {})
+        offset = max(view.log_start, view.segments.through)
+        while offset < limit and len(parts) < MOST_PARTS:
+            # A segment that was checked before belongs to the log.
+            find = self._reader.finder.holding if offset in written else self._reader.holding
+            segment = await find(view, offset)
+            following = await self._reader.finder.after(view, segment)
+            end = view.segments_end if following is None else following.base_offset
+            time_ms = await self._time_of(view, segment, written)
+            epoch = view.epoch_of(segment.base_offset)
+            parts.append(Part(segment.base_offset, end, segment.size, time_ms, epoch=epoch))
+            offset = end
+        for base in [base for base in written if base < view.segments.through]:
+            del written[base]
+        return parts
+
+    async def _time_of(self, view: CommittedLog, segment: KnownSegment, written: dict[int, int]) -> int:
+        """Return the largest timestamp in a segment if it is known, otherwise when the segment was written."""
+        if segment.max_timestamp >= 0:
+            return segment.max_timestamp
+        known = written.get(segment.base_offset)
+        if known is None:
+            age = await self._catalogs.age_from(view, segment) if segment.max_timestamp == UNKNOWN_TIME else -1
+            known = age if age >= 0 else (await self._reader.header(view, segment)).created_ms
+            written[segment.base_offset] = known
+        return known

@@ -1,0 +1,70 @@
+"""Merging: many small segments become one object, and all records stay."""
+
+import trio
+from trio.testing import MockClock
+
+from kafscale.rewritten.keys import RewrittenKey, RootKey
+from kafscale.v1.common_pb2 import Status
+from tests.support.storage.harness import World
+from tests.unit.storage.test_compaction import (
+    CHECK,
+    GRACE,
+    HOUR_MS,
+    SETTINGS,
+    read,
+    records_of,
+    rewritten,
+    segments,
+    write,
+)
+
+
+async def test_small_segments_become_one_object(autojump_clock: MockClock) -> None:
+    world = World(SETTINGS, indexing=True, rewrites=True)
+    world.now_ms = 10 * HOUR_MS
+    async with world.service(merge="on") as (caller, catalog):
+        ref = await world.topic(catalog, partitions=1)
+        for number in range(17):
+            await write(caller, ref, ("k", f"{number}.0"), ("k", f"{number}.1"), timestamp=world.now_ms)
+        written = await read(caller, ref)
+        assert len(written) == 34
+        await trio.sleep(2 * CHECK)
+        assert await rewritten(world, RewrittenKey) == []
+        world.now_ms += HOUR_MS + 1
+        await trio.sleep(2 * CHECK)
+        [merged] = await rewritten(world, RewrittenKey)
+        assert (merged.base_offset, merged.next_offset) == (0, 32)
+        assert await read(caller, ref) == written
+        assert await read(caller, ref, 8) == {offset: one for offset, one in written.items() if offset >= 8}
+        pieces = await caller.scan(ref, 3, 33)
+        assert all(piece.status == Status.OK for piece in pieces)
+        found = {offset: one for piece in pieces for offset, one in records_of(piece.records).items()}
+        assert {offset: one for offset, one in found.items() if 3 <= offset < 33} == {
+            offset: one for offset, one in written.items() if 3 <= offset < 33
+        }
+        assert (await caller.offset_at(ref, 10 * HOUR_MS)).offset == 0
+        await trio.sleep(GRACE + 3 * CHECK)
+        assert len(await segments(world)) == 1
+        # It is not merged again.
+        numbers = [key.number for key in await rewritten(world, RootKey)]
+        await write(caller, ref, ("k", "last"), timestamp=world.now_ms)
+        world.now_ms += HOUR_MS + 1
+        await trio.sleep(2 * GRACE)
+        assert [key.number for key in await rewritten(world, RootKey)] == numbers
+    # Without the setting, what was merged stays.
+    async with world.service() as (caller, _):
+        assert len(await read(caller, ref)) == 35
+
+
+async def test_a_merged_object_spans_only_a_part_of_what_retention_keeps(autojump_clock: MockClock) -> None:
+    world = World(SETTINGS, indexing=True, rewrites=True)
+    world.now_ms = 10 * HOUR_MS
+    async with world.service(merge="on") as (caller, catalog):
+        ref = await world.topic(catalog, partitions=1, configs={"retention.ms": str(8 * HOUR_MS)})
+        for number in range(20):
+            await write(caller, ref, ("k", str(number)), timestamp=world.now_ms)
+            world.now_ms += HOUR_MS // 4
+        await trio.sleep(2 * CHECK)
+        bounds = [(key.base_offset, key.next_offset) for key in await rewritten(world, RewrittenKey)]
+        assert bounds == [(0, 5), (5, 10), (10, 15)]
+        assert len(await read(caller, ref)) == 20
