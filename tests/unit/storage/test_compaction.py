@@ -18,6 +18,7 @@ from kafscale.records.record import Record, build_batch, read_records
 from kafscale.rewritten.keys import RewrittenKey, RootKey, parse_rewritten_key, rewritten_prefix
 from kafscale.v1.common_pb2 import PartitionRef, Status
 from kafscale.v1.storage_pb2 import Bound, ScanRequest
+from services.storage.log.sink_progress import SinkEpoch
 from services.storage.settings import StorageSettings
 from tests.support.storage.cluster import cluster
 from tests.support.storage.harness import NAMESPACE, Caller, World, state_key
@@ -331,3 +332,65 @@ async def test_a_hand_over_does_not_wait_for_a_rewrite(autojump_clock: MockClock
         assert await there.read_all(ref)
         await trio.sleep(3 * CHECK)
         assert await read(there.instances[0].caller, ref) == left
+
+
+async def test_records_younger_than_the_lag_stay(autojump_clock: MockClock) -> None:
+    async with compacted(world := a_world(), {"min.compaction.lag.ms": str(HOUR_MS)}) as (caller, _, ref):
+        for _ in range(2):
+            await write(caller, ref, ("a", "old"), timestamp=world.now_ms - HOUR_MS)
+        for _ in range(3):
+            await write(caller, ref, ("a", "young"), timestamp=world.now_ms - 1_000)
+        await trio.sleep(2 * CHECK)
+        assert sorted(await read(caller, ref)) == [1, 2, 3, 4]
+
+
+async def test_old_records_are_compacted_however_few_they_are(autojump_clock: MockClock) -> None:
+    configs = {"min.cleanable.dirty.ratio": "1", "max.compaction.lag.ms": str(HOUR_MS)}
+    async with compacted(world := a_world(), configs) as (caller, _, ref):
+        left = await write_log(caller, ref)
+        world.now_ms -= 10 * HOUR_MS - 2_000
+        await trio.sleep(2 * CHECK)
+        assert len(await read(caller, ref)) == 7
+        world.now_ms += HOUR_MS
+        await trio.sleep(2 * CHECK)
+        assert await read(caller, ref) == left
+
+
+def sent_by(producer_id: int, sequence: int, key: str) -> bytes:
+    records = [Record(0, 1_000, key.encode(), b"value", ())]
+    return build_batch(records, base_offset=0, producer_id=producer_id, base_sequence=sequence)
+
+
+async def test_a_producer_is_known_although_its_records_are_gone(autojump_clock: MockClock) -> None:
+    world = a_world()
+    async with compacted(world) as (caller, _, ref):
+        for producer_id in (1, 2, 3):
+            await caller.append(ref, sent_by(producer_id, 0, "a"))
+            await caller.flush(ref)
+        await trio.sleep(2 * CHECK)
+        state = await world.state(ref)
+        assert sorted(await read(caller, ref)) == [1, 2]
+        assert state.producers_from >= state.root.through == 2
+    snapshot = (await world.state(ref)).producer_snapshot
+    await world.objects.delete_many([snapshot])
+    async with world.service() as (caller, _):
+        # Without a snapshot, a new owner learns the sequences from the log.
+        again = await caller.append(ref, sent_by(1, 0, "a"))
+        assert (again.status, again.base_offset) == (Status.OK, 0)
+        assert (await caller.append(ref, sent_by(1, 1, "a"))).base_offset == 3
+
+
+async def test_a_log_that_waits_for_a_sink_is_not_compacted(autojump_clock: MockClock) -> None:
+    async with compacted(a_world()) as (caller, _, ref):
+        left = await write_log(caller, ref)
+        run = caller.service.current
+        assert run is not None
+        owned = run.owned.get((ref.topic_id, ref.partition))
+        assert owned is not None
+        epoch = SinkEpoch("sink", 1, 1_000)
+        owned.sinks.appended(epoch, 1)
+        await trio.sleep(2 * CHECK)
+        assert len(await read(caller, ref)) == 7
+        owned.sinks.finish(epoch)
+        await trio.sleep(2 * CHECK)
+        assert await read(caller, ref) == left

@@ -51,9 +51,14 @@ async def test_small_segments_become_one_object(autojump_clock: MockClock) -> No
         world.now_ms += HOUR_MS + 1
         await trio.sleep(2 * GRACE)
         assert [key.number for key in await rewritten(world, RootKey)] == numbers
+        for _ in range(16):
+            await write(caller, ref, ("k", "more"), timestamp=world.now_ms)
+        world.now_ms += HOUR_MS + 1
+        await trio.sleep(2 * CHECK)
+        assert [key.base_offset for key in await rewritten(world, RewrittenKey)] == [0, 32]
     # Without the setting, what was merged stays.
     async with world.service() as (caller, _):
-        assert len(await read(caller, ref)) == 35
+        assert len(await read(caller, ref)) == 51
 
 
 async def test_a_merged_object_spans_only_a_part_of_what_retention_keeps(autojump_clock: MockClock) -> None:

@@ -1,0 +1,121 @@
+"""Naive code for rewritten logs."""
+
+from tests.mutations.mutation import Mutation
+from tests.support.change import Change
+
+_COMPACTION = "tests/unit/storage/test_compaction.py::"
+_MERGING = "tests/unit/storage/test_merging.py::"
+_ROOTS = "services.storage.rewriting.roots"
+_REWRITES = "services.storage.rewriting.rewrites"
+_OBSOLETE = "services.storage.rewriting.obsolete"
+_CHOICE = "services.storage.log.rewriting"
+
+MUTATIONS = (
+    Mutation(
+        "what a root replaces stays for the grace",
+        Change(_ROOTS, "Roots._past_grace", "known_at < latest", "True"),
+        _COMPACTION + "test_replaced_objects_are_deleted_after_the_grace_and_once",
+    ),
+    Mutation(
+        "a root is not committed for a former root alone",
+        Change(_ROOTS, "Roots.due", ' if "/roots/" not in key', ""),
+        _COMPACTION + "test_replaced_objects_are_deleted_after_the_grace_and_once",
+    ),
+    Mutation(
+        "a new owner deletes what its predecessor's root lists",
+        Change("services.storage.owning.owned", "OwnedPartitions._partition", "taken.rewritten.root.obsolete", "()"),
+        _COMPACTION + "test_another_owner_reads_and_continues",
+    ),
+    Mutation(
+        "objects below the log start leave the root",
+        Change(_CHOICE, "next_root", "entry.end > view.log_start", "True"),
+        _COMPACTION + "test_a_log_start_within_a_rewritten_log",
+    ),
+    Mutation(
+        "roots above that of the state show that the metadata is older",
+        Change(
+            "services.storage.owning.stored", "_unknown_root", "if key.number > state.root.number + 1:", "if False:"
+        ),
+        _COMPACTION + "test_metadata_older_than_the_roots_takes_the_partition_offline",
+    ),
+    Mutation(
+        "an unreadable root is no empty log",
+        Change("services.storage.reading.finder", "SegmentFinder._check_root", "rewritten.fault and ", "False and "),
+        _COMPACTION + "test_a_missing_root_makes_only_the_rewritten_log_unreadable",
+    ),
+    Mutation(
+        "a root that was unreadable is read again",
+        Change(_REWRITES, "Rewrites._keep_up", "rewritten is not None and rewritten.fault", "False"),
+        _COMPACTION + "test_a_missing_root_makes_only_the_rewritten_log_unreadable",
+    ),
+    Mutation(
+        "objects of ended attempts are deleted",
+        Change(_REWRITES, "Rewrites._rewrite", "partition.ended_attempts.add(attempt)", "pass"),
+        _COMPACTION + "test_objects_of_an_attempt_that_came_to_nothing_are_deleted",
+    ),
+    Mutation(
+        "the objects that the root names are not swept",
+        Change(_OBSOLETE, "Obsolete._named", "keys |= {str(key), str(key.index)}", "pass"),
+        _COMPACTION + "test_another_owner_reads_and_continues",
+    ),
+    Mutation(
+        "the delete horizon includes the grace and the longest rewrite",
+        Change(
+            _REWRITES,
+            "Rewrites._compact",
+            "config.delete_retention_ms + self._settings.rewrite_grace_ms + _LONGEST_MS",
+            "config.delete_retention_ms",
+        ),
+        _COMPACTION + "test_a_tombstone_stays_for_its_time",
+    ),
+    Mutation(
+        "a deleted topic leaves no rewritten objects",
+        Change("services.storage.upkeep.deletion", "_Deletion._empty", "await self._empty_rewritten(index)", "pass"),
+        _COMPACTION + "test_a_deleted_topic_leaves_no_rewritten_objects",
+    ),
+    Mutation(
+        "the active segment is not compacted",
+        Change(_CHOICE, "dirty", "cleanable = candidates[:active]", "cleanable = candidates[:]"),
+        _COMPACTION + "test_records_of_the_active_segment_and_younger_ones_stay",
+    ),
+    Mutation(
+        "records younger than the lag are not compacted",
+        Change(_CHOICE, "dirty", "part.time_ms > now_ms - config.min_compaction_lag_ms", "False"),
+        _COMPACTION + "test_records_younger_than_the_lag_stay",
+    ),
+    Mutation(
+        "a rewritten log is counted by its root",
+        Change(
+            "services.storage.methods.known_counts",
+            "counted_segments",
+            "if offset < view.segments.through:",
+            "if False:",
+        ),
+        _COMPACTION + "test_scans_and_counts_of_a_compacted_log",
+    ),
+    Mutation(
+        "the last batch of a producer stays",
+        Change(_REWRITES, "Rewrites._compact", "partition.committed_producers.last_batches()", "()"),
+        _COMPACTION + "test_a_producer_is_known_although_its_records_are_gone",
+    ),
+    Mutation(
+        "compaction does not pass what a new owner must read of producers",
+        Change(_REWRITES, "Rewrites._compact", "await self._cover(partition, end)", "pass"),
+        _COMPACTION + "test_a_producer_is_known_although_its_records_are_gone",
+    ),
+    Mutation(
+        "no compaction begins while the log lacks records of a sink",
+        Change(_REWRITES, "Rewrites._compact", "self._has_sink_epoch(partition)", "False"),
+        _COMPACTION + "test_a_log_that_waits_for_a_sink_is_not_compacted",
+    ),
+    Mutation(
+        "a merged object is not merged again",
+        Change(_CHOICE, "merges_of", "if not part.is_segment or part.end > limit:", "if part.end > limit:"),
+        _MERGING + "test_small_segments_become_one_object",
+    ),
+    Mutation(
+        "a merged object spans an eighth of what retention keeps",
+        Change(_CHOICE, "merges_of", "config.retention_ms // _MERGED_SHARE", "config.retention_ms"),
+        _MERGING + "test_a_merged_object_spans_only_a_part_of_what_retention_keeps",
+    ),
+)
