@@ -23,7 +23,12 @@ def bootstrap(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         with apache_kafka(directory) as kafka:
             yield kafka.bootstrap
         return
-    broker = KafscaleBroker(directory, {"KAFSCALE_GROUP_INITIAL_REBALANCE_DELAY_MS": "0"})
+    settings = {
+        "KAFSCALE_GROUP_INITIAL_REBALANCE_DELAY_MS": "0",
+        "KAFSCALE_REWRITE_CHECK_MS": "200",
+        "KAFSCALE_REWRITE_GRACE_MS": "2000",
+    }
+    broker = KafscaleBroker(directory, settings)
     try:
         yield broker.bootstrap
     finally:

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from tests.ecosystem.programs import PATIENCE, policies, until
+from tests.ecosystem.programs import PATIENCE, compacted, policies, until
 from tests.servers.apache_kafka import SHORT_LIVED, java
 from tests.servers.ports import free_ports
 from tests.servers.process import ServerProcess
@@ -100,11 +100,18 @@ def test_a_worker_goes_on_with_connectors_and_offsets_where_a_killed_one_was(
         rest.create("source", connector_class="FileStreamSource", tasks_max="1", file=str(source), topic=topic)
         rest.create("sink", connector_class="FileStreamSink", tasks_max="1", file=str(sink), topics=topic)
         until(lambda: written() == lines[:10], written)
-        write(*lines[10:20])
-        until(lambda: written() == lines[:20], written)
-        # The source's position is stored.
-        until(lambda: sum(client.offsets(f"{name}-offsets", partition=each)[1] for each in range(25)) >= 2, written)
+        for stored, begin in enumerate(range(10, 20, 2), 2):
+            write(*lines[begin : begin + 2])
+            until(lambda end=begin + 2: written() == lines[:end], written)  # type: ignore[misc]
+            # The source's position is stored.
+            until(
+                lambda stored=stored: (  # type: ignore[misc]
+                    sum(client.offsets(f"{name}-offsets", partition=each)[1] for each in range(25)) >= stored
+                ),
+                written,
+            )
         process.kill()
+    compacted(bootstrap, f"{name}-offsets", f"{name}-configs", f"{name}-status")
     with _worker(bootstrap, name, tmp_path) as (process, rest):
         until(lambda: [rest.states(each) for each in ("source", "sink")] == [["RUNNING"] * 2] * 2, process.tail)
         write(*lines[20:])

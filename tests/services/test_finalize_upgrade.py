@@ -53,7 +53,7 @@ def test_storage_has_intakes_after_the_command_and_a_rolling_restart(
         shell, client = Shell(cluster.env, cluster.gateways[0].address), ConfluentClient(cluster.bootstrap)
         client.create_topic("orders")
         client.produce("orders", [Message(value) for value in values[:100]])
-        assert shell.json("finalize-upgrade --yes") == {"before": 1, "state_format": 2}
+        assert shell.json("finalize-upgrade --yes") == {"before": 1, "state_format": 3}
         assert _has_intake(shell) == [False, False]
         first, second = cluster.storages
         _restart(first)
@@ -61,7 +61,7 @@ def test_storage_has_intakes_after_the_command_and_a_rolling_restart(
         client.produce("orders", [Message(value) for value in values[100:200]])
         _restart(second)
         once("two intakes", lambda: _has_intake(shell), lambda found: found == [True, True])
-        assert "\nState format 2\n" in shell.run("cluster").stdout
+        assert "\nState format 3\n" in shell.run("cluster").stdout
         client.produce("orders", [Message(value) for value in values[200:]])
         runs = {each["run_id"] for each in shell.json("cluster")["members"] if each["service"] == "storage"}
         assert _intakes(cluster) & runs

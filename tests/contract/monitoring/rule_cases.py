@@ -191,6 +191,12 @@ CASES = [
         {**SCRAPE, "by": "storage"},
     ),
     Case(
+        "KafscaleRewritesFail",
+        *_alone("kafscale_storage_rewrite_failures_total", "0+1x70", "0x35 3x35"),
+        65,
+        "a:1 cannot compact logs",
+    ),
+    Case(
         "KafscaleTakeOverStuck",
         *_alone("kafscale_storage_partitions_loading", "3x3", "3 0 3 3"),
         2,
