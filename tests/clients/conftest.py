@@ -54,10 +54,12 @@ def make_broker(
         directory: Path = tmp_path_factory.mktemp("broker")
         flag = str(auto_create).lower()
         if store == "apache":
-            with apache_kafka(directory, properties=[f"auto.create.topics.enable={flag}"]) as kafka:
+            properties = [f"auto.create.topics.enable={flag}", "log.cleaner.backoff.ms=500"]
+            with apache_kafka(directory, properties=properties) as kafka:
                 yield kafka.bootstrap
             return
-        broker = KafscaleBroker(directory, {**store_env(), "KAFSCALE_AUTO_CREATE_TOPICS": flag})
+        settings = {"KAFSCALE_AUTO_CREATE_TOPICS": flag, "KAFSCALE_REWRITE_CHECK_MS": "500"}
+        broker = KafscaleBroker(directory, {**store_env(), **settings})
         try:
             yield broker.bootstrap
         finally:

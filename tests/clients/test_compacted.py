@@ -1,10 +1,11 @@
-"""Topics with the cleanup policy compact accept only records with keys, and refuse others as Kafka does."""
+"""Topics with the cleanup policy compact keep the last record of each key, and accept only records with keys."""
 
 import time
 from typing import Any
 
 import pytest
 import trio
+from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._config import AlterConfigOpType
 from confluent_kafka.admin._resource import ResourceType
@@ -12,7 +13,15 @@ from confluent_kafka.admin._resource import ResourceType
 from kafscale.records.codecs import Codec
 from kafscale.records.record import Record, build_batch
 from tests.support.clients.confluent import ConfluentClient
-from tests.support.clients.interface import INVALID_CONFIG, INVALID_RECORD, Client, ClientError, Message
+from tests.support.clients.interface import (
+    INVALID_CONFIG,
+    INVALID_RECORD,
+    TIMEOUT_SECONDS,
+    Client,
+    ClientError,
+    Message,
+    Received,
+)
 from tests.support.configs import changed, described
 from tests.support.gateway.asking import produce
 from tests.support.gateway.harness import Client as Wire
@@ -84,3 +93,34 @@ def test_a_cleanup_policy_is_described_exactly_as_it_was_set(bootstrap: str, top
     with pytest.raises(ClientError) as refused:
         ConfluentClient(bootstrap).create_topic(f"{topic}-odd", configs={"cleanup.policy": "compact,"})
     assert refused.value.code == INVALID_CONFIG
+
+
+@pytest.fixture(scope="session")
+def compacted_log(bootstrap: str) -> tuple[str, list[Received]]:
+    """A topic of which old records are gone, and the records that are left."""
+    client, topic, number = ConfluentClient(bootstrap), "compacted-log", 0
+    configs = {"cleanup.policy": "compact", "segment.ms": "100", "min.cleanable.dirty.ratio": "0.01"}
+    client.create_topic(topic, configs=configs)
+    eventually(lambda: gateways_partitions(bootstrap, topic) == {1})
+    # Its only batch stays, without its record, because the producer may continue.
+    once = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True})
+    once.produce(topic, b"0", key=b"a")
+    assert once.flush(TIMEOUT_SECONDS) == 0
+    while True:
+        number += 1
+        for key in (b"a", b"b", b"c") if number < 5 else (b"later",):
+            client.produce(topic, [Message(b"%d" % number, key=key)])
+        left = client.consume_all(topic)
+        if [one.offset for one in left[:3]] == [10, 11, 12]:
+            return topic, left
+        assert number < 200, left
+        # Only what precedes the last segment is compacted.
+        time.sleep(0.3)
+
+
+def test_a_client_reads_what_compaction_left(client: Client, compacted_log: tuple[str, list[Received]]) -> None:
+    topic, left = compacted_log
+    assert client.consume(topic, count=4)[:3] == left[:3]
+    for offset in (1, 4, 11):
+        expected = [one for one in left[:3] if one.offset >= offset]
+        assert client.consume(topic, count=len(expected), offset=offset) == expected

@@ -8,11 +8,12 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 
-from confluent_kafka import OFFSET_BEGINNING, Consumer, ConsumerGroupTopicPartitions, KafkaError, TopicPartition
+from confluent_kafka import ConsumerGroupTopicPartitions
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._config import AlterConfigOpType, ConfigSource
 from confluent_kafka.admin._resource import ResourceType
 
+from tests.support.clients.confluent import ConfluentClient
 from tests.support.configs import changed, described
 
 PATIENCE = 120.0
@@ -50,39 +51,17 @@ def committed(bootstrap: str, group: str) -> dict[str, int]:
 
 def compacted(bootstrap: str, topic: str, *others: str) -> None:
     """Have the topics compacted from now on, and wait until records of the first one are gone."""
-    admin = AdminClient({"bootstrap.servers": bootstrap})
+    admin, client = AdminClient({"bootstrap.servers": bootstrap}), ConfluentClient(bootstrap)
     configs = {"segment.ms": "100", "min.cleanable.dirty.ratio": "0"}
     for each in (topic, *others):
         changed(admin, each, *((name, AlterConfigOpType.SET, value) for name, value in configs.items()))
-    until(lambda: len(_offsets(bootstrap, topic)) < _written(bootstrap, topic), lambda: _offsets(bootstrap, topic))
+    partitions = range(client.partitions(topic))
+    written = sum(client.offsets(topic, partition=each)[1] for each in partitions)
 
+    def left() -> int:
+        return sum(len(client.consume_all(topic, partition=each)) for each in partitions)
 
-def _offsets(bootstrap: str, topic: str) -> list[tuple[int, int]]:
-    """The partition and offset of each record that is left."""
-    settings = {"bootstrap.servers": bootstrap, "group.id": "reader", "enable.partition.eof": True}
-    consumer = Consumer({**settings, "enable.auto.commit": False})
-    partitions = list(consumer.list_topics(topic, timeout=PATIENCE).topics[topic].partitions)
-    consumer.assign([TopicPartition(topic, each, OFFSET_BEGINNING) for each in partitions])
-    found, ended = list[tuple[int, int]](), set[int]()
-    while len(ended) < len(partitions):
-        message = consumer.poll(PATIENCE)
-        assert message is not None
-        error = message.error()
-        if error is None:
-            found.append((message.partition() or 0, message.offset() or 0))
-        else:
-            assert error.code() == KafkaError._PARTITION_EOF, error
-            ended.add(message.partition() or 0)
-    consumer.close()
-    return found
-
-
-def _written(bootstrap: str, topic: str) -> int:
-    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "reader"})
-    partitions = list(consumer.list_topics(topic, timeout=PATIENCE).topics[topic].partitions)
-    ends = [consumer.get_watermark_offsets(TopicPartition(topic, each), PATIENCE) for each in partitions]
-    consumer.close()
-    return sum(end[1] for end in ends if end is not None)
+    until(lambda: left() < written, left)
 
 
 class Counting:

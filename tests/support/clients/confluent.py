@@ -168,6 +168,24 @@ class ConfluentClient:
             consumer.close()
         return received
 
+    def consume_all(self, topic: str, *, partition: int = 0) -> list[Received]:
+        """Return the records from the start of the log to its end at present."""
+        consumer = ck.Consumer({**self._common, "group.id": "unused", "enable.partition.eof": True})
+        received: list[Received] = []
+        try:
+            consumer.assign([ck.TopicPartition(topic, partition, ck.OFFSET_BEGINNING)])
+            while (message := consumer.poll(TIMEOUT_SECONDS)) is not None:
+                error = message.error()
+                if error is None:
+                    received.append(_received(message))
+                    continue
+                if error.code() != ck.KafkaError._PARTITION_EOF:
+                    _raise(error)
+                return received
+        finally:
+            consumer.close()
+        raise TimeoutError("no end of the partition")
+
     def offset_for_time(self, topic: str, timestamp: int, *, partition: int = 0) -> int | None:
         consumer = self._consumer()
         try:
