@@ -5,18 +5,17 @@ from typing import Any
 
 import pytest
 import trio
-from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._config import AlterConfigOpType
 from confluent_kafka.admin._resource import ResourceType
 
 from kafscale.records.codecs import Codec
 from kafscale.records.record import Record, build_batch
+from tests.support.clients.compaction import compacted_log
 from tests.support.clients.confluent import ConfluentClient
 from tests.support.clients.interface import (
     INVALID_CONFIG,
     INVALID_RECORD,
-    TIMEOUT_SECONDS,
     Client,
     ClientError,
     Message,
@@ -96,31 +95,13 @@ def test_a_cleanup_policy_is_described_exactly_as_it_was_set(bootstrap: str, top
 
 
 @pytest.fixture(scope="session")
-def compacted_log(bootstrap: str) -> tuple[str, list[Received]]:
-    """A topic of which old records are gone, and the records that are left."""
-    client, topic, number = ConfluentClient(bootstrap), "compacted-log", 0
-    configs = {"cleanup.policy": "compact", "segment.ms": "100", "min.cleanable.dirty.ratio": "0.01"}
-    client.create_topic(topic, configs=configs)
-    eventually(lambda: gateways_partitions(bootstrap, topic) == {1})
-    # Its only batch stays, without its record, because the producer may continue.
-    once = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True})
-    once.produce(topic, b"0", key=b"a")
-    assert once.flush(TIMEOUT_SECONDS) == 0
-    while True:
-        number += 1
-        for key in (b"a", b"b", b"c") if number < 5 else (b"later",):
-            client.produce(topic, [Message(b"%d" % number, key=key)])
-        left = client.consume_all(topic)
-        if [one.offset for one in left[:3]] == [10, 11, 12]:
-            return topic, left
-        assert number < 200, left
-        # Only what precedes the last segment is compacted.
-        time.sleep(0.3)
+def left(bootstrap: str) -> list[Received]:
+    """The records that are left in the topic ``compacted-log``."""
+    return compacted_log(bootstrap, "compacted-log")
 
 
-def test_a_client_reads_what_compaction_left(client: Client, compacted_log: tuple[str, list[Received]]) -> None:
-    topic, left = compacted_log
-    assert client.consume(topic, count=4)[:3] == left[:3]
+def test_a_client_reads_what_compaction_left(client: Client, left: list[Received]) -> None:
+    assert client.consume("compacted-log", count=4)[:3] == left[:3]
     for offset in (1, 4, 11):
         expected = [one for one in left[:3] if one.offset >= offset]
-        assert client.consume(topic, count=len(expected), offset=offset) == expected
+        assert client.consume("compacted-log", count=len(expected), offset=offset) == expected

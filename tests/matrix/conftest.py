@@ -17,7 +17,7 @@ from tests.support.members import PARTITIONS, eventually
 from tests.support.wire import gateways_partitions
 
 # Groups start without a delay, to save time. Clients cannot tell the difference.
-SETTINGS = {"KAFSCALE_GROUP_INITIAL_REBALANCE_DELAY_MS": "0"}
+SETTINGS = {"KAFSCALE_GROUP_INITIAL_REBALANCE_DELAY_MS": "0", "KAFSCALE_REWRITE_CHECK_MS": "500"}
 
 
 @pytest.fixture(scope="session")

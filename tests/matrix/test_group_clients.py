@@ -3,8 +3,9 @@
 import pytest
 
 from tests.support.clients import ASSIGNORS
+from tests.support.clients.compaction import compacted_log
 from tests.support.clients.confluent import ConfluentClient
-from tests.support.clients.interface import MatrixClient, Record
+from tests.support.clients.interface import MatrixClient, Received, Record
 from tests.support.members import EACH, PARTITIONS, fill, joined, quiet, read, until
 
 EVERYTHING = set(range(PARTITIONS))
@@ -117,3 +118,17 @@ def test_a_paused_partition_returns_no_records_until_it_is_resumed(
         member.resume(2)
         held = read(EACH, member)
     assert held == [Record(2, EACH + number, f"2:{EACH + number}") for number in range(EACH)]
+
+
+@pytest.fixture(scope="session")
+def left(bootstrap: str) -> list[Received]:
+    """The records that are left in the topic ``matrix-compacted``."""
+    return compacted_log(bootstrap, "matrix-compacted")
+
+
+def test_a_member_reads_what_compaction_left(driver: MatrixClient, left: list[Received]) -> None:
+    with joined(driver.member("matrix-compacted", f"{driver.name}-compacted")) as member:
+        got = read(4, member)
+    assert [(one.offset, one.value) for one in got[:3]] == [
+        (one.offset, (one.value or b"").decode()) for one in left[:3]
+    ]
