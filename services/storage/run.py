@@ -444,9 +444,7 @@ class Run:
             for batch in buffer.sequenced:
                 partition.committed_producers.add(batch, arrival_ms)
         view.log_start = partition.state.log_start
-        if partition.next_root is not None and partition.next_root.ref == partition.state.root:
-            view.segments.rewrite(partition.next_root)
-            partition.next_root = None
+        partition.follow_root()
 
     def _forget_sink_epochs(self, commit: Commit) -> None:
         commit.partition.sinks.written(commit.partition.state, commit.partition.buffer.sink_epochs)

@@ -115,8 +115,8 @@ MUTATIONS = (
         Change(
             "services.storage.reading.finder",
             "SegmentFinder.after",
-            "known = log.segments.after(segment.base_offset) or next(iter(found), None)",
-            "known = log.segments.after(segment.base_offset)",
+            "known = log.segments.after(segment) or next(iter(found), None)",
+            "known = log.segments.after(segment)",
         ),
         _RETENTION + "test_retention_keeps_young_segments_in_a_log_larger_than_the_segment_map",
     ),

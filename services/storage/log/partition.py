@@ -182,6 +182,16 @@ class Partition:
         if self.next_snapshot is not None:
             state.producer_snapshot, state.producers_from = self.next_snapshot
 
+    def follow_root(self) -> None:
+        """Called when the state was written. If that has the next root, the log is as this root says."""
+        following = self.next_root
+        if following is None or following.ref != self.state.root:
+            return
+        now, listed = trio.current_time(), following.root.obsolete if following.root is not None else ()
+        self.obsolete = {key: self.obsolete.get(key, now) for key in listed}
+        self.log.segments.rewrite(following)
+        self.next_root = None
+
     def stop_rewriting(self) -> None:
         """Cancel the rewrite in progress, if any. Objects that it stored may still arrive."""
         if self.rewriting is not None:

@@ -163,6 +163,9 @@ def next_root(partition: Partition, *, step: RewrittenStep | None = None, compac
     before = rewritten.root if rewritten is not None else None
     entries = list(before.entries) if before is not None else []
     if step is not None:
+        if entries and entries[-1].end <= min(step.start, view.log_start):
+            # The log start is in the segments, which the step continues.
+            entries = []
         replaced = _replaced(entries, step)
         if replaced is None:
             return None

@@ -40,9 +40,12 @@ class RewrittenLog:
         """Return the object of the entry with ``offset``, or the next object; None if there is none below `through`."""
         return self._object(bisect_right(self._ends, offset))
 
-    def after(self, base_offset: int) -> KnownSegment | None:
-        """Return the object after the one of the entry with ``base_offset``, or None."""
-        return self._object(bisect_right(self._ends, base_offset) + 1)
+    def after(self, segment: KnownSegment) -> KnownSegment | None:
+        """Return the object after ``segment``, or None. If it was replaced, return the one that has its first offset,
+        or the next one."""
+        number = bisect_right(self._ends, segment.base_offset)
+        found = self._object(number)
+        return self._object(number + 1) if found is not None and found.rewritten == segment.rewritten else found
 
     def stretch(self, offset: int, end: int) -> tuple[list[KnownSegment], int]:
         """Return the objects from ``offset`` up to base ``end``, and the offset up to which these are all of them."""
@@ -50,7 +53,7 @@ class RewrittenLog:
         one = self.holding(offset)
         while one is not None and one.base_offset < end:
             found.append(one)
-            one = self.after(one.base_offset)
+            one = self.after(one)
         if self.root is None:
             return [], offset
         return found, self.through if one is None else one.base_offset

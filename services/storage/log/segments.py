@@ -225,10 +225,14 @@ class SegmentMap:
         start, end = before.covered_to, behind.covered_from
         return Gap(start, end, round((end - start) * max(before.density(len(before.bases) - 1), behind.density(0))))
 
-    def after(self, base_offset: int) -> KnownSegment | None:
-        """Return the segment that follows the one at ``base_offset``, or None if it is unknown."""
+    def after(self, segment: KnownSegment) -> KnownSegment | None:
+        """Return the segment that follows ``segment``, or None if it is unknown.
+
+        If ``segment`` was replaced by a rewritten object, return that, because it may have offsets that follow.
+        """
+        base_offset = segment.base_offset
         if self._rewritten is not None and base_offset < self.through:
-            found = self._rewritten.after(base_offset)
+            found = self._rewritten.after(segment)
             return found if found is not None or self._rewritten.fault else self.holding(self.through)
         for run in reversed(self._runs):
             if run.covered_from <= base_offset < run.covered_to:

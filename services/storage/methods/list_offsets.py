@@ -31,7 +31,7 @@ async def _list_one(run: Run, deps: Dependencies, partition: Partition, query: P
     refusal = await refusal_of(run, deps, partition, query.leader_epoch, partition.log.log_start)
     if refusal is not None:
         return _no_offset(refusal)
-    log_start = partition.log.log_start
+    log_start, rewritten = partition.log.log_start, partition.log.segments.rewritten
     try:
         return await list_offset(
             partition.log,
@@ -41,7 +41,7 @@ async def _list_one(run: Run, deps: Dependencies, partition: Partition, query: P
             indexer=deps.indexer,
         )
     except Damaged as error:
-        if log_start < partition.log.log_start:
+        if log_start < partition.log.log_start or partition.log.segments.rewritten is not rewritten:
             # The object was deleted meanwhile.
             return await _list_one(run, deps, partition, query)
         log.error("committed data cannot be read", partition=partition.name, reason=str(error))

@@ -69,8 +69,11 @@ class SegmentFinder:
         return holding
 
     async def after(self, log: CommittedLog, segment: KnownSegment) -> KnownSegment | None:
-        """Return the next segment of the log, or None if ``segment`` is the last one. Raises Damaged."""
-        known = log.segments.after(segment.base_offset)
+        """Return the next segment of the log, or None if ``segment`` is the last one. Raises Damaged.
+
+        If ``segment`` was replaced by a rewritten object since it was found, return that object.
+        """
+        known = log.segments.after(segment)
         start = segment.base_offset + 1
         if known is None:
             self._check_root(log, start)
@@ -78,7 +81,7 @@ class SegmentFinder:
         while known is None and start < log.segments_end:
             found, start = await self._learn(log, start)
             # The segment map of a long log may have dropped ``segment`` itself.
-            known = log.segments.after(segment.base_offset) or next(iter(found), None)
+            known = log.segments.after(segment) or next(iter(found), None)
         return known
 
     async def extent_from(self, log: CommittedLog, segment: KnownSegment | None) -> Extent:

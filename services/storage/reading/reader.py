@@ -35,6 +35,8 @@ _INDEX_TIMEOUT = 10.0
 _MIN_RANGE = 64 * 1024
 _READERS_REMEMBERED = 4096
 _GAPPED_REMEMBERED = 4096
+_TRIES = 3
+"""Attempts at one read while the log is rewritten."""
 _READS_WAITING = 32  # fetches for each of the reads in flight
 
 
@@ -143,13 +145,19 @@ class Reader:
         return self._reads.begin(key, partial(self._read, view, offset, max_bytes))
 
     async def _read(self, view: CommittedLog, offset: int, max_bytes: int) -> bytes:
+        tries = 0
         while True:
+            tries, rewritten = tries + 1, view.segments.rewritten
             # The batches that are read verify its epoch.
             segment = await self.finder.holding(view, offset)
             try:
                 return await self._read_from(view, segment, offset, max_bytes)
             except OfAnotherEpoch:
                 log.info("object of another epoch skipped", partition=view.name, base=segment.base_offset)
+            except Damaged:
+                # If the log was rewritten during the read, the missing object may have been replaced.
+                if tries >= _TRIES or view.segments.rewritten is rewritten:
+                    raise
 
     async def _read_from(self, view: CommittedLog, segment: KnownSegment, offset: int, max_bytes: int) -> bytes:
         pieces: list[bytes | memoryview] = []
@@ -182,7 +190,7 @@ class Reader:
             following = self._following(view, segment, position)
             if following is None and not pieces:
                 # The offsets up to the end of a rewritten object may have no records.
-                following = await self.finder.after(view, segment)
+                following = await self._found_following(view, segment, position)
             if following is None:
                 break
             segment = following
@@ -191,10 +199,22 @@ class Reader:
         return b"".join(pieces) if len(pieces) != 1 else bytes(pieces[0])
 
     def _following(self, view: CommittedLog, segment: KnownSegment, position: int) -> KnownSegment | None:
-        """Return what has the batches from ``position`` on, where a segment or a part of a rewritten object ends."""
+        """Return what has the batches from ``position`` on, where a segment or a part of a rewritten object ends.
+
+        None if it is unknown, or at the end.
+        """
         if segment.rewritten is not None and position < segment.rewritten.next_offset:
             return segment
-        return view.segments.after(segment.base_offset)
+        if segment.base_offset >= view.segments.through:
+            return view.segments.after(segment)
+        # The log may have been rewritten since the segment was found.
+        return view.segments.holding(position) if position < view.segments_end else None
+
+    async def _found_following(self, view: CommittedLog, segment: KnownSegment, position: int) -> KnownSegment | None:
+        """Return the same, also if it must be listed. Raises Damaged, Unavailable."""
+        if segment.base_offset >= view.segments.through:
+            return await self.finder.after(view, segment)
+        return await self.finder.holding(view, position) if position < view.segments_end else None
 
     async def _part(self, view: CommittedLog, segment: KnownSegment, offset: int, max_bytes: int) -> StoredRange | None:
         try:

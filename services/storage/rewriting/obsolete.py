@@ -78,8 +78,6 @@ class Obsolete:
             if entry.found is not None:
                 key = RewrittenKey.of(entry.found, self._namespace, ref.topic, ref.partition)
                 keys |= {str(key), str(key.index)}
-        if partition.next_root is not None and partition.next_root.root is not None:
-            keys |= {root_key(self._namespace, ref, partition.next_root.ref), *partition.next_root.root.obsolete}
         return keys
 
     async def _replaced_segments(self, partition: Partition, named: set[str]) -> list[str]:

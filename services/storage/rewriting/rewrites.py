@@ -111,7 +111,9 @@ class Rewrites:
             self._not_before = {one: until for one, until in self._not_before.items() if until > now}
             if self._enabled():
                 for partition in concerned:
-                    if partition.rewriting is None and not partition.moving and partition not in self._not_before:
+                    # A root may be committed later than the rewrite ended.
+                    waits = partition.rewriting is not None or partition.next_root is not None
+                    if not waits and not partition.moving and partition not in self._not_before:
                         partition.rewriting = trio.CancelScope()
                         self._nursery.start_soon(self._check, partition, partition.rewriting)
 
@@ -168,8 +170,8 @@ class Rewrites:
         resumed = root.compaction if root is not None and partition not in self._anew else None
         if not parts or (resumed is None and not is_due(found, config, now_ms=now_ms)):
             return
-        if self._has_sink_epoch(partition):
-            # A restored sink continues by what the log has of its epoch.
+        if self._has_sink_epoch(partition) or not clocks_agree(self._objects.clock_skew_seconds):
+            # A restored sink continues by what the log has of its epoch. A horizon by a wrong clock could be too early.
             return
         end, begin = (found.end, parts[0].start) if resumed is None else (resumed.end, resumed.next_offset)
         # A new owner must not need batches that are removed to know the producers.
@@ -179,6 +181,7 @@ class Rewrites:
             dirty=[part.as_input() for part in parts if first_dirty < part.end <= end],
             end=end,
             resumed=resumed is not None,
+            now_ms=now_ms,
             horizon_ms=now_ms + kept_ms,
             memory_bytes=self._settings.compaction_memory,
             batch_bytes=self._settings.compaction_batch_bytes,
@@ -187,8 +190,6 @@ class Rewrites:
                 for producer_id, epoch, last_offset in partition.committed_producers.last_batches()
             ],
         )
-        if clocks_agree(self._objects.clock_skew_seconds):
-            rules.now_ms = now_ms
         chosen = [part for part in parts if begin <= part.start and part.end <= end]
         await self._rewrite(partition, steps_of(chosen, self._settings.rewrite_bytes), rules)
 

@@ -90,8 +90,6 @@ class Roots:
             await self._moved()
         if partition.closed:
             return False
-        now = trio.current_time()
-        partition.obsolete = {one: partition.obsolete.get(one, now) for one in root.obsolete}
         await self._obsolete.delete(partition, past)
         return True
 

@@ -214,6 +214,23 @@ async def test_a_tombstone_stays_for_its_time(autojump_clock: MockClock) -> None
             assert (2 in await read(caller, ref)) == stays
 
 
+async def test_nothing_is_compacted_while_the_clock_is_wrong(autojump_clock: MockClock) -> None:
+    async with compacted(world := a_world(), {"delete.retention.ms": "1000"}) as (caller, _, ref):
+        await write(caller, ref, ("a", "1"), ("b", "1"))
+        await write(caller, ref, ("a", None))
+        await write(caller, ref, ("last", "segment"))
+        right_ms = world.now_ms
+        # The tombstone would get a horizon that is past when the clock is right again.
+        world.now_ms, world.objects.clock_skew_seconds = right_ms - 5 * HOUR_MS, 5 * 3600.0
+        await trio.sleep(2 * CHECK)
+        assert sorted(await read(caller, ref)) == [0, 1, 2, 3]
+        world.now_ms, world.objects.clock_skew_seconds = right_ms, 0.0
+        for _ in range(2):
+            await write(caller, ref, ("last", "segment"))
+            await trio.sleep(2 * CHECK)
+            assert 2 in await read(caller, ref)
+
+
 async def test_records_of_the_active_segment_and_younger_ones_stay(autojump_clock: MockClock) -> None:
     async with compacted(world := a_world(), {"segment.ms": str(HOUR_MS)}) as (caller, _, ref):
         for _ in range(3):

@@ -73,3 +73,23 @@ async def test_a_merged_object_spans_only_a_part_of_what_retention_keeps(autojum
         bounds = [(key.base_offset, key.next_offset) for key in await rewritten(world, RewrittenKey)]
         assert bounds == [(0, 5), (5, 10), (10, 15)]
         assert len(await read(caller, ref)) == 20
+
+
+async def test_merging_continues_where_the_log_starts_if_that_is_behind_the_rewritten_log(
+    autojump_clock: MockClock,
+) -> None:
+    world = World(SETTINGS, indexing=True, rewrites=True)
+    world.now_ms = 10 * HOUR_MS
+    async with world.service(merge="on") as (caller, catalog):
+        ref = await world.topic(catalog, partitions=1)
+        for through, start in ((16, 17), (33, 33)):
+            for number in range(17):
+                await write(caller, ref, ("k", str(number)), timestamp=world.now_ms)
+            world.now_ms += HOUR_MS + 1
+            await trio.sleep(2 * CHECK)
+            assert (await world.state(ref)).root.through == through
+            await caller.delete_records(ref, start)
+        await trio.sleep(GRACE + 3 * CHECK)
+        assert await read(caller, ref, 33) == {33: (b"k", b"16")}
+        assert len(await segments(world)) == 1
+        assert await rewritten(world, RewrittenKey) == []

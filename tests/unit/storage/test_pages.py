@@ -99,7 +99,7 @@ def test_a_page_applies_to_its_own_range_and_hides_nothing_elsewhere(
         if room and offset in covered_by_page:
             assert known.holding(offset) == SEGMENTS[offset // 4]
             if offset + 4 in covered_by_page:
-                assert known.after(offset - offset % 4) == SEGMENTS[offset // 4 + 1]
+                assert known.after(SEGMENTS[offset // 4]) == SEGMENTS[offset // 4 + 1]
         elif not room or elsewhere[offset] is not None:
             assert known.holding(offset) == elsewhere[offset]
     # New commits still extend the tail.

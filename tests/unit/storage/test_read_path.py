@@ -260,12 +260,12 @@ def test_a_segment_map_answers_only_for_ranges_it_knows() -> None:
     known.listed(40, [_known(45), _known(60)], 70)
     assert known.holding(44) is None
     assert known.holding(50) == _known(45)
-    assert known.after(45) == _known(60)
-    assert known.after(60) is None
+    assert known.after(_known(45)) == _known(60)
+    assert known.after(_known(60)) is None
     known.listed(70, [_known(80), _known(90)], 100)
-    assert known.after(60) == _known(80)
+    assert known.after(_known(60)) == _known(80)
     known.committed(_known(100), 110)
-    assert [known.after(base) for base in (80, 90, 100)] == [_known(90), _known(100), None]
+    assert [known.after(_known(base)) for base in (80, 90, 100)] == [_known(90), _known(100), None]
     known.forget(80)
     assert known.holding(85) == _known(60)
 
