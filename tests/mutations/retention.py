@@ -88,7 +88,7 @@ MUTATIONS = (
         Change(
             "services.storage.upkeep.retention",
             "Retention._due",
-            "compared = compared or await self._clock_is_right(now_ms)",
+            "compared = await clock_was_right(*clock, at_ms=now_ms)",
             "compared = True",
         ),
         _RETENTION + "test_the_stores_clock_is_checked_before_deleting_by_age",

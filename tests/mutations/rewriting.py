@@ -18,7 +18,7 @@ MUTATIONS = (
     ),
     Mutation(
         "a root is not committed for a former root alone",
-        Change(_ROOTS, "Roots.due", ' if "/roots/" not in key', ""),
+        Change(_ROOTS, "Roots.due", " if not isinstance(parse_rewritten_key(key), RootKey)", ""),
         _COMPACTION + "test_replaced_objects_are_deleted_after_the_grace_and_once",
     ),
     Mutation(
@@ -45,7 +45,7 @@ MUTATIONS = (
     ),
     Mutation(
         "a root that was unreadable is read again",
-        Change(_REWRITES, "Rewrites._keep_up", "rewritten is not None and rewritten.fault", "False"),
+        Change(_REWRITES, "Rewrites._has_root", "rewritten is not None and rewritten.fault", "False"),
         _COMPACTION + "test_a_missing_root_makes_only_the_rewritten_log_unreadable",
     ),
     Mutation(
@@ -114,8 +114,40 @@ MUTATIONS = (
         _MERGING + "test_small_segments_become_one_object",
     ),
     Mutation(
+        "a compacted object spans a part of what retention keeps",
+        Change(_CHOICE, "steps_of", "part.time_ms - oldest_ms > longest_ms", "False"),
+        _COMPACTION + "test_retention_removes_what_is_old_of_a_compacted_log",
+    ),
+    Mutation(
+        "a pass that the log start has passed ends",
+        Change(_REWRITES, "Rewrites._compact", "not has_bounds(parts, resumed.next_offset, resumed.end)", "False"),
+        _COMPACTION + "test_a_log_start_above_an_interrupted_pass_ends_it",
+    ),
+    Mutation(
+        "a delete that failed is sent again",
+        Change(_REWRITES, "Rewrites._keep_up", "if partition.undeleted:", "if False:"),
+        _COMPACTION + "test_replaced_objects_whose_delete_failed_are_deleted_later",
+    ),
+    Mutation(
+        "few segments are not merged",
+        Change(
+            _CHOICE, "merges_of", "while merges and sum(map(len, merges)) < _LEAST_SHARE * len(merges):", "while False:"
+        ),
+        _MERGING + "test_a_merged_object_spans_only_a_part_of_what_retention_keeps",
+    ),
+    Mutation(
+        "segments that were checked are not read at each check",
+        Change(
+            "services.storage.rewriting.parts",
+            "LogParts.read",
+            "segment.max_timestamp == UNKNOWN_TIME and segment.base_offset not in written",
+            "True",
+        ),
+        _MERGING + "test_checks_of_what_is_not_merged_yet_read_nothing",
+    ),
+    Mutation(
         "a merged object spans an eighth of what retention keeps",
-        Change(_CHOICE, "merges_of", "config.retention_ms // _MERGED_SHARE", "config.retention_ms"),
+        Change(_CHOICE, "_within_retention", "config.retention_ms // _SHARE_OF_RETENTION", "config.retention_ms"),
         _MERGING + "test_a_merged_object_spans_only_a_part_of_what_retention_keeps",
     ),
 )

@@ -2,6 +2,7 @@
 
 import math
 from bisect import bisect_right
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -156,6 +157,8 @@ class Partition:
     # The number of rewrites and roots that this owner has begun, and the numbers of those that came to nothing.
     attempts: int = 0
     ended_attempts: set[int] = field(default_factory=set)
+    # Keys that no root lists any more, and which are not known to be deleted.
+    undeleted: dict[str, None] = field(default_factory=dict)
     # Whether objects of attempts that came to nothing may exist.
     unswept: bool = True
     # The rewrite in progress. It ends with the epoch, and when the partition is handed over.
@@ -185,12 +188,20 @@ class Partition:
     def follow_root(self) -> None:
         """Called when the state was written. If that has the next root, the log is as this root says."""
         following = self.next_root
-        if following is None or following.ref != self.state.root:
-            return
-        now, listed = trio.current_time(), following.root.obsolete if following.root is not None else ()
+        if following is not None and following.ref == self.state.root:
+            self._keep(following)
+            self.next_root = None
+
+    def found_root(self, found: RewrittenLog) -> None:
+        """Called with the state's root if it could not be read when this owner began."""
+        self.log.epochs = whole_history(found, self.log.epochs)
+        self.log.leader_offsets |= leader_offsets_of(found.epochs)
+        self._keep(found)
+
+    def _keep(self, rewritten: RewrittenLog) -> None:
+        now, listed = trio.current_time(), rewritten.root.obsolete if rewritten.root is not None else ()
         self.obsolete = {key: self.obsolete.get(key, now) for key in listed}
-        self.log.segments.rewrite(following)
-        self.next_root = None
+        self.log.segments.rewrite(rewritten)
 
     def stop_rewriting(self) -> None:
         """Cancel the rewrite in progress, if any. Objects that it stored may still arrive."""
@@ -256,8 +267,8 @@ def history_of(value: EpochHistory) -> list[tuple[int, int]]:
     return [(entry.epoch, entry.first_offset) for entry in value.entries]
 
 
-def leader_offsets_of(value: EpochHistory) -> dict[int, int]:
-    return {entry.epoch: entry.leader_offset for entry in value.entries if entry.leader_offset}
+def leader_offsets_of(entries: Iterable[EpochHistory.Entry]) -> dict[int, int]:
+    return {entry.epoch: entry.leader_offset for entry in entries if entry.leader_offset}
 
 
 def whole_history(rewritten: RewrittenLog | None, history: list[tuple[int, int]]) -> list[tuple[int, int]]:

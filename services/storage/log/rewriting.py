@@ -6,6 +6,7 @@ Kafka's segments are not those here, so the *active* segment is what has followe
 segment.bytes, and is younger than segment.ms.
 """
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
@@ -23,9 +24,11 @@ MERGED_BYTES = 64 << 20
 """The size of a merged object. So merging writes each byte once more."""
 MERGED_SEGMENTS = 16
 """Fewer bytes are merged if they are in so many segments, and the first is older than an hour."""
+_LEAST_SHARE = 8
+"""Segments for each merged object on average. Otherwise a merge saves hardly any request."""
 _MERGED_AGE_MS = 3_600_000
-_MERGED_SHARE = 8
-"""A merged object has at most this fraction of what retention keeps, because retention deletes whole objects."""
+_SHARE_OF_RETENTION = 8
+"""An object has at most this fraction of what retention keeps."""
 MOST_PARTS = 20_000
 """Objects of a log that are considered at a time."""
 
@@ -117,11 +120,8 @@ def merges_of(parts: Sequence[Part], config: TopicConfig, *, limit: int, now_ms:
 
     They begin where the rewritten log ends. What was rewritten is not merged again.
     """
-    longest_ms, most_bytes = config.segment_ms, MERGED_BYTES
-    if config.retention_ms >= 0:
-        longest_ms = min(longest_ms, config.retention_ms // _MERGED_SHARE)
-    if config.retention_bytes >= 0:
-        most_bytes = min(most_bytes, config.retention_bytes // _MERGED_SHARE)
+    longest_ms, most_bytes = _within_retention(config, MERGED_BYTES)
+    longest_ms = min(longest_ms, config.segment_ms)
     merges: list[list[Part]] = []
     open_, size = list[Part](), 0
     for part in parts:
@@ -136,20 +136,54 @@ def merges_of(parts: Sequence[Part], config: TopicConfig, *, limit: int, now_ms:
         size += part.size
     if len(open_) >= MERGED_SEGMENTS and now_ms - open_[0].time_ms > _MERGED_AGE_MS:
         merges.append(open_)
+    # Objects tile the log, so a few segments between many are merged too.
+    while merges and sum(map(len, merges)) < _LEAST_SHARE * len(merges):
+        merges.pop()
     return merges
 
 
-def steps_of(parts: Iterable[Part], target_bytes: int) -> list[RewriteStep]:
-    """Group consecutive parts into steps of at most ``target_bytes`` and MOST_INPUTS each, or of a single part."""
-    steps: list[RewriteStep] = []
-    size = 0
+def has_bounds(parts: Sequence[Part], begin: int, end: int) -> bool:
+    """Return whether a part begins at ``begin`` and one ends at ``end``, above it."""
+    return begin < end and any(part.start == begin for part in parts) and any(part.end == end for part in parts)
+
+
+def pass_end(parts: Iterable[Part], first_dirty: int, end: int, most_bytes: int) -> int:
+    """Return where a pass up to ``end`` ends at the latest, so that at most ``most_bytes`` are dirty, or one part."""
+    size, reached = 0, first_dirty
     for part in parts:
-        if not steps or size + part.size > target_bytes or len(steps[-1].inputs) == MOST_INPUTS:
+        if part.start < first_dirty or part.end > end:
+            continue
+        size += part.size
+        if size > most_bytes and reached > first_dirty:
+            return reached
+        reached = part.end
+    return end
+
+
+def steps_of(parts: Iterable[Part], config: TopicConfig, target_bytes: int) -> list[RewriteStep]:
+    """Group consecutive parts into steps, each of which becomes one object or a few.
+
+    A step has a single part, or at most ``target_bytes``, MOST_INPUTS, and the share of what retention keeps.
+    """
+    longest_ms, most_bytes = _within_retention(config, target_bytes)
+    steps: list[RewriteStep] = []
+    size, oldest_ms = 0, 0
+    for part in parts:
+        full = size + part.size > most_bytes or part.time_ms - oldest_ms > longest_ms
+        if not steps or full or len(steps[-1].inputs) == MOST_INPUTS:
             steps.append(RewriteStep())
-            size = 0
+            size, oldest_ms = 0, part.time_ms
         steps[-1].inputs.append(part.as_input())
         size += part.size
     return steps
+
+
+def _within_retention(config: TopicConfig, most_bytes: int) -> tuple[float, int]:
+    """Return the time that an object may span, in ms, and its size, because retention deletes whole objects."""
+    longest_ms = config.retention_ms // _SHARE_OF_RETENTION if config.retention_ms >= 0 else math.inf
+    if config.retention_bytes >= 0:
+        most_bytes = min(most_bytes, config.retention_bytes // _SHARE_OF_RETENTION)
+    return longest_ms, most_bytes
 
 
 def next_root(partition: Partition, *, step: RewrittenStep | None = None, compacts: bool = False) -> Root | None:

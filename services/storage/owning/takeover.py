@@ -125,7 +125,7 @@ async def take_over(
     )
     if stored.rewritten is not None:
         history = whole_history(stored.rewritten, history)
-        leader_offsets |= {one.epoch: one.leader_offset for one in stored.rewritten.epochs if one.leader_offset}
+        leader_offsets |= leader_offsets_of(stored.rewritten.epochs)
     return TakenOver(topic, state, revision, history, None, unclean, leftovers, tail, stored.rewritten, leader_offsets)
 
 
@@ -250,7 +250,7 @@ async def _settle(
         try:
             kv = await metadata.get(history_key)
             stored = EpochHistory.FromString(kv.value) if kv else EpochHistory()
-            before, leader_offsets = history_of(stored), leader_offsets_of(stored)
+            before, leader_offsets = history_of(stored), leader_offsets_of(stored.entries)
             # The root has the epochs that ended in the rewritten log.
             start = max(state.log_start, state.root.through)
             after = settled(before, epoch=state.epoch, first_offset=state.high_watermark, log_start=start)

@@ -164,9 +164,10 @@ class Catalogs:
         view.pages.listed, view.pages.listed_end = True, end
 
     async def _checked(self, view: CommittedLog, page: KnownPage) -> list[CatalogSegment]:
-        key, through = self._page_key(view, page), view.segments.through
+        key = self._page_key(view, page)
         try:
             content = parse_page((await self._objects.get(key)).body)
+            through = view.segments.through
             segments = list(content.segments)
             why = misfit(
                 content,

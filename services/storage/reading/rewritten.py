@@ -10,7 +10,7 @@ from kafscale.objects.interface import ObjectNotFound, ObjectStore
 from kafscale.records.batch import walk
 from kafscale.rewritten.index import RewrittenIndex, parse_rewritten_index
 from kafscale.rewritten.keys import RewrittenKey
-from kafscale.rewritten.object import parse_object
+from kafscale.rewritten.object import index_of, parse_object
 from kafscale.rpc.generated import IndexerClient
 from kafscale.segment.index import Index
 from kafscale.segment.reader import ParsedSegment
@@ -97,22 +97,30 @@ class RewrittenObjects:
         self, view: CommittedLog, entry: RewrittenEntry, index: RewrittenIndex, first: int, end: int
     ) -> CachedSegment:
         key, start = str(self.key(view, entry)), index.positions[first]
+        for again in (True, False):
+            data = await self._get_range(key, start, index.positions[end] - start)
+            try:
+                index.verify(data, first, end)
+                break
+            except CorruptData as error:
+                if again:
+                    log.warning("part of an object is damaged, reading it again", key=key, error=str(error))
+                    continue
+                self._indexes.discard(self.id(view, entry))
+                raise Damaged(f"{key}: {error}") from error
+        offsets, positions, newest = array("q"), array("I"), -1
+        for position, header in walk(data):
+            offsets.append(header.base_offset)
+            positions.append(position)
+            newest = max(newest, header.max_timestamp)
+        return CachedSegment(data, offsets, positions, index.offsets[end], newest, len(data), start)
+
+    async def _get_range(self, key: str, start: int, length: int) -> bytes:
         async with self._limiter:
             try:
-                data = await self._objects.get_range(key, start, index.positions[end] - start)
+                return await self._objects.get_range(key, start, length)
             except ObjectNotFound as error:
                 raise _missing(key) from error
-        try:
-            index.verify(data, first, end)
-            offsets, positions, newest = array("q"), array("I"), -1
-            for position, header in walk(data):
-                offsets.append(header.base_offset)
-                positions.append(position)
-                newest = max(newest, header.max_timestamp)
-        except CorruptData as error:
-            self._indexes.discard(self.id(view, entry))
-            raise Damaged(f"{key}: {error}") from error
-        return CachedSegment(data, offsets, positions, index.offsets[end], newest, len(data), start)
 
     async def _index(self, view: CommittedLog, entry: RewrittenEntry) -> RewrittenIndex:
         whole = self.id(view, entry)
@@ -142,7 +150,12 @@ class RewrittenObjects:
 
     async def _rebuilt_index(self, view: CommittedLog, entry: RewrittenEntry) -> RewrittenIndex:
         ref = SegmentRef(topic=view.topic, partition=view.partition, base_offset=entry.base_offset, rewritten=entry)
-        reply = await self._indexer.rebuild(ref, timeout=_INDEX_TIMEOUT)
+        try:
+            reply = await self._indexer.rebuild(ref, timeout=_INDEX_TIMEOUT)
+        except Unavailable as error:
+            log.warning("no indexer answered, reading the object", partition=view.name, error=str(error))
+            parsed = await self.parsed(view, entry)
+            return parse_rewritten_index(await self._run_sync(lambda: index_of(parsed)))
         if reply.status == Status.DAMAGED:
             raise Damaged(reply.detail)
         if reply.status != Status.OK:

@@ -25,16 +25,19 @@ class Obsolete:
         self._namespace = namespace
 
     async def delete(self, partition: Partition, keys: list[str]) -> bool:
-        """Delete objects that the committed root does not list any more. Raises KafscaleError.
+        """Delete objects that the committed root does not list any more, and those of earlier calls that failed.
 
-        Return False if not all are deleted, because this run cannot prove that it is the owner.
+        Return False if not all are deleted, because this run cannot prove that it is the owner. Raises KafscaleError.
         """
+        partition.undeleted.update(dict.fromkeys(keys))
         # The index of a segment may still be on its way.
         await partition.indexed(partition.log.segments.through)
-        for start in range(0, len(keys), _PAGE):
-            if not await self._deletes.delete(partition, keys[start : start + _PAGE]):
-                partition.unswept = True
+        while partition.undeleted:
+            batch = list(partition.undeleted)[:_PAGE]
+            if not await self._deletes.delete(partition, batch):
                 return False
+            for key in batch:
+                del partition.undeleted[key]
         return True
 
     async def sweep(self, partition: Partition) -> None:

@@ -46,9 +46,10 @@ class LogParts:
         written = self._written_ms.setdefault(partition, {})
         offset = max(view.log_start, view.segments.through)
         while offset < limit and len(parts) < MOST_PARTS:
-            # A segment that was checked before belongs to the log.
-            find = self._reader.finder.holding if offset in written else self._reader.holding
-            segment = await find(view, offset)
+            segment = await self._reader.finder.holding(view, offset)
+            if segment.max_timestamp == UNKNOWN_TIME and segment.base_offset not in written:
+                # Only a listing knows it, so it may be a dead owner's.
+                segment = await self._reader.holding(view, offset)
             following = await self._reader.finder.after(view, segment)
             end = view.segments_end if following is None else following.base_offset
             time_ms = await self._time_of(view, segment, written)

@@ -12,7 +12,8 @@ import trio
 
 from kafscale import paths
 from kafscale.errors import KafscaleError, Unavailable
-from kafscale.objects.interface import ObjectStore, clocks_agree
+from kafscale.objects.interface import ObjectStore
+from kafscale.rewritten.root import MAX_ENTRIES
 from kafscale.rpc.generated import IndexerClient
 from kafscale.rpc.interface import MessageStream
 from kafscale.v1.common_pb2 import Status
@@ -31,11 +32,14 @@ from services.storage.log.rewriting import (
     MERGED_BYTES,
     MERGED_SEGMENTS,
     dirty,
+    has_bounds,
     is_due,
     merges_of,
+    pass_end,
     steps_of,
 )
 from services.storage.owning.owned import OwnedPartitions
+from services.storage.owning.wall_clock import clock_was_right
 from services.storage.reading.finder import Damaged
 from services.storage.reading.roots import read_rewritten
 from services.storage.rewriting.obsolete import Obsolete
@@ -49,6 +53,8 @@ _LONGEST_MS = 3_600_000
 """How long a call may take until its last step is committed. The delete horizon of tombstones includes this time."""
 _PAUSE_AFTER_FAILURE = 60.0
 """Seconds."""
+_STEPS_OF_A_PASS = 16
+"""The keys of at most so many times KAFSCALE_REWRITE_BYTES are collected for one pass, so that it ends in time."""
 
 
 class _NoRoom(KafscaleError):
@@ -109,13 +115,12 @@ class Rewrites:
             self._anew.intersection_update(concerned)
             now = trio.current_time()
             self._not_before = {one: until for one, until in self._not_before.items() if until > now}
-            if self._enabled():
-                for partition in concerned:
-                    # A root may be committed later than the rewrite ended.
-                    waits = partition.rewriting is not None or partition.next_root is not None
-                    if not waits and not partition.moving and partition not in self._not_before:
-                        partition.rewriting = trio.CancelScope()
-                        self._nursery.start_soon(self._check, partition, partition.rewriting)
+            for partition in concerned:
+                # A root may be committed later than the rewrite ended.
+                waits = partition.rewriting is not None or partition.next_root is not None
+                if not waits and not partition.moving and partition not in self._not_before:
+                    partition.rewriting = trio.CancelScope()
+                    self._nursery.start_soon(self._check, partition, partition.rewriting)
 
     def _concerns(self, partition: Partition) -> bool:
         rewrites = partition.config.compacted or self._settings.merge == "on"
@@ -124,8 +129,9 @@ class Rewrites:
     async def _check(self, partition: Partition, scope: trio.CancelScope) -> None:
         try:
             with scope:
-                async with self._turns:
-                    await self._keep_up(partition)
+                if await self._has_root(partition) and self._enabled():
+                    async with self._turns:
+                        await self._keep_up(partition)
         except KafscaleError as error:
             log.warning("log not rewritten, retrying later", partition=partition.name, error=str(error))
             self._not_before[partition] = trio.current_time() + _PAUSE_AFTER_FAILURE
@@ -133,18 +139,26 @@ class Rewrites:
         finally:
             partition.rewriting = None
 
-    async def _keep_up(self, partition: Partition) -> None:
-        view = partition.log
-        rewritten = view.segments.rewritten
+    async def _has_root(self, partition: Partition) -> bool:
+        """Return whether the partition's root is known, after reading it again if it is not. Raises KafscaleError."""
+        rewritten = partition.log.segments.rewritten
         if rewritten is not None and rewritten.fault:
-            view.segments.rewrite(await read_rewritten(self._objects, self._namespace, partition.ref, partition.state))
-            if view.segments.rewritten is None or view.segments.rewritten.fault:
-                return
+            found = await read_rewritten(self._objects, self._namespace, partition.ref, partition.state)
+            if found is None or found.fault:
+                return False
+            partition.found_root(found)
+        return True
+
+    async def _keep_up(self, partition: Partition) -> None:
+        if partition.undeleted:
+            await self._obsolete.delete(partition, [])
         await self._obsolete.sweep(partition)
         if partition.config.compacted:
             await self._compact(partition)
-        elif self._settings.merge == "on":
-            await self._merge(partition)
+        else:
+            partition.dirty_bytes, partition.dirty_since_ms = 0, None
+            if self._settings.merge == "on":
+                await self._merge(partition)
         if self._roots.due(partition):
             await self._roots.commit(partition)
 
@@ -154,7 +168,7 @@ class Rewrites:
             return
         parts = await self._parts.read(partition, limit)
         merges = merges_of(parts, partition.config, limit=limit, now_ms=self._now_ms())
-        if merges:
+        if merges and len(parts) <= MAX_ENTRIES:
             await self._cover(partition, merges[-1][-1].end)
             steps = [RewriteStep(inputs=[part.as_input() for part in parts]) for parts in merges]
             await self._rewrite(partition, steps, None)
@@ -168,12 +182,21 @@ class Rewrites:
         found = dirty(parts, config, first_dirty=first_dirty, limit=limit, now_ms=now_ms)
         partition.dirty_bytes, partition.dirty_since_ms = found.bytes, found.oldest_ms if found.bytes else None
         resumed = root.compaction if root is not None and partition not in self._anew else None
+        if resumed is not None and not has_bounds(parts, resumed.next_offset, resumed.end):
+            # The log start has passed it, or the log was merged in between.
+            resumed = None
         if not parts or (resumed is None and not is_due(found, config, now_ms=now_ms)):
             return
-        if self._has_sink_epoch(partition) or not clocks_agree(self._objects.clock_skew_seconds):
-            # A restored sink continues by what the log has of its epoch. A horizon by a wrong clock could be too early.
+        if self._has_sink_epoch(partition):
+            # A restored sink continues by what the log has of its epoch.
             return
-        end, begin = (found.end, parts[0].start) if resumed is None else (resumed.end, resumed.next_offset)
+        if not await clock_was_right(self._objects, self._namespace, self._now_ms, at_ms=now_ms):
+            log.warning("compaction skipped, clock differs from object store", partition=partition.name)
+            return
+        most_bytes = _STEPS_OF_A_PASS * self._settings.rewrite_bytes
+        end, begin = (pass_end(parts, first_dirty, found.end, most_bytes), parts[0].start)
+        if resumed is not None:
+            end, begin = resumed.end, resumed.next_offset
         # A new owner must not need batches that are removed to know the producers.
         await self._cover(partition, end)
         kept_ms = config.delete_retention_ms + self._settings.rewrite_grace_ms + _LONGEST_MS
@@ -191,7 +214,7 @@ class Rewrites:
             ],
         )
         chosen = [part for part in parts if begin <= part.start and part.end <= end]
-        await self._rewrite(partition, steps_of(chosen, self._settings.rewrite_bytes), rules)
+        await self._rewrite(partition, steps_of(chosen, config, self._settings.rewrite_bytes), rules)
 
     async def _rewrite(self, partition: Partition, steps: Sequence[RewriteStep], rules: CompactionRules | None) -> None:
         """Call an indexer, and commit each step that it finishes. It merges if there are no ``rules``.
@@ -216,7 +239,7 @@ class Rewrites:
             with trio.fail_after(_LONGEST_MS / 1000):
                 async with self._indexer.rewrite(request) as events:
                     while begin < end:
-                        step = await _next_step(events)
+                        step = _checked(request, await _next_step(events))
                         # The clock also advances while a machine is suspended.
                         late = self._now_ms() - began_ms > _LONGEST_MS
                         replaced = self._segments(partition, inputs, step)
@@ -228,6 +251,8 @@ class Rewrites:
             self._anew.discard(partition)
             log.info("rewrite finished", kind=kind, partition=partition.name, steps=committed)
         except trio.TooSlowError:
+            if not committed:
+                raise Unavailable("no step of the rewrite was finished within an hour") from None
             log.info("rewrite continues later", kind=kind, partition=partition.name, steps=committed)
         except _NoRoom as error:
             if rules is not None and rules.resumed:
@@ -239,8 +264,8 @@ class Rewrites:
                 return
             raise
         finally:
-            partition.ended_attempts.add(attempt)
             if committed < len(steps):
+                partition.ended_attempts.add(attempt)
                 partition.unswept = True
                 partition.last_unknown_request = trio.current_time()
 
@@ -271,6 +296,16 @@ async def _next_step(events: MessageStream[RewriteEvent]) -> RewrittenStep:
             raise Unavailable(event.detail)
         if event.HasField("step"):
             return event.step
+
+
+def _checked(request: RewriteRequest, step: RewrittenStep) -> RewrittenStep:
+    """Return the step. Raises Unavailable if it cannot be the result of the request."""
+    added = [entry for entry in step.entries if entry.epoch and entry.attempt == request.attempt]
+    if any(entry.epoch != request.epoch for entry in added) or step.records_out > step.records_in:
+        raise Unavailable(f"the indexer's step from {step.start} to {step.end} is not that of the request")
+    if not request.HasField("compaction") and step.records_in != step.records_out:
+        raise Unavailable(f"the indexer merged {step.records_in} records into {step.records_out}")
+    return step
 
 
 def _limit(partition: Partition) -> int:

@@ -8,7 +8,7 @@ import trio
 from kafscale.errors import Unavailable
 from kafscale.objects.interface import ObjectStore
 from kafscale.objects.puts import put_own
-from kafscale.rewritten.keys import RewrittenKey, RootKey
+from kafscale.rewritten.keys import RewrittenKey, RootKey, parse_rewritten_key
 from kafscale.rewritten.root import Root, build_root, stored_crc
 from kafscale.v1.indexer_pb2 import RewrittenStep
 from kafscale.v1.metadata_pb2 import RootRef
@@ -50,7 +50,7 @@ class Roots:
             return False
         first = rewritten.root.entries[0]
         # A former root alone is not worth another one.
-        past = [key for key in self._past_grace(partition) if "/roots/" not in key]
+        past = [key for key in self._past_grace(partition) if not isinstance(parse_rewritten_key(key), RootKey)]
         return bool(past) or (first.found is not None and first.end <= partition.log.log_start)
 
     async def commit(
@@ -67,6 +67,9 @@ class Roots:
         and indexes that it replaces. Return False if the step does not fit the log any more, or the partition is closed
         or being handed over. Raises KafscaleError.
         """
+        if partition.next_root is not None:
+            # The commit of another root is not known to be applied.
+            return False
         past = self._past_grace(partition)
         root = next_root(partition, step=step, compacts=compacts)
         if root is None or partition.closed or partition.moving:

@@ -7,7 +7,6 @@ cluster's mark, because an endpoint may lead to an empty replica for a while.
 """
 
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
 
 import structlog
 import trio
@@ -16,13 +15,14 @@ from kafscale import paths
 from kafscale.errors import KafscaleError
 from kafscale.metadata.outage import STORE_FAILURES
 from kafscale.metadata.topics import TopicCatalog
-from kafscale.objects.interface import ObjectNotFound, ObjectStore, clocks_agree
+from kafscale.objects.interface import ObjectStore
 from kafscale.v1.common_pb2 import PartitionRef
 from services.storage.log.known_segment import KnownSegment
 from services.storage.log.partition import Partition
 from services.storage.owning.deletes import OwnerDeletes
 from services.storage.owning.owned import OwnedPartitions
 from services.storage.owning.takeover import NotAvailable
+from services.storage.owning.wall_clock import clock_was_right
 from services.storage.reading.catalogs import Catalogs
 from services.storage.reading.finder import Damaged, OfAnotherEpoch
 from services.storage.reading.old_end import OldEnd
@@ -184,7 +184,9 @@ class Retention:
                 if too_much < 0:
                     if not await self._too_old(partition, segment, now_ms):
                         break
-                    compared = compared or await self._clock_is_right(now_ms)
+                    if not compared:
+                        clock = self._objects, self._namespace, self._now_ms
+                        compared = await clock_was_right(*clock, at_ms=now_ms)
                     if not compared:
                         log.warning(
                             "retention by time skipped, clock differs from object store", partition=partition.name
@@ -207,13 +209,6 @@ class Retention:
         if newest < 0:
             newest = await self._reader.newest_timestamp(partition.log, segment)
         return now_ms - newest > limit
-
-    async def _clock_is_right(self, read_ms: int) -> bool:
-        """Return whether the clock was right at ``read_ms``, by asking the object store now. Raises Unavailable."""
-        with suppress(ObjectNotFound):
-            await self._objects.head(paths.cluster_mark_key(self._namespace))
-        # A clock that agrees now but shows an earlier time was ahead and has been set back.
-        return clocks_agree(self._objects.clock_skew_seconds) and self._now_ms() >= read_ms
 
     async def _delete_below(self, partition: Partition) -> None:
         view = partition.log

@@ -411,3 +411,53 @@ async def test_a_log_that_waits_for_a_sink_is_not_compacted(autojump_clock: Mock
         owned.sinks.finish(epoch)
         await trio.sleep(2 * CHECK)
         assert await read(caller, ref) == left
+
+
+async def test_a_log_start_above_an_interrupted_pass_ends_it(autojump_clock: MockClock) -> None:
+    world = a_world()
+
+    def second_fails(call: Call) -> Fault | None:
+        second = "~rewritten" in call.key and "put" in call.kind and f"/{3:020d}-" in call.key
+        return Fault(error=Unavailable("no answer")) if second else None
+
+    async with compacted(world, {"cleanup.policy": "compact,delete"}, rewrite_bytes=150) as (caller, _, ref):
+        left = await write_log(caller, ref)
+        world.objects.plan = second_fails
+        await trio.sleep(2 * CHECK)
+        state = await world.state(ref)
+        assert (state.root.number, state.root.through) == (1, 3)
+        world.objects.plan = None
+        await caller.delete_records(ref, 6)
+        await trio.sleep(60 + 3 * CHECK)
+        assert await read(caller, ref, 6) == {6: left[6]}
+        for _ in range(3):
+            await write(caller, ref, ("a", "new"))
+        await trio.sleep(3 * CHECK)
+        assert sorted(await read(caller, ref, 6)) == [6, 8, 9]
+
+
+async def test_retention_removes_what_is_old_of_a_compacted_log(autojump_clock: MockClock) -> None:
+    world = a_world()
+    configs = {"cleanup.policy": "compact,delete", "retention.ms": str(HOUR_MS)}
+    async with compacted(world, configs, retention_check_ms=10_000) as (caller, _, ref):
+        for number in range(24):
+            await write(caller, ref, (f"key {number}", "value"), timestamp=world.now_ms)
+            world.now_ms += HOUR_MS // 4
+            await trio.sleep(2 * CHECK)
+        assert (await world.state(ref)).root.number > 1
+        assert 3 <= len(await read(caller, ref, (await caller.offset_at(ref, -2)).offset)) <= 5
+
+
+@pytest.mark.parametrize("name", ["orders", "roots"])
+async def test_replaced_objects_whose_delete_failed_are_deleted_later(name: str, autojump_clock: MockClock) -> None:
+    world = a_world()
+    async with world.service() as (caller, catalog):
+        ref = await world.topic(catalog, name, configs=COMPACTED, partitions=1)
+        await write_log(caller, ref)
+        await trio.sleep(2 * CHECK)
+        world.objects.plan = lambda call: Fault(error=Unavailable("busy")) if call.kind == "delete_many" else None
+        await trio.sleep(GRACE + 2 * CHECK)
+        world.objects.plan = None
+        await trio.sleep(60 + 3 * CHECK)
+        left = [key for key in await names(world, f"{NAMESPACE}/{name}/0/") if key.endswith(".kfs")]
+        assert left == [f"{NAMESPACE}/{name}/0/segment-{6:020d}.kfs"]

@@ -1,5 +1,6 @@
 """Merging: many small segments become one object, and all records stay."""
 
+import pytest
 import trio
 from trio.testing import MockClock
 
@@ -61,35 +62,37 @@ async def test_small_segments_become_one_object(autojump_clock: MockClock) -> No
         assert len(await read(caller, ref)) == 51
 
 
-async def test_a_merged_object_spans_only_a_part_of_what_retention_keeps(autojump_clock: MockClock) -> None:
-    world = World(SETTINGS, indexing=True, rewrites=True)
-    world.now_ms = 10 * HOUR_MS
-    async with world.service(merge="on") as (caller, catalog):
-        ref = await world.topic(catalog, partitions=1, configs={"retention.ms": str(8 * HOUR_MS)})
-        for number in range(20):
-            await write(caller, ref, ("k", str(number)), timestamp=world.now_ms)
-            world.now_ms += HOUR_MS // 4
-        await trio.sleep(2 * CHECK)
-        bounds = [(key.base_offset, key.next_offset) for key in await rewritten(world, RewrittenKey)]
-        assert bounds == [(0, 5), (5, 10), (10, 15)]
-        assert len(await read(caller, ref)) == 20
-
-
-async def test_merging_continues_where_the_log_starts_if_that_is_behind_the_rewritten_log(
-    autojump_clock: MockClock,
+@pytest.mark.parametrize(
+    ("minutes", "expected"),
+    [
+        (4, [(0, 16), (16, 32)]),
+        # Objects of four segments would save hardly any request.
+        (15, []),
+    ],
+)
+async def test_a_merged_object_spans_only_a_part_of_what_retention_keeps(
+    minutes: int, expected: list[tuple[int, int]], autojump_clock: MockClock
 ) -> None:
     world = World(SETTINGS, indexing=True, rewrites=True)
     world.now_ms = 10 * HOUR_MS
     async with world.service(merge="on") as (caller, catalog):
+        ref = await world.topic(catalog, partitions=1, configs={"retention.ms": str(8 * HOUR_MS)})
+        for number in range(40):
+            await write(caller, ref, ("k", str(number)), timestamp=world.now_ms)
+            world.now_ms += minutes * 60_000
+        await trio.sleep(2 * CHECK)
+        assert [(key.base_offset, key.next_offset) for key in await rewritten(world, RewrittenKey)] == expected
+        assert len(await read(caller, ref)) == 40
+
+
+async def test_checks_of_what_is_not_merged_yet_read_nothing(autojump_clock: MockClock) -> None:
+    world = World(SETTINGS, indexing=True, rewrites=True)
+    world.now_ms = 10 * HOUR_MS
+    async with world.service(merge="on", cache_size=0, index_cache_size=0) as (caller, catalog):
         ref = await world.topic(catalog, partitions=1)
-        for through, start in ((16, 17), (33, 33)):
-            for number in range(17):
-                await write(caller, ref, ("k", str(number)), timestamp=world.now_ms)
-            world.now_ms += HOUR_MS + 1
-            await trio.sleep(2 * CHECK)
-            assert (await world.state(ref)).root.through == through
-            await caller.delete_records(ref, start)
-        await trio.sleep(GRACE + 3 * CHECK)
-        assert await read(caller, ref, 33) == {33: (b"k", b"16")}
-        assert len(await segments(world)) == 1
-        assert await rewritten(world, RewrittenKey) == []
+        for number in range(20):
+            await write(caller, ref, ("k", str(number)), timestamp=world.now_ms)
+        await trio.sleep(2 * CHECK)
+        before = len(world.objects.calls)
+        await trio.sleep(20 * CHECK)
+        assert [call.kind for call in world.objects.calls[before:] if "/orders/" in call.key] == []
