@@ -32,13 +32,19 @@ class RewrittenLog:
         return self.ref.through
 
     @property
+    def start(self) -> int:
+        """Where the root begins. What precedes it was deleted."""
+        return self.root.start if self.root is not None else 0
+
+    @property
     def epochs(self) -> Sequence[EpochHistory.Entry]:
         """The epochs of the log up to `through`."""
         return self.root.epochs if self.root is not None else ()
 
     def holding(self, offset: int) -> KnownSegment | None:
-        """Return the object of the entry with ``offset``, or the next object; None if there is none below `through`."""
-        return self._object(bisect_right(self._ends, offset))
+        """Return the object of the entry with ``offset``, or the next object; None if there is none below `through`, or
+        the offset is below `start`."""
+        return self._object(bisect_right(self._ends, offset)) if offset >= self.start else None
 
     def after(self, segment: KnownSegment) -> KnownSegment | None:
         """Return the object after ``segment``, or None. If it was replaced, return the one that has its first offset,
@@ -54,7 +60,7 @@ class RewrittenLog:
         while one is not None and one.base_offset < end:
             found.append(one)
             one = self.after(one)
-        if self.root is None:
+        if self.root is None or offset < self.start:
             return [], offset
         return found, self.through if one is None else one.base_offset
 

@@ -183,7 +183,7 @@ class SegmentMap:
         """
         if self._rewritten is not None and offset < self.through:
             found = self._rewritten.holding(offset)
-            if found is not None or self._rewritten.fault:
+            if found is not None or self._rewritten.fault or offset < self._rewritten.start:
                 return found
             offset = self.through
         for run in reversed(self._runs):

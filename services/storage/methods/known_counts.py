@@ -56,7 +56,7 @@ async def counted_segments(run: Run, view: CommittedLog, offset: int, end: int) 
 def _of_root(view: CommittedLog, offset: int, end: int) -> list[Counted]:
     """Return what the root says. It counts control records separately, which are not records for readers."""
     rewritten = view.segments.rewritten
-    if rewritten is None or rewritten.root is None:
+    if rewritten is None or rewritten.root is None or offset < rewritten.start:
         return []
     return [
         Counted(entry.start, entry.end, entry.found.records if entry.found is not None else 0)

@@ -149,6 +149,9 @@ class Catalogs:
         await self._know_names(view)
         while (page := view.pages.covering(offset)) is not None:
             segments = await self._checked(view, page)
+            if offset < view.segments.through:
+                # The log was rewritten meanwhile.
+                return []
             if segments and segments[-1].next_offset > offset:
                 return segments
         return []

@@ -124,6 +124,9 @@ class SegmentFinder:
         rewritten = log.segments.rewritten
         if rewritten is not None and rewritten.fault and offset < rewritten.through:
             raise Damaged(f"{log.name}: the log below offset {rewritten.through} cannot be read: {rewritten.fault}")
+        if rewritten is not None and offset < rewritten.start:
+            # The log start moved during the read.
+            raise Damaged(f"{log.name}: the log has no offset {offset} any more, it begins at {rewritten.start}")
 
     async def _first(self, log: CommittedLog, start: int, offset: int) -> KnownSegment | None:
         """Return the first segment with a base from ``start`` up to ``offset``, or None if there is none."""

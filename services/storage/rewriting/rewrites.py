@@ -153,14 +153,17 @@ class Rewrites:
         if partition.undeleted:
             await self._obsolete.delete(partition, [])
         await self._obsolete.sweep(partition)
-        if partition.config.compacted:
-            await self._compact(partition)
-        else:
-            partition.dirty_bytes, partition.dirty_since_ms = 0, None
-            if self._settings.merge == "on":
-                await self._merge(partition)
-        if self._roots.due(partition):
-            await self._roots.commit(partition)
+        try:
+            if partition.config.compacted:
+                await self._compact(partition)
+            else:
+                partition.dirty_bytes, partition.dirty_since_ms = 0, None
+                if self._settings.merge == "on":
+                    await self._merge(partition)
+        finally:
+            # What was replaced before is deleted although this may fail again and again.
+            if self._roots.due(partition):
+                await self._roots.commit(partition)
 
     async def _merge(self, partition: Partition) -> None:
         limit = _limit(partition)

@@ -140,6 +140,21 @@ async def test_replaced_objects_are_deleted_after_the_grace_and_once(autojump_cl
         assert await read(caller, ref) == left
 
 
+async def test_replaced_objects_are_deleted_although_compaction_fails(autojump_clock: MockClock) -> None:
+    world = a_world()
+    async with compacted(world) as (caller, _, ref):
+        await write_log(caller, ref)
+        await trio.sleep(2 * CHECK)
+    world.now_ms += HOUR_MS
+    # There is only room for one key.
+    async with world.service(compaction_memory=30) as (caller, _):
+        await write(caller, ref, ("x", "1"), ("y", "1"))
+        await write(caller, ref, ("last", "segment"))
+        await trio.sleep(GRACE + 60 + 3 * CHECK)
+        assert [int(key[-24:-4]) for key in await segments(world)] == [7, 9]
+        assert world.counters.rewrites_failed
+
+
 async def test_another_owner_reads_and_continues(autojump_clock: MockClock) -> None:
     world = a_world()
     async with compacted(world) as (caller, _, ref):

@@ -9,6 +9,8 @@ from trio.testing import MockClock
 from kafscale import paths
 from kafscale.objects.memory import Call, Fault
 from kafscale.v1.common_pb2 import Status
+from services.storage.methods.known_counts import counted_segments
+from services.storage.reading.finder import Damaged
 from tests.support.storage.harness import NAMESPACE, World
 from tests.unit.storage.test_compaction import (
     HOUR_MS,
@@ -98,3 +100,22 @@ async def test_a_read_goes_on_where_the_log_was_rewritten_meanwhile(autojump_clo
             assert (await world.state(ref)).root.through == 20
             release.set()
         assert found == list(range(17, 17 + len(found)))
+
+
+async def test_offsets_below_the_root_are_no_hole(autojump_clock: MockClock) -> None:
+    async with compacted(a_world(), rewrite_bytes=150, rewrite_check_ms=CHECK_MS) as (caller, _, ref):
+        await write_log(caller, ref)
+        await trio.sleep(1)
+        run = caller.service.current
+        assert run is not None
+        owned = run.owned.get((ref.topic_id, ref.partition))
+        assert owned is not None
+        # A scan that began at offset 1 would take what was deleted since for removed records.
+        await caller.delete_records(ref, 4)
+        await trio.sleep(1)
+        assert owned.log.segments.rewritten is not None
+        assert owned.log.segments.rewritten.start == 3
+        with pytest.raises(Damaged, match="begins at 3"):
+            await run.reader.finder.holding(owned.log, 1)
+        assert owned.log.segments.stretch(1, 7) == ([], 1)
+        assert await counted_segments(run, owned.log, 1, 7) == []
