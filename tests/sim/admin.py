@@ -1,7 +1,7 @@
 """Simulated administration with Kafka requests: create, delete and recreate topics, and delete records."""
 
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -14,11 +14,12 @@ from kafscale.v1.metadata_pb2 import Topic
 from tests.sim import wire
 from tests.sim.client import ConnectionLost, connected
 from tests.sim.services import NAMESPACE
-from tests.sim.view import Partition, Retention, View
+from tests.sim.settings import TOMBSTONES_KEPT_MS
+from tests.sim.view import Compaction, Partition, Retention, View
 
 _SECONDS = 3.0
 KEPT = Retention()
-_REFUSED = (ErrorCode.offset_out_of_range, ErrorCode.unknown_topic_or_partition)
+_REFUSED = (ErrorCode.offset_out_of_range, ErrorCode.unknown_topic_or_partition, ErrorCode.policy_violation)
 
 
 class Admin:
@@ -30,21 +31,23 @@ class Admin:
         # The topic creations and deletions in progress.
         self.under_way: list[str] = []
 
-    async def create_topic(self, name: str, partitions: int, retention: Retention = KEPT) -> list[Partition]:
+    async def create_topic(
+        self, name: str, partitions: int, retention: Retention = KEPT, compaction: Compaction | None = None
+    ) -> list[Partition]:
         """Create a topic as soon as its name is free, and wait until it exists."""
         with self._doing(f"topic {name} is created"):
-            topic_id = await self._create(name, partitions, retention)
+            topic_id = await self._create(name, partitions, _configs(retention, compaction))
         self._view.trace("admin", f"topic {name} exists with id {topic_id.hex()[:6]}")
-        made = [Partition(name, topic_id, index, retention) for index in range(partitions)]
+        made = [Partition(name, topic_id, index, retention, compaction) for index in range(partitions)]
         for partition in made:
             self._view.add(partition)
         return made
 
-    async def _create(self, name: str, partitions: int, retention: Retention) -> bytes:
+    async def _create(self, name: str, partitions: int, values: Mapping[str, object]) -> bytes:
         former = await self._live_id(name)
         configs = [
             wire.part(wire.CREATE_TOPICS, "CreatableTopicConfig", name=key, value=str(value))
-            for key, value in (("retention.ms", retention.ms), ("retention.bytes", retention.bytes))
+            for key, value in values.items()
         ]
         topic = wire.part(
             wire.CREATE_TOPICS,
@@ -98,7 +101,7 @@ class Admin:
             one.topic_id == first.topic_id and one.index >= len(partitions) for one in self._view.partitions
         ):
             return []
-        made = Partition(first.topic, first.topic_id, len(partitions), first.retention)
+        made = Partition(first.topic, first.topic_id, len(partitions), first.retention, first.compaction)
         self._view.add(made)
         return [made]
 
@@ -174,3 +177,17 @@ class Admin:
         item = await self._metadata.get(paths.topic_key(NAMESPACE, name))
         topic = Topic() if item is None else Topic.FromString(item.value)
         return topic.id if topic.id and topic.state == Topic.LIVE else None
+
+
+def _configs(retention: Retention, compaction: Compaction | None) -> dict[str, object]:
+    configs: dict[str, object] = {"retention.ms": retention.ms, "retention.bytes": retention.bytes}
+    if compaction is not None:
+        # Everything but the last segment is compacted at once.
+        configs |= {"cleanup.policy": "compact", "segment.ms": 1, "min.cleanable.dirty.ratio": 0.01}
+        configs["delete.retention.ms"] = TOMBSTONES_KEPT_MS
+        if compaction.deletes:
+            configs["cleanup.policy"] = "compact,delete"
+        else:
+            # Without `delete`, these have no effect.
+            configs |= {"retention.ms": 1000, "retention.bytes": 2000}
+    return configs

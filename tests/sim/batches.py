@@ -3,14 +3,18 @@
 import math
 from dataclasses import dataclass
 
-from kafscale.records.record import Record, build_batch
+from kafscale.records.record import build_batch
 from tests.sim.client import Connection
+from tests.sim.keys import record_of, with_key
 from tests.sim.view import Partition, View
 from tests.support.checker import Promise
 
 IN_FLIGHT = 5
 REQUEST_SECONDS = 1.2
 RETRY_SECONDS = 0.05
+_RECORDS_TO_THE_NEXT_KEY = 4
+_TOMBSTONES = 0.3
+"""The share of tombstones in the records for topics with few keys."""
 
 
 @dataclass(slots=True, eq=False)
@@ -40,16 +44,28 @@ class Source:
         values = []
         for _ in range(dice.choice([1, 1, 2, 4])):
             self.made += 1
-            padding = b"." * dice.choice([0, 20, 100, 400])
-            values.append(b"%s/%d/%s" % (self.name.encode(), self.made, padding))
+            name, padding = b"%s/%d" % (self.name.encode(), self.made), b"." * dice.choice([0, 20, 100, 400])
+            values.append(
+                b"%s/%s" % (name, padding) if self.partition.compaction is None else self._keyed(name, padding)
+            )
         for value in values:
             self.view.stamp(self.partition, value)
             self.view.sent(self.name, self.partition, value, self.promise)
         return values
 
+    def _keyed(self, name: bytes, padding: bytes) -> bytes:
+        dice, compaction = self.view.faults.dice, self.partition.compaction
+        if compaction is None or not compaction.keys:
+            return with_key(name, name.replace(b"/", b"."), padding)
+        tombstone = dice.random() < _TOMBSTONES
+        # No record of an old key follows, so that some end with a tombstone.
+        self.partition.keyed += 1
+        key = self.partition.keyed // _RECORDS_TO_THE_NEXT_KEY + dice.randrange(compaction.keys)
+        return with_key(name, b"k%d" % key, None if tombstone else padding)
+
     def records(self, batch: Batch, producer_id: int = -1) -> bytes:
         return build_batch(
-            [Record(i, self.view.time_of(value), None, value) for i, value in enumerate(batch.values)],
+            [record_of(value, i, self.view.time_of(value)) for i, value in enumerate(batch.values)],
             base_offset=0,
             producer_id=producer_id,
             producer_epoch=batch.epoch,

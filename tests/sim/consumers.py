@@ -10,6 +10,7 @@ from kafscale.records.batch import walk
 from kafscale.records.record import read_records
 from tests.sim import wire
 from tests.sim.client import Connection, ConnectionLost, connected
+from tests.sim.keys import value_of
 from tests.sim.view import Partition, View
 
 _SECONDS = 1.5
@@ -59,6 +60,9 @@ class Position:
                 self._view.checker.epoch(self.partition.log, offset, epoch)
                 self.offset = offset + 1
                 self.leader_epoch = epoch if checks_epochs else -1
+        if (end := end_of(batches)) > self.offset:
+            self._view.passed(self._name, self.partition, end)
+            self.offset = end
 
     def go_to(self, offset: int) -> None:
         self.offset = offset
@@ -134,10 +138,15 @@ def is_good(view: View, partition: Partition, fetched: wire.Fetched, asked: floa
     return False
 
 
+def end_of(batches: Buffer) -> int:
+    """Return the offset after the last batch, which may have lost its last records; -1 if there is none."""
+    return max([header.next_offset for _, header in walk(batches)], default=-1)
+
+
 def epoch_records_of(batches: Buffer) -> list[tuple[int, bytes, int]]:
-    """Return offset, value and leader epoch of each record."""
+    """Return offset, unique value and leader epoch of each record."""
     return [
-        (record.offset, record.value or b"", header.leader_epoch)
+        (record.offset, value_of(record), header.leader_epoch)
         for position, header in walk(batches)
         for record in read_records(memoryview(batches)[position : position + header.size], max_bytes=1 << 20)
     ]
@@ -164,7 +173,7 @@ async def read_to_end(
                             found.clear()
                             continue
                         found += [(at, value) for at, value, _ in epoch_records_of(fetched.records) if at >= offset]
-                        offset = found[-1][0] + 1 if found else offset
+                        offset = max(offset, end_of(fetched.records))
                         if offset >= fetched.high_watermark:
                             start = max(start, fetched.log_start)
                             return start, fetched.high_watermark, [(at, value) for at, value in found if at >= start]

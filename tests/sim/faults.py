@@ -57,6 +57,15 @@ OPERATIONS: dict[str, float] = {
 }
 """Probabilities, before a seed raises some and sets others to zero."""
 
+REWRITE_OPERATIONS: dict[str, float] = {
+    # For each event of a call that rewrites a log.
+    "rewrite-slow": 0.1,
+    "rewrite-broken": 0.05,
+    # For the end of each of these calls: the indexer does not notice it, and continues.
+    "rewrite-goes-on": 0.3,
+}
+"""If logs are rewritten."""
+
 EVENTS: dict[str, float] = {
     "crash": 3.0,
     "pause": 3.0,
@@ -88,6 +97,9 @@ EVENTS: dict[str, float] = {
 """Faults of whole processes or of all, by weight."""
 
 KINDS = (*OPERATIONS, *EVENTS)
+
+NOT_WITH_REWRITES = ("oldest-object-deleted",)
+"""The events that are omitted if logs are rewritten, because a missing object that a root names is damage."""
 
 GATEWAYS_AND_METADATA = (
     "metadata-down",

@@ -355,7 +355,7 @@ class Nemesis:
             self._nursery.start_soon(self._admin.delete_records, partition, offset)
 
     def _delete_topic(self) -> None:
-        topics = [partitions for partitions in self._topics() if partitions[0].topic == "other"]
+        topics = [partitions for partitions in self._topics() if partitions[0].topic in ("other", "keyed")]
         if topics:
             self._faults.counts["topic-deleted"] += 1
             self._nursery.start_soon(self._delete_and_remake, self._faults.one_of(topics))

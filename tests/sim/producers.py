@@ -241,6 +241,8 @@ class IdempotentProducer:
 
 
 KINDS = (IDEMPOTENT, IDEMPOTENT, IDEMPOTENT, REPEATED, UNREPEATED, LEADER, UNANSWERED)
+ONCE = tuple(kind for kind in KINDS if kind.once)
+"""Those whose records are in the log at most once, so that it is known which of two records of a key is the last."""
 
 
 def producer(view: View, partition: Partition, name: str, promise: Promise) -> IdempotentProducer | PlainProducer:

@@ -1,7 +1,7 @@
 """`make sim`: run many seeds in worker processes, print the violations, and how to replay a seed.
 
     python -m tests.sim.run [--seeds 3000 | --seeds 100..199] [--seed 17] [--workers 2]
-                            [--variant NAME | --faults-of NAME | --groups | --without-intake]
+                            [--variant NAME | --faults-of NAME | --groups | --without-intake | --rewrites]
 
 The trace of a failed seed, and of a single seed in any case, is written to a file.
 """
@@ -19,11 +19,11 @@ from itertools import islice
 from multiprocessing import get_context
 from pathlib import Path
 
-from tests.sim.faults import KINDS
+from tests.sim.faults import KINDS, REWRITE_OPERATIONS
 from tests.sim.group_nemesis import ALONE_EVENTS, GROUP_KINDS
 from tests.sim.result import Result
 from tests.sim.variants import VARIANTS
-from tests.sim.world import GROUPS_TROUBLED_SECONDS, simulate
+from tests.sim.world import GROUPS_TROUBLED_SECONDS, REWRITES_TROUBLED_SECONDS, TROUBLED_SECONDS, simulate
 from tests.support.scheduling import collect
 
 _REPORT_SECONDS = 10.0
@@ -40,12 +40,16 @@ class Simulated:
     groups_alone: bool = False
     # The cluster has state format 1, in which storage instances have no intakes.
     without_intake: bool = False
+    # The cluster has state format 3, in which storage instances merge and compact logs.
+    rewrites: bool = False
 
     @property
     def options(self) -> str:
         """The options of this command, with a trailing space."""
         if self.without_intake:
             return "--without-intake "
+        if self.rewrites:
+            return "--rewrites "
         if self.variant:
             return f"--variant {self.variant} "
         if self.faults_of:
@@ -61,6 +65,7 @@ class Simulated:
 THE_PRODUCT = Simulated()
 GROUPS_ALONE = Simulated(groups_alone=True)
 WITHOUT_INTAKES = Simulated(without_intake=True)
+REWRITES = Simulated(rewrites=True)
 
 
 def run_seed(seed: int, what: Simulated = THE_PRODUCT, keep_trace: bool = False) -> Result:
@@ -75,7 +80,13 @@ def run_seed(seed: int, what: Simulated = THE_PRODUCT, keep_trace: bool = False)
             seed, troubled_seconds=GROUPS_TROUBLED_SECONDS, groups=True, logs=False, keep_trace=keep_trace
         )
     else:
-        result = simulate(seed, intake=not what.without_intake, keep_trace=keep_trace)
+        result = simulate(
+            seed,
+            troubled_seconds=REWRITES_TROUBLED_SECONDS if what.rewrites else TROUBLED_SECONDS,
+            intake=not what.without_intake,
+            rewrites=what.rewrites,
+            keep_trace=keep_trace,
+        )
     collect()
     return result
 
@@ -158,12 +169,15 @@ def main() -> int:
         "--faults-of", choices=sorted(VARIANTS), default="", help="simulate the product with a variant's faults"
     )
     kinds.add_argument("--without-intake", action="store_true", help="simulate a cluster of state format 1")
+    kinds.add_argument("--rewrites", action="store_true", help="simulate a cluster whose logs are merged and compacted")
     kinds.add_argument("--groups", action="store_true", help="simulate only consumer groups, without logs")
     parser.add_argument("--traces", type=Path, help="the directory for traces (default: a new temporary directory)")
     arguments = parser.parse_args()
     traces = arguments.traces or Path(tempfile.mkdtemp(prefix="kafscale-sim-"))
     traces.mkdir(parents=True, exist_ok=True)
-    what = Simulated(arguments.variant, arguments.faults_of, arguments.groups, arguments.without_intake)
+    what = Simulated(
+        arguments.variant, arguments.faults_of, arguments.groups, arguments.without_intake, arguments.rewrites
+    )
     if arguments.seed is not None:
         result = run_seed(arguments.seed, what, keep_trace=True)
         _print_result(result, what, traces)
@@ -175,7 +189,7 @@ def main() -> int:
         if result.violations:
             _print_result(result, what, traces)
     print(report)
-    for kind in (*KINDS, *GROUP_KINDS, *ALONE_EVENTS):
+    for kind in (*KINDS, *REWRITE_OPERATIONS, *GROUP_KINDS, *ALONE_EVENTS):
         print(f"  {kind:<22} {report.faults[kind]}")
     if report.kinds:
         print("violations by number of seeds:", dict(report.kinds))

@@ -37,6 +37,7 @@ from services.storage.service import StorageService
 from services.storage.settings import StorageSettings
 from tests.sim.faults import Faults
 from tests.sim.process import Process, current_process
+from tests.sim.settings import LONGEST_REWRITE_MS
 from tests.sim.stores import Network, RemoteMetadata, RemoteObjects
 from tests.sim.trace import Trace
 from tests.sim.transport import RemoteIndexer, RemoteStorage, StorageProcess
@@ -47,6 +48,20 @@ NAMESPACE = "sim"
 EPOCH_MS = 1_700_000_000_000
 _SEGMENTS_PER_PAGE = 5
 _SEGMENTS_BETWEEN_SNAPSHOTS = 4
+_SMALL_REWRITES = (
+    ("services.storage.log.rewriting.MERGED_BYTES", 3000),
+    ("services.storage.rewriting.rewrites.MERGED_BYTES", 3000),
+    ("services.storage.log.rewriting.MERGED_SEGMENTS", 2),
+    ("services.storage.rewriting.rewrites.MERGED_SEGMENTS", 2),
+    ("services.storage.log.rewriting._MERGED_AGE_MS", 100),
+    ("services.storage.log.rewriting._LEAST_SHARE", 1),
+    ("services.storage.log.rewriting.MOST_INPUTS", 6),
+    ("services.storage.rewriting.rewrites._STEPS_OF_A_PASS", 2),
+    ("services.storage.rewriting.rewrites._LONGEST_MS", LONGEST_REWRITE_MS),
+    ("services.storage.rewriting.rewrites._PAUSE_AFTER_FAILURE", 0.2),
+    ("services.storage.reading.rewritten.PART_BYTES", 1500),
+    ("kafscale.rewritten.index.INTERVAL_BYTES", 600),
+)
 _BACKOFF = Backoff(deadline=1.5, first=0.03, longest=0.3)
 
 
@@ -112,7 +127,7 @@ async def serve_storage(cluster: Cluster, process: StorageProcess, stop: trio.Ev
             metadata=metadata,
             catalog=catalog,
             members=members,
-            indexer=IndexerClient(RemoteIndexer(indexer, cluster.faults, cluster.network.later)),
+            indexer=IndexerClient(RemoteIndexer(indexer, cluster.faults, cluster.network)),
             now_ms=partial(cluster.now_ms, process),
             run_sync=run_inline,
             address=process.address,
@@ -264,8 +279,8 @@ def _no_coordinator(_: Process, member: LiveMember) -> AbstractAsyncContextManag
 
 @contextmanager
 def small_logs() -> Iterator[None]:
-    """Within the block, catalog pages and producer snapshots are written after few segments, and intakes are tidied
-    after few objects."""
+    """Within the block, catalog pages and producer snapshots are written after few segments, intakes are tidied after
+    few objects, and logs are rewritten soon, in small objects with small parts."""
     with ExitStack() as stack:
         for module in ("kafscale.catalog.page", "services.storage.reading.catalogs", "services.storage.log.pages"):
             stack.enter_context(mock.patch(f"{module}.SEGMENTS_PER_PAGE", _SEGMENTS_PER_PAGE))
@@ -274,6 +289,8 @@ def small_logs() -> Iterator[None]:
         )
         for name, small in (("_CARRIED_AFTER", 1.5), ("_TIDY_SECONDS", 0.4), ("_DELETED_AT_A_TIME", 3)):
             stack.enter_context(mock.patch(f"services.storage.intake.writer.{name}", small))
+        for name, small in _SMALL_REWRITES:
+            stack.enter_context(mock.patch(name, small))
         yield
 
 

@@ -1,8 +1,14 @@
 """Settings of simulated storage instances: small sizes and short times, some of them drawn for each seed."""
 
 import random
+from dataclasses import replace
 
 from services.storage.settings import StorageSettings
+
+TOMBSTONES_KEPT_MS = 1000
+"""The config delete.retention.ms of compacted topics."""
+LONGEST_REWRITE_MS = 3000
+"""How long a rewrite may take until its last step is committed."""
 
 
 def storage_settings(dice: random.Random, intake_dice: random.Random) -> StorageSettings:
@@ -36,3 +42,23 @@ def storage_settings(dice: random.Random, intake_dice: random.Random) -> Storage
         intake_object_bytes=intake_dice.choice([1000, 1 << 20]),
         intake_chain_bytes=intake_dice.choice([4000, 1 << 20]),
     )
+
+
+def with_rewrites(settings: StorageSettings, dice: random.Random) -> StorageSettings:
+    """Return the settings of a seed whose logs are rewritten. ``dice`` draws nothing else."""
+    return replace(
+        settings,
+        merge="on",
+        segment_interval_ms=dice.choice([50, 50, 500]),
+        rewrite_check_ms=dice.choice([20, 50, 200]),
+        rewrite_grace_ms=dice.choice([1000, 1000, 2500]),
+        rewrites_in_flight=dice.choice([1, 3]),
+        rewrite_bytes=dice.choice([2000, 6000, 1 << 20]),
+        # With the smallest, the keys of a log do not fit in memory.
+        compaction_memory=dice.choice([200, 1 << 20]),
+    )
+
+
+def tombstones_stay(settings: StorageSettings) -> float:
+    """Return for how many seconds tombstones stay in a compacted log at least."""
+    return (TOMBSTONES_KEPT_MS + settings.rewrite_grace_ms + LONGEST_REWRITE_MS) / 1000

@@ -1,16 +1,19 @@
-"""More simulated clusters, with intakes and without. A file of its own runs beside the others."""
+"""More simulated clusters: with intakes, without, and with rewritten logs. A file of its own runs beside the others."""
+
+from collections import Counter
 
 import pytest
 
-from tests.sim.run import THE_PRODUCT, WITHOUT_INTAKES, Simulated, run_many
+from tests.sim.faults import REWRITE_OPERATIONS
+from tests.sim.run import REWRITES, THE_PRODUCT, WITHOUT_INTAKES, Simulated, run_many
 
 pytestmark = pytest.mark.timeout(1200)
 
 
 @pytest.mark.parametrize(
     ("what", "seeds"),
-    [(THE_PRODUCT, range(1000, 1040)), (WITHOUT_INTAKES, range(40))],
-    ids=["with-intakes", "without-intakes"],
+    [(THE_PRODUCT, range(1000, 1020)), (WITHOUT_INTAKES, range(20)), (REWRITES, range(20))],
+    ids=["with-intakes", "without-intakes", "with-rewrites"],
 )
 def test_no_seed_breaks_a_promise(what: Simulated, seeds: range) -> None:
     results = list(run_many(seeds, what, workers=1))
@@ -21,3 +24,6 @@ def test_no_seed_breaks_a_promise(what: Simulated, seeds: range) -> None:
     ]
     assert not broken, "\n".join(broken)
     assert sum(result.records_acked for result in results) > 50 * len(seeds)
+    if what.rewrites:
+        faults: Counter[str] = sum((result.faults for result in results), Counter())
+        assert {kind for kind in REWRITE_OPERATIONS if not faults[kind]} == set()

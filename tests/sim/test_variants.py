@@ -39,7 +39,10 @@ def _after_the_variant(seed: int, name: str) -> Result:
 
 @pytest.mark.parametrize(
     "name",
-    [pytest.param(name, marks=pytest.mark.long) if variant.rare else name for name, variant in VARIANTS.items()],
+    [
+        pytest.param(name, marks=pytest.mark.long) if variant.rare or variant.rewrites else name
+        for name, variant in VARIANTS.items()
+    ],
 )
 def test_a_broken_variant_is_found(name: str) -> None:
     most = MOST_SEEDS_OF_A_RARE_ONE if VARIANTS[name].rare else MOST_SEEDS

@@ -1,7 +1,7 @@
 """Calls between processes: the direct transport over a network that delays, loses answers and abandons calls."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Generic, TypeVar
 
 import trio
@@ -19,6 +19,7 @@ from services.indexer.service import IndexerService
 from services.storage.service import StorageService
 from tests.sim.faults import Faults
 from tests.sim.process import Process
+from tests.sim.stores import Network
 from tests.sim.trace import Trace
 
 T = TypeVar("T")
@@ -97,7 +98,7 @@ class RemoteStorage:
 
     @asynccontextmanager
     async def stream(self, method: Method[Q, A], request: Q) -> AsyncIterator[MessageStream[A]]:
-        """Open a commit stream, the only kind of stream in the simulation."""
+        """Open a commit stream, the only kind of stream of storage in the simulation."""
         sender, receiver = trio.open_memory_channel[A](_BUFFERED)
         stream = _Received(receiver)
         scope = trio.CancelScope()
@@ -168,14 +169,12 @@ class _Received(Generic[A]):
 
 
 class RemoteIndexer:
-    """The `Peer` for an indexer that sometimes fails. ``later`` runs an operation at a later time."""
+    """The `Peer` for an indexer that sometimes fails. What it stores lands even if its caller has died."""
 
-    def __init__(
-        self, service: IndexerService, faults: Faults, later: Callable[[Callable[[], Awaitable[object]]], None]
-    ) -> None:
+    def __init__(self, service: IndexerService, faults: Faults, network: Network) -> None:
         self._peer = Direct(bind_indexer(service))
         self._faults = faults
-        self._later = later
+        self._network = network
 
     async def call(self, method: Method[Q, A], request: Q, *, timeout: float) -> A:
         await self._travel(timeout)
@@ -183,12 +182,44 @@ class RemoteIndexer:
             await self._stall(timeout, lambda: self._peer.call(method, request, timeout=_FOREVER))
         return await self._peer.call(method, request, timeout=timeout)
 
-    def stream(self, method: Method[Q, A], request: Q) -> AbstractAsyncContextManager[MessageStream[A]]:
-        return self._peer.stream(method, request)
+    @asynccontextmanager
+    async def stream(self, method: Method[Q, A], request: Q) -> AsyncIterator[MessageStream[A]]:
+        """Have a log rewritten, which is the only kind of stream of an indexer.
+
+        An indexer may not notice that its caller has gone, and continues. Its events may be late, and may be lost with
+        the connection.
+        """
+        faults = self._faults
+        await self._travel(faults.between(0.0, 1.0))
+        sender, receiver = trio.open_memory_channel[A](_BUFFERED)
+        stream, scope = _Received(receiver), trio.CancelScope()
+
+        async def serve() -> None:
+            with scope:
+                try:
+                    async with sender, self._peer.stream(method, request) as messages:
+                        while True:
+                            event = await messages.receive()
+                            if faults.hits("rewrite-slow"):
+                                await trio.sleep(faults.between(0.1, 2.0))
+                            if faults.hits("rewrite-broken"):
+                                raise Unavailable("connection reset")
+                            with suppress(trio.BrokenResourceError):
+                                await sender.send(event)
+                except KafscaleError as error:
+                    stream.ended = error
+
+        self._network.nursery.start_soon(serve)
+        try:
+            yield stream
+        finally:
+            receiver.close()
+            if not faults.hits("rewrite-goes-on"):
+                scope.cancel()
 
     async def _stall(self, timeout: float, do: Callable[[], Awaitable[object]]) -> None:
         if self._faults.hits("indexer-stalled"):
-            self._later(do)
+            self._network.later(do)
             await trio.sleep(timeout)
             raise Unavailable("the indexer does not answer")
 

@@ -33,6 +33,8 @@ class Variant:
     logs: bool = True
     # Whether storage instances have intakes.
     intake: bool = False
+    # Whether logs are merged and compacted.
+    rewrites: bool = False
 
     @contextmanager
     def applied(self) -> Iterator[None]:
@@ -50,5 +52,6 @@ class Variant:
             groups=self.groups,
             logs=self.logs,
             intake=self.intake,
+            rewrites=self.rewrites,
             keep_trace=keep_trace,
         )

@@ -2,6 +2,7 @@
 
 from tests.sim.group_variants import GROUP_VARIANTS
 from tests.sim.intake_variants import INTAKE_VARIANTS
+from tests.sim.rewrite_variants import REWRITE_VARIANTS
 from tests.sim.variant import Variant
 from tests.sim.wider_variants import WIDER_VARIANTS
 from tests.support.change import Change
@@ -247,4 +248,4 @@ VARIANTS: dict[str, Variant] = {
     ),
 }
 
-VARIANTS |= GROUP_VARIANTS | WIDER_VARIANTS | INTAKE_VARIANTS
+VARIANTS |= GROUP_VARIANTS | WIDER_VARIANTS | INTAKE_VARIANTS | REWRITE_VARIANTS

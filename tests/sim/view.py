@@ -7,9 +7,12 @@ from dataclasses import dataclass, field
 import trio
 
 from tests.sim.faults import Faults
+from tests.sim.keys import key_of
 from tests.sim.services import GatewayProcess
+from tests.sim.settings import TOMBSTONES_KEPT_MS
 from tests.sim.trace import Trace
 from tests.support.checker import Checker, Promise, Violation
+from tests.support.compacted import Compacted
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +23,18 @@ class Retention:
     bytes: int = -1
 
 
+@dataclass(frozen=True, slots=True)
+class Compaction:
+    """The compaction of a topic. ``keys``: how many keys its records have at a time; 0: each one its own, so that all
+    stay.
+
+    ``deletes``: its cleanup.policy includes ``delete`` too.
+    """
+
+    keys: int
+    deletes: bool
+
+
 @dataclass(slots=True, eq=False)
 class Partition:
     """A partition of one incarnation of a topic."""
@@ -28,12 +43,15 @@ class Partition:
     topic_id: bytes
     index: int
     retention: Retention = Retention()
+    compaction: Compaction | None = None
     # The deletion of its topic was requested, but may not happen.
     condemned: bool = False
     # Its topic is deleted in the metadata store. Its clients stop using it at ``gone_at``.
     doomed: bool = False
     gone_at: float = math.inf
     known_end: int = 0
+    # The number of records with keys that were made for it.
+    keyed: int = 0
     # Its oldest objects were deleted by someone else.
     objects_lost: bool = False
     # The timestamp of the oldest record ever sent to it.
@@ -44,6 +62,11 @@ class Partition:
     @property
     def gone(self) -> bool:
         return trio.current_time() >= self.gone_at
+
+    @property
+    def loses_records(self) -> bool:
+        """Whether compaction may remove records."""
+        return self.compaction is not None and self.compaction.keys > 0
 
     @property
     def log(self) -> tuple[str, int]:
@@ -69,6 +92,7 @@ class View:
         gateways: dict[str, GatewayProcess],
         now_ms: Callable[[], int],
         producer_expiry: float = math.inf,
+        tombstones_stay: float = math.inf,
     ) -> None:
         self.checker = checker
         self.faults = faults
@@ -76,6 +100,8 @@ class View:
         self.now_ms = now_ms
         # The seconds of silence after which partitions may forget producers.
         self.producer_expiry = producer_expiry
+        # The seconds for which tombstones stay in a compacted log at least.
+        self._tombstones_stay = tombstones_stay
         self.producing = True
         # True when faults no longer excuse errors.
         self.at_ease = False
@@ -102,6 +128,11 @@ class View:
 
     def add(self, partition: Partition) -> None:
         self.partitions.append(partition)
+        if partition.loses_records:
+            self.checker.compacts(
+                partition.log,
+                Compacted(key_of, trio.current_time, stays=self._tombstones_stay, reading=TOMBSTONES_KEPT_MS / 1000),
+            )
         self._look_whether_doomed(partition)
         for offset in self._unanswered.get((partition.topic, partition.index), ()):
             self.checker.asks_start(partition.log, offset)
@@ -145,6 +176,10 @@ class View:
         self.checker.read(reader, partition.log, offset, value)
         self._learn(partition, value, offset)
 
+    def passed(self, reader: str, partition: Partition, offset: int) -> None:
+        """Report that a reader continues at an offset, because there are no more records below it."""
+        self.checker.passed(reader, partition.log, offset)
+
     def seen(self, reader: str, partition: Partition, offset: int, value: bytes) -> None:
         """Report a single record whose reader does not continue after it."""
         self.checker.moved(reader, partition.log, offset)
@@ -154,8 +189,8 @@ class View:
         self, partition: Partition, who: str, since: int, known: Sequence[int], found: int, *, none: int
     ) -> None:
         """Report ``found`` as the first record since a time. ``known`` are such records before the request."""
-        first = min(known, default=None)
-        if first is not None and (found == none or found > first):
+        earlier = [offset for offset in sorted(known) if found == none or found > offset]
+        for first in earlier if partition.loses_records else earlier[:1]:
             detail = f"{who}: {found} was returned as the first since {since}, but {first} is earlier"
             self.checker.leaves_out(partition.log, first, detail)
         if found != none and partition.times.get(found, since) < since:

@@ -212,8 +212,8 @@ WIDER_VARIANTS: dict[str, Variant] = {
             Change(
                 "services.storage.upkeep.retention",
                 "Retention._due",
-                "compared or await self._clock_is_right(now_ms)",
-                "compared or True",
+                "compared = await clock_was_right(*clock, at_ms=now_ms)",
+                "compared = True",
             ),
         ),
         {"wall-clock-jump": 20.0},

@@ -19,13 +19,20 @@ from services.storage.owning.cluster_mark import mark_prefix
 from tests.sim import stored
 from tests.sim.admin import Admin
 from tests.sim.consumers import Consumer, read_to_end
-from tests.sim.faults import EVENTS, GATEWAYS_AND_METADATA, Faults
+from tests.sim.faults import (
+    EVENTS,
+    GATEWAYS_AND_METADATA,
+    NOT_WITH_REWRITES,
+    OPERATIONS,
+    REWRITE_OPERATIONS,
+    Faults,
+)
 from tests.sim.groups import Groups
 from tests.sim.lookups import Lookups
 from tests.sim.nemesis import Nemesis
 from tests.sim.plain_producers import PlainProducer, WideProducer
 from tests.sim.process import Process
-from tests.sim.producers import KINDS, IdempotentProducer, producer
+from tests.sim.producers import KINDS, ONCE, IdempotentProducer, producer
 from tests.sim.result import Result
 from tests.sim.scans import Scanner
 from tests.sim.services import (
@@ -37,18 +44,22 @@ from tests.sim.services import (
     serve_storage,
     small_logs,
 )
-from tests.sim.settings import storage_settings
+from tests.sim.settings import storage_settings, tombstones_stay, with_rewrites
 from tests.sim.sinks import SinkWriter
 from tests.sim.stores import LATEST_SECONDS, Metadata, Network
 from tests.sim.trace import Trace
 from tests.sim.transport import StorageProcess
-from tests.sim.view import Partition, Retention, View
+from tests.sim.view import SMALL_SKEW_SECONDS, Compaction, Partition, Retention, View
 from tests.support import scheduling
 from tests.support.checker import Checker, Violation
 
 TROUBLED_SECONDS = 4.5
 GROUPS_TROUBLED_SECONDS = 12.0
 """With groups only."""
+REWRITES_TROUBLED_SECONDS = 9.0
+"""With rewritten logs, which must first grow."""
+_REWRITES_PAUSE = 2.0
+"""With rewritten logs, the time between faults of whole processes is longer by this factor."""
 GROUPS_EVERY = 4
 """Every fourth seed includes consumer groups, which double its run time."""
 _QUIET_SECONDS = 30.0
@@ -59,7 +70,7 @@ _GRACE_SECONDS = 4.0
 _FLUSHED_SECONDS = 1.0
 _WIDE_PARTITIONS = 280
 _RAISED = 0.15
-"""The share of clusters with intakes that begin without them, as those of the former release."""
+"""The share of clusters with intakes, or with rewritten logs, that begin without, as those of former releases."""
 
 
 def simulate(
@@ -70,17 +81,21 @@ def simulate(
     groups: bool | None = None,
     logs: bool = True,
     intake: bool = False,
+    rewrites: bool = False,
     keep_trace: bool = False,
 ) -> Result:
     """Run a seed. ``boost`` multiplies the probabilities of faults.
 
     ``groups``: whether to include consumer groups. ``logs``: whether to include storage and clients of logs.
     ``intake``: whether storage instances have intakes; with some seeds, only those that start after an upgrade.
+    ``rewrites``: whether they also merge and compact logs, likewise.
     """
     result = Result(seed)
     trace = Trace()
     grouped = seed % GROUPS_EVERY == 0 if groups is None else groups
-    world = _World(seed, dict(boost or {}), trace, troubled_seconds, groups=grouped, logs=logs, intake=intake)
+    world = _World(
+        seed, dict(boost or {}), trace, troubled_seconds, groups=grouped, logs=logs, intake=intake, rewrites=rewrites
+    )
     with in_memory_connections(), small_logs(), trace.capturing_logs():
         result.seconds = scheduling.run(seed, world.run)
     result.violations = world.checker.violations
@@ -108,19 +123,28 @@ class _World:
         groups: bool,
         logs: bool,
         intake: bool,
+        rewrites: bool,
     ) -> None:
         self._seed = seed
         self._intake = intake
-        self.checker = Checker(recovering=intake)
+        self._rewrites = rewrites
+        self.checker = Checker(recovering=intake or rewrites)
         self.trace = trace
         self._troubled_seconds = troubled_seconds
         self._logs = logs
         events = EVENTS if logs else {kind: EVENTS[kind] for kind in GATEWAYS_AND_METADATA}
-        self.faults = Faults(seed, boost, events=events)
+        operations = OPERATIONS
+        if rewrites:
+            events = {kind: events[kind] for kind in events if kind not in NOT_WITH_REWRITES}
+            operations = OPERATIONS | REWRITE_OPERATIONS
+        self.faults = Faults(seed, boost, operations=operations, events=events)
+        self.faults.seconds_between_events *= _REWRITES_PAUSE if rewrites else 1
         self.groups = Groups(seed, boost, trace, self._defect, alone=not logs) if groups else None
         self._producers: list[IdempotentProducer | PlainProducer | WideProducer | SinkWriter] = []
         self._lookups: list[Lookups] = []
         self._stops: dict[Process, trio.Event] = {}
+        # How the topics of these names are compacted.
+        self._compactions: dict[str, Compaction] = {}
         self._number = 0
         # The process of jobs that call storage, which never fails.
         self._job = Process("job", "", self._defect)
@@ -146,19 +170,20 @@ class _World:
         self._nursery = nursery
         network = Network(nursery, self.faults, self.trace, self._at_point)
         metadata = Metadata(NAMESPACE)
-        raise_dice = random.Random(f"raise {self._seed}")
-        raised = self._intake and raise_dice.random() < _RAISED
-        cluster = ClusterInfo("A" * 22, 0, state_format=2 if self._intake and not raised else 1)
-        await metadata.txn((), [Put(paths.cluster_key(NAMESPACE), cluster.value())])
-        if raised:
-            nursery.start_soon(self._raise_state_format, metadata, raise_dice.uniform(0, self._troubled_seconds))
+        await self._write_cluster(metadata)
+        settings = storage_settings(dice, intake_dice)
+        if self._rewrites:
+            settings = with_rewrites(settings, random.Random(f"rewrites {self._seed}"))
+            compaction_dice = random.Random(f"compaction {self._seed}")
+            keys, deletes = compaction_dice.choice([0, 3, 6, 6]), compaction_dice.random() < 0.3
+            self._compactions["keyed"] = Compaction(keys, deletes)
         self.cluster = Cluster(
             faults=self.faults,
             trace=self.trace,
             network=network,
             objects=MemoryObjectStore(settle_seconds=_SETTLE_SECONDS),
             metadata=metadata,
-            storage_settings=storage_settings(dice, intake_dice),
+            storage_settings=settings,
             gateway_settings=GatewaySettings(
                 storage_timeout_ms=600,
                 commit_silence_ms=500,
@@ -173,6 +198,7 @@ class _World:
             gateways=self.cluster.gateways,
             now_ms=self.cluster.now_ms,
             producer_expiry=self.cluster.storage_settings.producer_expiry_ms / 1000,
+            tombstones_stay=tombstones_stay(settings) - SMALL_SKEW_SECONDS,
         )
         metadata.named = self.view.named
         self._admin = Admin(self.view, self.cluster.metadata)
@@ -186,15 +212,31 @@ class _World:
         for number in range(2):
             nursery.start_soon(self._keep_gateway, f"gateway-{number}")
 
-    async def _raise_state_format(self, metadata: Metadata, after: float) -> None:
-        """Finalize an upgrade to a release with intakes: storage runs that start from now on have one."""
+    async def _write_cluster(self, metadata: Metadata) -> None:
+        """Write the cluster's value. With some seeds, its state format is raised later."""
+        dice = random.Random(f"raise {self._seed}")
+        raised = dice.random() < _RAISED
+        if self._rewrites:
+            first, newest = (dice.choice([1, 2]) if raised else 3), 3
+        elif self._intake:
+            first, newest = (1 if raised else 2), 2
+        else:
+            first = newest = 1
+        cluster = ClusterInfo("A" * 22, 0, state_format=first)
+        await metadata.txn((), [Put(paths.cluster_key(NAMESPACE), cluster.value())])
+        if first < newest:
+            after = dice.uniform(0, self._troubled_seconds)
+            self._nursery.start_soon(self._raise_state_format, metadata, after, newest)
+
+    async def _raise_state_format(self, metadata: Metadata, after: float, newest: int) -> None:
+        """Finalize an upgrade: storage runs that start from now on write states of the format ``newest``."""
         await trio.sleep(after)
-        self.trace.add("admin: the state format is raised to 2")
+        self.trace.add(f"admin: the state format is raised to {newest}")
         key = paths.cluster_key(NAMESPACE)
         while True:
             item = await metadata.get(key)
             assert item is not None
-            cluster = replace(ClusterInfo.read(item), state_format=2)
+            cluster = replace(ClusterInfo.read(item), state_format=newest)
             if (await metadata.txn([Unchanged(key, item.mod_revision)], [Put(key, cluster.value())])).succeeded:
                 return
 
@@ -215,9 +257,12 @@ class _World:
                 self._sink_into(made)
         if not self._logs:
             return
+        for name, compaction in self._compactions.items():
+            for partition in await self._admin.create_topic(name, 1, compaction=compaction):
+                self._use(partition)
         self._number += 1
         self._nursery.start_soon(Consumer(self.view, list(self.view.partitions), f"c{self._number}").run)
-        self._produce_wide(list(self.view.partitions), requests=10)
+        self._produce_wide([one for one in self.view.partitions if one.compaction is None], requests=10)
         if self.groups is None and self.faults.hits("wide-topic"):
             self._produce_wide(await self._admin.create_topic("wide", _WIDE_PARTITIONS), requests=3)
 
@@ -229,7 +274,7 @@ class _World:
 
     def _remake(self, name: str) -> None:
         async def make() -> None:
-            for partition in await self._admin.create_topic(name, 1):
+            for partition in await self._admin.create_topic(name, 1, compaction=self._compactions.get(name)):
                 self._use(partition)
 
         self._nursery.start_soon(make)
@@ -238,7 +283,8 @@ class _World:
         """Start clients for a partition."""
         for _ in range(self.faults.one_of([1, 2, 2])):
             self._number += 1
-            made = producer(self.view, partition, f"p{self._number}", self.faults.one_of(KINDS))
+            kinds = KINDS if partition.compaction is None else ONCE
+            made = producer(self.view, partition, f"p{self._number}", self.faults.one_of(kinds))
             self._producers.append(made)
             self._nursery.start_soon(made.run)
         for _ in range(self.faults.one_of([1, 1, 2])):
@@ -360,6 +406,8 @@ class _World:
         """Check administration, at the very end because it deletes the whole log."""
         configure = partial(self._admin.configure, partition.topic, "max.message.bytes", "100000")
         await self._in_time(f"{partition.log} is configured", configure)
+        if partition.compaction is not None and not partition.compaction.deletes:
+            return
         await self._in_time(f"{partition.log} is emptied", partial(self._admin.delete_records, partition, end))
         whole = await read_to_end(self.view, partition, seconds=_READING_SECONDS)
         if whole != (end, end, []):
@@ -403,6 +451,11 @@ class _World:
             return
         self._stuck(what)
 
+    async def _nothing_is_replaced(self, partition: Partition) -> bool:
+        return await stored.nothing_is_replaced(
+            self.cluster.metadata, self.cluster.objects, NAMESPACE, partition.topic, partition.index
+        )
+
     async def _check(self) -> None:
         for partition in self.view.partitions:
             if partition.doomed:
@@ -417,7 +470,17 @@ class _World:
                 continue
             start, end, records = whole
             self.trace.add(f"{partition.log} from {start} to {end}")
-            self.checker.finish(partition.log, start=start, end=end, records=records)
+            last_segment = 0
+            if self._rewrites:
+                last_segment = await stored.last_segment(
+                    self.cluster.metadata, NAMESPACE, partition.topic, partition.index
+                )
+            self.checker.finish(partition.log, start=start, end=end, records=records, last_segment=last_segment)
+            if self._rewrites:
+                await self._in_time(
+                    f"the deletion of what was replaced in {partition.log}",
+                    partial(self._nothing_is_replaced, partition),
+                )
             for fault in await stored.faults_of(
                 self.cluster.metadata, self.cluster.objects, NAMESPACE, partition.topic, partition.index
             ):

@@ -19,12 +19,16 @@ The checks (INVARIANTS.md names the promise of the product behind each):
   checked, because a new owner raises the epoch of the records that it recovers.
 - The log starts at 0, at an offset that a request asked for and that was not rejected, or at most where retention
   allows.
+
+If a log is compacted, records may be missing below its last segment, as far as `tests.support.compacted` allows it.
 """
 
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, field
+
+from tests.support.compacted import Compacted
 
 _MOST_VIOLATIONS = 1000
 
@@ -128,6 +132,7 @@ class _History:
     # Reported ends of epochs: epoch, end, the end of the log before the request, and the offset below which records
     # may have been deleted by then.
     epoch_ends: list[tuple[int, int, int, int]] = field(default_factory=list)
+    compacted: Compacted | None = None
 
     def may_have_started(self, offset: int) -> bool:
         """Return whether the log may start at ``offset`` or above by now."""
@@ -148,6 +153,10 @@ class Checker:
         self.records_read = 0
         self._logs: dict[Log, _History] = {}
 
+    def compacts(self, log: Log, compacted: Compacted) -> None:
+        """Report that the log, which is new, is compacted."""
+        self._of(log).compacted = compacted
+
     def sent(self, producer: str, log: Log, value: bytes, promise: Promise) -> None:
         """Report that ``producer`` is about to send its next record for the first time."""
         history = self._of(log)
@@ -155,6 +164,8 @@ class Checker:
         if value in history.sent:
             raise ValueError(f"{value!r} is reported as a new record twice")
         history.sent[value] = _Sent(producer, number, promise, max(history.ends.highest, 0))
+        if history.compacted is not None:
+            history.compacted.sent(value)
 
     def acked(self, log: Log, value: bytes, offset: int, *, now: float) -> None:
         """Report the ack of a record with its offset, or -1 if the ack has none."""
@@ -186,19 +197,27 @@ class Checker:
         """Report that ``reader`` received the record at ``offset``, directly after its previous record."""
         history = self._of(log)
         self.records_read += 1
-        expected = history.next_of.get(reader, offset)
-        if offset != expected:
-            self._complain("gap", log, f"{reader} got offset {offset} instead of {expected}")
+        self._pass(log, history, reader, offset)
         history.next_of[reader] = offset + 1
+        if history.compacted is not None:
+            history.compacted.read(reader, value)
         self._saw(log, history, offset, value, reader)
+
+    def passed(self, reader: str, log: Log, offset: int) -> None:
+        """Report that ``reader`` continues at ``offset``, because there are no more records below it."""
+        history = self._of(log)
+        self._pass(log, history, reader, offset)
+        history.next_of[reader] = offset
 
     def moved(self, reader: str, log: Log, offset: int | None) -> None:
         """Report that ``reader`` continues at ``offset`` (None: anywhere) after a restart or reset."""
-        next_of = self._of(log).next_of
+        history = self._of(log)
+        if history.compacted is not None:
+            history.compacted.began(reader)
         if offset is None:
-            next_of.pop(reader, None)
+            history.next_of.pop(reader, None)
         else:
-            next_of[reader] = offset
+            history.next_of[reader] = offset
 
     def watermarks(self, log: Log, *, start: int, end: int, asked: float, answered: float) -> None:
         """Report an answer with log start and high watermark (-1: not included), and when it was asked and answered."""
@@ -230,8 +249,13 @@ class Checker:
         allowed = self._of(log).starts_allowed
         allowed[above] = max(allowed.get(above, 0), offset)
 
-    def finish(self, log: Log, *, start: int, end: int, records: Iterable[tuple[int, bytes]]) -> None:
-        """Report the log after all faults: its start and end, and its records from ``start`` as (offset, value)."""
+    def finish(
+        self, log: Log, *, start: int, end: int, records: Iterable[tuple[int, bytes]], last_segment: int = 0
+    ) -> None:
+        """Report the log after all faults: its start and end, and its records from ``start`` as (offset, value).
+
+        ``last_segment``: where the last segment of a compacted log begins.
+        """
         history = self._of(log)
         if end < history.ends.highest:
             self._complain("went-back", log, f"watermark {end} at the end, before that it was {history.ends.highest}")
@@ -242,26 +266,28 @@ class Checker:
         for offset, value in records:
             self._saw(log, history, offset, value, "the last reader")
             final[offset] = value
-        missing = [offset for offset in range(start, end) if offset not in final]
+        whole_from = start if history.compacted is None else max(start, last_segment)
+        missing = [offset for offset in range(whole_from, end) if offset not in final]
         if missing:
             self._complain("gap", log, f"{len(missing)} offsets have no record at the end, the first is {missing[0]}")
-        for offset, value in history.seen.items():
-            if offset >= start and final.get(offset) != value:
-                found = _name(final[offset]) if offset in final else "nothing"
-                self._complain("vanished", log, f"{_name(value)} was read at {offset}, at the end there is {found}")
-        self._check_acked(log, history, start, final)
-        self._check_unplaced(log, history, start, final)
+        if history.compacted is None:
+            self._check_seen(log, history, start, final)
+            self._check_acked(log, history, start, final)
+            self._check_unplaced(log, history, start, final)
+        else:
+            self._check_compacted(log, history, history.compacted, start, end, final)
         self._check_order(log, history, final)
 
         for offset, detail in history.left_out:
-            if offset >= start:
+            if offset >= start and (history.compacted is None or offset in final):
                 self._complain("left-out", log, detail)
         self._check_epochs(log, history)
 
     def leaves_out(self, log: Log, offset: int, detail: str) -> None:
-        """Report that an answer omitted the record at ``offset``. The log start must be above it already."""
+        """Report that an answer omitted the record at ``offset``. The log start must be above it already, or it must
+        have been removed."""
         history = self._of(log)
-        if history.may_have_started(offset + 1):
+        if history.may_have_started(offset + 1) or history.compacted is not None:
             history.left_out.append((offset, detail))
         else:
             self._complain("left-out", log, detail)
@@ -303,6 +329,34 @@ class Checker:
         history = self._of(log)
         self._check_order(log, history, {})
         self._check_epochs(log, history)
+
+    def _pass(self, log: Log, history: _History, reader: str, offset: int) -> None:
+        expected = history.next_of.get(reader, offset)
+        if offset > expected and history.compacted is not None:
+            history.compacted.missed(reader, expected, offset)
+        elif offset != expected:
+            self._complain("gap", log, f"{reader} got offset {offset} instead of {expected}")
+
+    def _check_seen(self, log: Log, history: _History, start: int, final: dict[int, bytes]) -> None:
+        for offset, value in history.seen.items():
+            if offset >= start and final.get(offset) != value:
+                found = _name(final[offset]) if offset in final else "nothing"
+                self._complain("vanished", log, f"{_name(value)} was read at {offset}, at the end there is {found}")
+
+    def _check_compacted(
+        self, log: Log, history: _History, compacted: Compacted, start: int, end: int, final: dict[int, bytes]
+    ) -> None:
+        reader, expected = "the last reader", start
+        compacted.began(reader)
+        for offset, value in sorted(final.items()):
+            if offset > expected:
+                compacted.missed(reader, expected, offset)
+            compacted.read(reader, value)
+            expected = offset + 1
+        if expected < end:
+            compacted.missed(reader, expected, end)
+        for detail in compacted.faults({**history.acked, **history.seen, **final}):
+            self._complain("removed", log, detail)
 
     def _check_acked(self, log: Log, history: _History, start: int, final: dict[int, bytes]) -> None:
         for value, sent in history.sent.items():
