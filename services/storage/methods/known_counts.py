@@ -80,6 +80,9 @@ async def _by_headers(run: Run, view: CommittedLog, offset: int, end: int) -> li
     while segment is not None and segment.base_offset < end and len(segments) < _HEADERS_AT_A_TIME:
         segments.append(segment)
         segment = await run.reader.finder.after(view, segment)
+    if offset < view.segments.through:
+        # The log was rewritten meanwhile.
+        return []
     following = view.segments_end if segment is None else segment.base_offset
     ends = [*(one.base_offset for one in segments[1:]), following]
     headers: list[SegmentHeader | None] = [None] * len(segments)

@@ -9,6 +9,7 @@ from trio.testing import MockClock
 from kafscale import paths
 from kafscale.objects.memory import Call, Fault
 from kafscale.v1.common_pb2 import Status
+from kafscale.v1.storage_pb2 import ScanRequest
 from services.storage.methods.known_counts import counted_segments
 from services.storage.reading.finder import Damaged
 from tests.support.storage.harness import NAMESPACE, World
@@ -119,3 +120,35 @@ async def test_offsets_below_the_root_are_no_hole(autojump_clock: MockClock) -> 
             await run.reader.finder.holding(owned.log, 1)
         assert owned.log.segments.stretch(1, 7) == ([], 1)
         assert await counted_segments(run, owned.log, 1, 7) == []
+
+
+async def test_a_count_goes_on_where_the_log_was_compacted_meanwhile(autojump_clock: MockClock) -> None:
+    world = a_world()
+    async with compacted(world) as (caller, _, ref):
+        await write_log(caller, ref)
+    begun, release = trio.Event(), trio.Event()
+
+    def hold(call: Call) -> Fault | None:
+        if begun.is_set() or (call.kind, call.key) != ("list_from", paths.catalog_prefix(NAMESPACE, "orders", 0)):
+            return None
+        begun.set()
+        return Fault(hold=release)
+
+    world.now_ms += HOUR_MS
+    # Each segment becomes an object of its own, and of the first two nothing is left.
+    async with world.service(rewrite_bytes=1, rewrite_check_ms=CHECK_MS) as (caller, _):
+        await write(caller, ref, ("c", "4"))
+        await write(caller, ref, ("last", "segment"))
+        world.objects.plan = hold
+        counts: list[int] = []
+
+        async def count() -> None:
+            counts.extend(piece.count for piece in await caller.scan(ref, 0, 3, mode=ScanRequest.COUNT))
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(count)
+            await begun.wait()
+            await trio.sleep(20 * CHECK_MS / 1000)
+            assert (await world.state(ref)).root.through == 8
+            release.set()
+        assert sum(counts) == 0
