@@ -16,7 +16,7 @@ _VARIANTS: dict[str, Variant] = {
             Change(
                 "services.storage.owning.takeover",
                 "_tail",
-                "own = await intakes.of_dead_owner(state.owner, key, epoch=state.epoch, start=end)",
+                "own = await intakes.of_dead_owner(state.owner, key, epoch=epoch, start=end)",
                 "own = Tail([], end, [])",
             ),
         ),

@@ -183,26 +183,29 @@ async def _fence(
 async def _tail(intakes: IntakeRecovery, register: Register, state: PartitionState, ref: PartitionRef) -> Tail:
     """Return the durable records above the segments of ``state``. Raises NotAvailable, Unavailable.
 
-    A dead owner's intake is sealed first. A state with a tail has an owner that did not append anything.
+    A dead owner's intake is sealed first. A state with a tail has an owner that did not append anything in its epoch.
     """
     key, end = (ref.topic_id, ref.partition), state.high_watermark
     if state.format < INTAKE_STATE_FORMAT:
         return Tail([], end, [])
+    former = state.tail if state.HasField("tail") else None
+    # A run may get back what it released, with its own tail.
+    is_own = former is not None and former.run_id == state.owner
+    epoch = former.epoch if former is not None and is_own else state.epoch
     try:
         own = Tail([], end, [])
         if state.owner == register.run_id:
             await intakes.quiet(key)
-            own = await intakes.of_released(state.owner, key, epoch=state.epoch, start=end)
+            own = await intakes.of_released(state.owner, key, epoch=epoch, start=end)
         elif state.owner:
-            own = await intakes.of_dead_owner(state.owner, key, epoch=state.epoch, start=end)
-        if not state.HasField("tail"):
+            own = await intakes.of_dead_owner(state.owner, key, epoch=epoch, start=end)
+        if former is None:
             return own
-        if own.end > end:
+        if own.end > end and not is_own:
             raise TailContradicts(
                 f"run {state.owner} appended records before it had recovered those of its predecessor"
             )
-        former = state.tail
-        found = await intakes.of_released(former.run_id, key, epoch=former.epoch, start=end)
+        found = own if is_own else await intakes.of_released(former.run_id, key, epoch=former.epoch, start=end)
         if found.end < former.end:
             raise TailContradicts(f"the intake of run {former.run_id} ends at {found.end}, the state at {former.end}")
         return found

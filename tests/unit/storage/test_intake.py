@@ -7,11 +7,12 @@ from trio.testing import MockClock
 from kafscale import paths
 from kafscale.intake.format import Kind, parse
 from kafscale.intake.listing import WINDOW
+from kafscale.metadata.interface import Put
 from kafscale.objects.memory import Call, Fault
 from kafscale.v1.common_pb2 import Status
-from kafscale.v1.metadata_pb2 import IntakeRegister
+from kafscale.v1.metadata_pb2 import IntakeRegister, IntakeTail
 from services.storage.intake.chain import Chain
-from tests.support.storage.harness import NAMESPACE, World, batch, siblings
+from tests.support.storage.harness import NAMESPACE, World, batch, siblings, state_key
 from tests.unit.storage.acknowledging import LEASE, SLOW_SEGMENTS, acked, intake_puts, state_of, topic_with_record
 
 
@@ -127,6 +128,24 @@ async def test_a_partition_released_in_a_hurry_leaves_its_tail(autojump_clock: M
     assert (state.owner, state.high_watermark, state.tail.end) == ("", 1, 2)
     world.objects.plan = None
     async with world.service() as (caller, _):
+        assert await caller.read_all(ref) == [b"0", b"a"]
+        assert (await acked(caller, ref, b"b")).base_offset == 2
+
+
+async def test_the_tail_of_a_run_that_took_the_partition_over_again_is_recovered_after_its_death(
+    autojump_clock: MockClock,
+) -> None:
+    world = World(SLOW_SEGMENTS, intake=True)
+    async with world.service(graceful=False) as (caller, catalog):
+        ref = await topic_with_record(world, caller, catalog)
+        await acked(caller, ref, b"a")
+    # As if it had released the partition in a hurry, got it back, and died before the tail was in segments.
+    state = await state_of(world, ref)
+    state.tail.CopyFrom(IntakeTail(run_id=state.owner, epoch=state.epoch, end=2))
+    state.epoch += 1
+    await world.metadata.txn([], [Put(state_key(ref), state.SerializeToString())])
+    async with world.service() as (caller, _):
+        await trio.sleep(LEASE)
         assert await caller.read_all(ref) == [b"0", b"a"]
         assert (await acked(caller, ref, b"b")).base_offset == 2
 
