@@ -26,7 +26,7 @@ _LONG = 60.0
 class IdempotentProducer:
     """A producer with enable.idempotence=true.
 
-    If partitions forget producers soon, it may be silent for a while and then continue.
+    If partitions forget producers soon, or remove records, it may be silent for a while and then continue.
     """
 
     def __init__(self, view: View, partition: Partition, name: str) -> None:
@@ -41,6 +41,9 @@ class IdempotentProducer:
         self._most_batches = view.faults.one_of([2, 8, _ENDLESS, _ENDLESS])
         silence = view.faults.one_of([0.0, 0.0, 0.4, 1.5]) if view.producer_expiry < _LONG else 0.0
         self._silence = silence * view.producer_expiry
+        if partition.loses_records and not self._silence:
+            # Long enough for its records to be removed.
+            self._silence = view.faults.one_of([0.0, 2.0])
         self._making = True
         self._pause = view.faults.one_of([0.08, 0.2, 0.4])
         self._producer_id = -1
