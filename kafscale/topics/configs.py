@@ -15,6 +15,7 @@ from kafscale.topics.definitions import (
     DEFINITIONS,
     DELETE,
     LONGEST_FLUSH_MS,
+    MERGE_ENABLE,
 )
 
 _NO_DEFAULTS: Mapping[str, str] = {}
@@ -56,6 +57,8 @@ class ClusterDefaults(Protocol):
     @property
     def flush_interval_ms(self) -> int: ...
     @property
+    def merge(self) -> str: ...
+    @property
     def retention_bytes(self) -> int: ...
     @property
     def retention_ms(self) -> int: ...
@@ -69,6 +72,7 @@ def default_values(cluster: ClusterDefaults) -> dict[str, str]:
         CLEANUP_POLICY: cluster.cleanup_policy,
         "compression.type": COMPRESSION_TYPES[cluster.compression_codec],
         "flush.ms": str(cluster.flush_interval_ms),
+        MERGE_ENABLE: "true" if cluster.merge == "on" else "false",
         "retention.bytes": str(cluster.retention_bytes),
         "retention.ms": str(cluster.retention_ms),
         "segment.bytes": str(cluster.segment_bytes),
@@ -107,6 +111,8 @@ class TopicConfig:
     """The shortest age of records that are compacted, and the longest of those that are not."""
     delete_retention_ms: int
     """How long tombstones stay after they were compacted first."""
+    merges: bool
+    """Whether segments are merged, unless the topic is compacted."""
     flush_ms: int
     """A smaller write buffer is flushed this long after the last flush began."""
 
@@ -143,6 +149,7 @@ class TopicConfig:
             min_compaction_lag_ms=int(value("min.compaction.lag.ms")),
             max_compaction_lag_ms=int(value("max.compaction.lag.ms")),
             delete_retention_ms=int(value("delete.retention.ms")),
+            merges=value(MERGE_ENABLE) == "true",
             flush_ms=flush_ms,
         )
 

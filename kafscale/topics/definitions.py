@@ -1,4 +1,4 @@
-"""Kafka's topic configs: names, types, defaults and bounds as in Apache Kafka 4.1, and their effects in KafScale.
+"""Topic configs: Kafka's with names, types, defaults and bounds as in Apache Kafka 4.1, and those of KafScale alone.
 
 The table includes configs that 4.0 removed but older clients still send. Configs without an effect are validated as in
 Kafka, so that mistakes are reported in the same way.
@@ -13,6 +13,7 @@ _INT_MAX = (1 << 31) - 1
 _LONG_MAX = (1 << 63) - 1
 _NO_EFFECT = "Accepted and stored, but has no effect."
 
+MERGE_ENABLE = "kafscale.merge.enable"
 CLEANUP_POLICY = "cleanup.policy"
 COMPACT, DELETE = "compact", "delete"
 """The values that a cleanup policy may list."""
@@ -81,13 +82,13 @@ def _long(name: str, default: int, low: int, effect: str = _NO_EFFECT) -> Defini
     return _number(name, ConfigType.LONG, default, (low, _LONG_MAX), effect)
 
 
-def _boolean(name: str, default: str) -> Definition:
+def _boolean(name: str, default: str, effect: str = _NO_EFFECT) -> Definition:
     def parse(text: str) -> str:
         if text.lower() not in ("true", "false"):
             raise ValueError(text)
         return text.lower()
 
-    return Definition(name, ConfigType.BOOLEAN, default, "true or false", parse, _NO_EFFECT)
+    return Definition(name, ConfigType.BOOLEAN, default, "true or false", parse, effect)
 
 
 def _ratio(name: str, default: str, effect: str) -> Definition:
@@ -168,6 +169,12 @@ _TABLE = (
     ),
     *(_free(name, ConfigType.LIST, "") for name in _THROTTLED),
     _int("index.interval.bytes", 4096, 0),
+    _boolean(
+        MERGE_ENABLE,
+        "false",
+        "Whether the segments of the topic are merged into larger objects. Apache Kafka does not have this config. It "
+        "has no effect on compacted topics. What was merged before stays merged if it is set to false.",
+    ),
     _long("local.retention.bytes", -2, -2),
     _long("local.retention.ms", -2, -2),
     _long("max.compaction.lag.ms", _LONG_MAX, 1, "Compaction begins when uncompacted records have this age."),
@@ -267,6 +274,7 @@ _BROKER = {
     "flush.messages": "log.flush.interval.messages",
     "flush.ms": "log.flush.interval.ms",
     "index.interval.bytes": "log.index.interval.bytes",
+    MERGE_ENABLE: "kafscale.log.merge.enable",
     "local.retention.bytes": "log.local.retention.bytes",
     "local.retention.ms": "log.local.retention.ms",
     "max.compaction.lag.ms": "log.cleaner.max.compaction.lag.ms",
@@ -293,6 +301,7 @@ _VARIABLES = {
     "cleanup.policy": "KAFSCALE_CLEANUP_POLICY",
     "compression.type": "KAFSCALE_COMPRESSION_CODEC",
     "flush.ms": "KAFSCALE_FLUSH_INTERVAL_MS",
+    MERGE_ENABLE: "KAFSCALE_MERGE",
     "retention.bytes": "KAFSCALE_RETENTION_BYTES",
     "retention.ms": "KAFSCALE_RETENTION_MS",
     "segment.bytes": "KAFSCALE_SEGMENT_BYTES",

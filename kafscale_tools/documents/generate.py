@@ -206,6 +206,7 @@ _TOPIC_CONFIGS = """\
 <!-- Generated from kafscale/topics/definitions.py by `make generate`; do not edit. -->
 
 This page lists the topic configs that KafScale accepts. Their names, types, defaults and bounds are Apache Kafka's.
+Apache Kafka does not have the configs that begin with `kafscale.`.
 
 - An unknown name or an invalid value is refused with INVALID_CONFIG, even if the config has no effect in KafScale.
 - Every topic config can be changed at any time. A change takes effect as soon as gateways and storage see it.

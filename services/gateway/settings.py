@@ -54,6 +54,12 @@ class GatewaySettings(ListenerSettings, GroupSettings, AdminTokenSettings):
         parse=integer(-1, 2**63 - 1),
         doc="The default for the topic config retention.ms, as reported to clients. Storage applies it.",
     )
+    merge: str = setting(
+        "KAFSCALE_MERGE",
+        default="off",
+        parse=choice("off", "on"),
+        doc="The default for the topic config kafscale.merge.enable, as reported to clients. Storage applies it.",
+    )
     retention_bytes: int = setting(
         "KAFSCALE_RETENTION_BYTES",
         default=-1,

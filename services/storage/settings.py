@@ -365,10 +365,18 @@ class StorageSettings(LeaseSettings):
         "KAFSCALE_MERGE",
         default="off",
         parse=choice("off", "on"),
-        doc="`on`: segments of topics that are not compacted are merged into objects of up to 64 MiB, as soon as there "
-        "are as many bytes, or 16 segments and the first is older than an hour. Reads from the start of a log then "
-        "need fewer GET requests, and each byte is written once more. `off`: all of a log is in its segments, as "
-        "KafScale 1 and a listing of the bucket see it. What was merged before stays merged.",
+        doc="The default for the topic config kafscale.merge.enable. `on`: segments of topics that are not compacted "
+        "are merged into objects of up to KAFSCALE_MERGE_BYTES, as soon as there are as many bytes, or 16 segments and "
+        "the first is older than an hour. Reads from the start of a log then need fewer GET requests, and each byte is "
+        "written once more. `off`: all of a log is in its segments, as KafScale 1 and a listing of the bucket see it. "
+        "What was merged before stays merged. Gateways must have the same value.",
+    )
+    merge_bytes: int = setting(
+        "KAFSCALE_MERGE_BYTES",
+        default=64 * MIB,
+        parse=within(size, 64 * KIB, 1024 * MIB),
+        doc="The largest size of merged objects. An object also has at most an eighth of the topic's retention.bytes, "
+        "and the records of at most segment.ms and an eighth of retention.ms.",
     )
     rewrites_in_flight: int = setting(
         "KAFSCALE_REWRITES_IN_FLIGHT",

@@ -146,6 +146,11 @@ MUTATIONS = (
         _MERGING + "test_checks_of_what_is_not_merged_yet_read_nothing",
     ),
     Mutation(
+        "a topic decides for itself whether it is merged",
+        Change(_REWRITES, "Rewrites._keep_up", "partition.config.merges", 'self._settings.merge == "on"'),
+        _MERGING + "test_a_merged_object_spans_only_a_part_of_what_retention_keeps",
+    ),
+    Mutation(
         "a merged object spans an eighth of what retention keeps",
         Change(_CHOICE, "_within_retention", "config.retention_ms // _SHARE_OF_RETENTION", "config.retention_ms"),
         _MERGING + "test_a_merged_object_spans_only_a_part_of_what_retention_keeps",

@@ -49,8 +49,6 @@ EPOCH_MS = 1_700_000_000_000
 _SEGMENTS_PER_PAGE = 5
 _SEGMENTS_BETWEEN_SNAPSHOTS = 4
 _SMALL_REWRITES = (
-    ("services.storage.log.rewriting.MERGED_BYTES", 3000),
-    ("services.storage.rewriting.rewrites.MERGED_BYTES", 3000),
     ("services.storage.log.rewriting.MERGED_SEGMENTS", 2),
     ("services.storage.rewriting.rewrites.MERGED_SEGMENTS", 2),
     ("services.storage.log.rewriting._MERGED_AGE_MS", 100),

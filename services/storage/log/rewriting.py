@@ -20,8 +20,6 @@ from services.storage.log.partition import Partition
 
 MOST_INPUTS = 1000
 """Objects of one step, because the root lists the keys of those that it replaces."""
-MERGED_BYTES = 64 << 20
-"""The size of a merged object. So merging writes each byte once more."""
 MERGED_SEGMENTS = 16
 """Fewer bytes are merged if they are in so many segments, and the first is older than an hour."""
 _LEAST_SHARE = 8
@@ -115,12 +113,14 @@ def is_due(found: Dirty, config: TopicConfig, *, now_ms: int) -> bool:
     return found.ratio > config.min_cleanable_dirty_ratio or now_ms - found.oldest_ms > config.max_compaction_lag_ms
 
 
-def merges_of(parts: Sequence[Part], config: TopicConfig, *, limit: int, now_ms: int) -> list[list[Part]]:
+def merges_of(
+    parts: Sequence[Part], config: TopicConfig, *, limit: int, now_ms: int, target_bytes: int
+) -> list[list[Part]]:
     """Return consecutive segments up to ``limit`` that are to be merged, each list into one object.
 
-    They begin where the rewritten log ends. What was rewritten is not merged again.
+    They begin where the rewritten log ends. What was rewritten is not merged again, so merging writes each byte once.
     """
-    longest_ms, most_bytes = _within_retention(config, MERGED_BYTES)
+    longest_ms, most_bytes = _within_retention(config, target_bytes)
     longest_ms = min(longest_ms, config.segment_ms)
     merges: list[list[Part]] = []
     open_, size = list[Part](), 0

@@ -29,7 +29,6 @@ from kafscale.v1.indexer_pb2 import (
 from services.storage.counters import StorageCounters
 from services.storage.log.partition import Partition
 from services.storage.log.rewriting import (
-    MERGED_BYTES,
     MERGED_SEGMENTS,
     dirty,
     has_bounds,
@@ -123,7 +122,7 @@ class Rewrites:
                     self._nursery.start_soon(self._check, partition, partition.rewriting)
 
     def _concerns(self, partition: Partition) -> bool:
-        rewrites = partition.config.compacted or self._settings.merge == "on"
+        rewrites = partition.config.compacted or partition.config.merges
         return not partition.offline and (rewrites or partition.log.segments.rewritten is not None)
 
     async def _check(self, partition: Partition, scope: trio.CancelScope) -> None:
@@ -158,7 +157,7 @@ class Rewrites:
                 await self._compact(partition)
             else:
                 partition.dirty_bytes, partition.dirty_since_ms = 0, None
-                if self._settings.merge == "on":
+                if partition.config.merges:
                     await self._merge(partition)
         finally:
             # What was replaced before is deleted although this may fail again and again.
@@ -167,10 +166,11 @@ class Rewrites:
 
     async def _merge(self, partition: Partition) -> None:
         limit = _limit(partition)
-        if not await self._parts.has_segments(partition, limit, number=MERGED_SEGMENTS, size=MERGED_BYTES):
+        size = self._settings.merge_bytes
+        if not await self._parts.has_segments(partition, limit, number=MERGED_SEGMENTS, size=size):
             return
         parts = await self._parts.read(partition, limit)
-        merges = merges_of(parts, partition.config, limit=limit, now_ms=self._now_ms())
+        merges = merges_of(parts, partition.config, limit=limit, now_ms=self._now_ms(), target_bytes=size)
         if merges and len(parts) <= MAX_ENTRIES:
             await self._cover(partition, merges[-1][-1].end)
             steps = [RewriteStep(inputs=[part.as_input() for part in parts]) for parts in merges]

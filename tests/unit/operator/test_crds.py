@@ -33,7 +33,7 @@ def test_kinds_have_the_names_of_the_code(kind: Kind) -> None:
     assert f"{spec['group']}/{spec['versions'][0]['name']}" == kind.api
 
 
-def test_the_schema_of_a_topic_has_kafkas_configs_and_codecs() -> None:
+def test_the_schema_of_a_topic_has_all_configs_and_codecs() -> None:
     properties = spec_of(TOPIC)["properties"]
     (rule,) = properties["config"]["x-kubernetes-validations"]
     for text in (rule["rule"], rule["messageExpression"]):

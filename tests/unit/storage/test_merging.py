@@ -25,8 +25,10 @@ async def test_small_segments_become_one_object(autojump_clock: MockClock) -> No
     world.now_ms = 10 * HOUR_MS
     async with world.service(merge="on") as (caller, catalog):
         ref = await world.topic(catalog, partitions=1)
+        other = await world.topic(catalog, "other", partitions=1, configs={"kafscale.merge.enable": "false"})
         for number in range(17):
             await write(caller, ref, ("k", f"{number}.0"), ("k", f"{number}.1"), timestamp=world.now_ms)
+            await write(caller, other, ("k", f"{number}"), timestamp=world.now_ms)
         written = await read(caller, ref)
         assert len(written) == 34
         await trio.sleep(2 * CHECK)
@@ -35,6 +37,7 @@ async def test_small_segments_become_one_object(autojump_clock: MockClock) -> No
         await trio.sleep(2 * CHECK)
         [merged] = await rewritten(world, RewrittenKey)
         assert (merged.base_offset, merged.next_offset) == (0, 32)
+        assert not (await world.state(other)).HasField("root")
         assert await read(caller, ref) == written
         assert await read(caller, ref, 8) == {offset: one for offset, one in written.items() if offset >= 8}
         pieces = await caller.scan(ref, 3, 33)
@@ -75,8 +78,9 @@ async def test_a_merged_object_spans_only_a_part_of_what_retention_keeps(
 ) -> None:
     world = World(SETTINGS, indexing=True, rewrites=True)
     world.now_ms = 10 * HOUR_MS
-    async with world.service(merge="on") as (caller, catalog):
-        ref = await world.topic(catalog, partitions=1, configs={"retention.ms": str(8 * HOUR_MS)})
+    async with world.service() as (caller, catalog):
+        configs = {"kafscale.merge.enable": "true", "retention.ms": str(8 * HOUR_MS)}
+        ref = await world.topic(catalog, partitions=1, configs=configs)
         for number in range(40):
             await write(caller, ref, ("k", str(number)), timestamp=world.now_ms)
             world.now_ms += minutes * 60_000

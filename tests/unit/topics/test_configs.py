@@ -106,6 +106,7 @@ def test_a_topic_without_configs_has_the_defaults_of_the_process_then_of_kafka()
         min_compaction_lag_ms=0,
         max_compaction_lag_ms=2**63 - 1,
         delete_retention_ms=86400000,
+        merges=False,
         flush_ms=10000,
     )
     process = {"compression.type": "snappy", "max.message.bytes": "7"}
@@ -121,6 +122,7 @@ class _Cluster:
     cleanup_policy: str = "compact,delete"
     compression_codec: str = "none"
     flush_interval_ms: int = 250
+    merge: str = "on"
     retention_bytes: int = 9
     retention_ms: int = 8
     segment_bytes: int = 1 << 20
@@ -133,6 +135,7 @@ def test_the_clusters_defaults_apply_if_a_topic_sets_nothing() -> None:
         "cleanup.policy": "compact,delete",
         "compression.type": "uncompressed",
         "flush.ms": "250",
+        "kafscale.merge.enable": "true",
         "retention.bytes": "9",
         "retention.ms": "8",
         "segment.bytes": "1048576",
