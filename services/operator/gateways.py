@@ -28,6 +28,8 @@ Q = TypeVar("Q", bound=Message)
 A = TypeVar("A", bound=Message)
 _STATUS = grpc.StatusCode
 _REFUSALS = (_STATUS.INVALID_ARGUMENT, _STATUS.FAILED_PRECONDITION)
+# gRPC cancels a call that arrives while the server stops.
+_SILENCES = (_STATUS.UNAVAILABLE, _STATUS.DEADLINE_EXCEEDED, _STATUS.CANCELLED)
 _ANSWERS = (*_REFUSALS, _STATUS.NOT_FOUND, _STATUS.ALREADY_EXISTS, _STATUS.UNAUTHENTICATED)
 
 
@@ -146,7 +148,7 @@ def sentence_of(error: StatusError | Unavailable) -> str:
         return str(error)
     if error.code is _STATUS.UNAUTHENTICATED:
         return f"the gateway rejects the operator's KAFSCALE_ADMIN_TOKEN: {error}"
-    if error.code in (_STATUS.UNAVAILABLE, _STATUS.DEADLINE_EXCEEDED):
+    if error.code in _SILENCES:
         return f"the gateway no longer answers: {error}"
     return f"the gateway failed with {error.code.name}: {error}"
 

@@ -40,7 +40,7 @@ async def test_topics_are_changed_through_one_gateway_and_then_another() -> None
             ends[0].set()
             with pytest.raises(StatusError) as lost:
                 await _ask_for_ever(gateways, servers)
-            assert lost.value.code is grpc.StatusCode.UNAVAILABLE
+            assert lost.value.code in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED)
             async with gateways.serving(servers) as gateway:
                 assert await gateway.delete("orders")
                 assert not await gateway.delete("orders")
