@@ -1,7 +1,7 @@
-"""A storage process that kills itself with SIGKILL directly before or after a request to one of its stores.
+"""A storage instance or indexer that kills itself with SIGKILL directly before or after a request to one of its stores.
 
-`CrashPoint.command` starts it. It runs the main function of `services.storage`, but with an object store and a metadata
-store that count the requests of one step. The steps are named in `STEPS`.
+`CrashPoint.command` starts it. It runs the main function of the service, but with an object store and a metadata store
+that count the requests of one step. The steps are named in `STEPS`.
 """
 
 import json
@@ -9,7 +9,7 @@ import os
 import signal
 import sys
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import TypeVar
 from unittest.mock import patch
 
@@ -25,8 +25,10 @@ from kafscale.objects.interface import MAX_KEYS, Body, Object, ObjectInfo
 from kafscale.objects.s3 import S3ObjectStore
 from kafscale.process.process import run_process
 from kafscale.process.startup import check_shared
+from kafscale.rewritten.keys import RewrittenKey, RootKey, parse_rewritten_key
 from kafscale.v1.metadata_pb2 import IntakeRegister, Member, PartitionState
-from services.storage import __main__ as storage
+from services.indexer import __main__ as indexer
+from tests.chaos.storage import run_storage, soon_again
 
 T = TypeVar("T")
 ARM = signal.SIGUSR1
@@ -34,12 +36,16 @@ ARM = signal.SIGUSR1
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A request to a store: the method, and of its arguments the keys or the prefix, the body and the operations."""
+    """A request to a store: the method, and of its arguments the keys or the prefix, the body and the operations.
+
+    ``root_follows``: it is the first one that writes a state with this root.
+    """
 
     method: str
     keys: Sequence[str] = ()
     body: bytes = b""
     then: Sequence[Operation] = ()
+    root_follows: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +63,7 @@ class CrashPoint:
     number: int = 1
     at_signal: bool = True
     blocked: str = ""
+    service: str = "storage"
 
     @property
     def command(self) -> list[str]:
@@ -83,6 +90,18 @@ class CrashPoint:
         """Return whether a request of ``method`` names a segment of the topic."""
         found = [paths.parse_segment_key(key) for key in request.keys] if request.method == method else []
         return any(key is not None and key.topic == self.topic and key.kind == "kfs" for key in found)
+
+    def rewritten(self, request: Request, method: str) -> list[RewrittenKey | RootKey]:
+        """Return the keys of the topic's rewritten objects, indexes and roots that a request of ``method`` names."""
+        found = [parse_rewritten_key(key) for key in request.keys] if request.method == method else []
+        return [key for key in found if key is not None and key.topic == self.topic]
+
+    def names_root(self, request: Request, method: str) -> bool:
+        return any(isinstance(key, RootKey) for key in self.rewritten(request, method))
+
+    def names_rewritten(self, request: Request, method: str, *kinds: str) -> bool:
+        found = self.rewritten(request, method)
+        return any(isinstance(key, RewrittenKey) and key.kind in kinds for key in found)
 
     def below(self, request: Request, method: str, prefix: str) -> bool:
         return request.method == method and any(key.startswith(prefix) for key in request.keys)
@@ -148,6 +167,13 @@ STEPS: dict[str, Step] = {
     "put a segment": lambda at, request: at.segment(request, "put_if_absent"),
     "replace a segment": lambda at, request: at.segment(request, "replace_if_match"),
     "put a producer snapshot": _puts_snapshot,
+    "put a root": lambda at, request: at.names_root(request, "put_if_absent"),
+    "delete what a root has replaced": lambda at, request: at.segment(request, "delete_many"),
+    # A new owner sweeps before it commits a root.
+    "sweep uncommitted roots": lambda at, request: at.names_root(request, "delete_many"),
+    "sweep uncommitted objects": lambda at, request: at.names_rewritten(request, "delete_many", "kfs", "index"),
+    "put a rewritten index": lambda at, request: at.names_rewritten(request, "put_if_absent", "index"),
+    "put a rewritten object": lambda at, request: at.names_rewritten(request, "put_if_absent", "kfs"),
     # Metadata.
     "register": lambda at, request: any(not member.leaving for member in at.members(request)),
     "announce leaving": lambda at, request: any(member.leaving for member in at.members(request)),
@@ -165,6 +191,7 @@ STEPS: dict[str, Step] = {
     "commit a producer snapshot": lambda at, request: any(
         state.owner and state.producer_snapshot for state in at.states(request)
     ),
+    "commit a root": lambda _, request: request.root_follows,
     "release": lambda at, request: any(not state.owner and not state.HasField("tail") for state in at.states(request)),
     "release with a tail": lambda at, request: any(
         not state.owner and state.HasField("tail") for state in at.states(request)
@@ -178,9 +205,13 @@ class Crash:
     def __init__(self, point: CrashPoint) -> None:
         self._point = point
         self._left = point.number
+        self._root = 0
         self.armed = not point.at_signal
 
     async def around(self, request: Request, send: Callable[[], Awaitable[T]]) -> T:
+        root = max((state.root.number for state in self._point.states(request)), default=0)
+        if root > self._root:
+            self._root, request = root, replace(request, root_follows=True)
         if not self.armed:
             return await send()
         if self._point.blocked and STEPS[self._point.blocked](self._point, request):
@@ -237,21 +268,30 @@ def _crashing_metadata(crash: Crash) -> type[EtcdMetadataStore]:
     return Crashing
 
 
+def _run_indexer() -> int:
+    return run_process(
+        indexer.SETTINGS, indexer.serve, service="indexer", check=check_shared, grace_ms=indexer.grace_ms
+    )
+
+
+_SERVICES = {"storage": run_storage, "indexer": _run_indexer}
+
+
 def main() -> int:
-    """Run a storage instance until it crashes."""
-    crash = Crash(CrashPoint(**json.loads(sys.argv[1])))
+    """Run a service until it crashes."""
+    point = CrashPoint(**json.loads(sys.argv[1]))
+    crash = Crash(point)
 
     def arm(*_: object) -> None:
         crash.armed = True
 
     signal.signal(ARM, arm)
     with (
+        soon_again(),
         patch.object(stores, "S3ObjectStore", _crashing_objects(crash)),
         patch.object(etcd, "EtcdMetadataStore", _crashing_metadata(crash)),
     ):
-        return run_process(
-            storage.SETTINGS, storage.serve, service="storage", check=check_shared, grace_ms=storage.grace_ms
-        )
+        return _SERVICES[point.service]()
 
 
 if __name__ == "__main__":

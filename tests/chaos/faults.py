@@ -4,9 +4,13 @@ A fault starts a failure, waits, and ends it. Each fault has its own random gene
 faults. What they hit depends on the moment.
 """
 
+import os
 import random
+import signal
 from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TypeVar
 
 import trio
@@ -18,6 +22,8 @@ from tests.support.proxies.tcp import BOTH, Direction, TcpProxy
 
 T = TypeVar("T")
 _CALM_SECONDS = (0.5, 4.0)
+_REWRITE_SECONDS = 10.0
+_LOOK_SECONDS = 0.02
 Say = Callable[[str], None]
 
 
@@ -80,6 +86,32 @@ async def pause_storages_in_turn(scene: Scene) -> None:
 
 async def pause_indexer(scene: Scene) -> None:
     await _pause(scene, scene.dice.choice(scene.world.indexers))
+
+
+async def kill_rewriting_indexer(scene: Scene) -> None:
+    if found := await _rewriting(scene):
+        await _kill(scene, found[0])
+
+
+async def pause_rewriting_indexer(scene: Scene) -> None:
+    """Pause an indexer that rewrites a log. Later it continues although another rewrite has replaced its own."""
+    if found := await _rewriting(scene):
+        await _pause(scene, found[0])
+
+
+async def kill_rewrite(scene: Scene) -> None:
+    """Kill the process in which an indexer rewrites a log, as the kernel does if memory is short."""
+    if found := await _rewriting(scene):
+        node, child = found
+        scene.say(f"kill -9 a rewrite of {node.name}")
+        with suppress(ProcessLookupError):
+            os.kill(child, signal.SIGKILL)
+
+
+async def kill_storage_during_rewrites(scene: Scene) -> None:
+    """Kill an instance while an indexer rewrites a log, and restart it."""
+    if await _rewriting(scene):
+        await _kill(scene, scene.dice.choice(_up(scene)))
 
 
 async def stop_storage(scene: Scene) -> None:
@@ -244,6 +276,10 @@ FAULTS: dict[str, Fault] = {
         pause_storages_in_turn,
         slow_links,
         kill_every_indexer,
+        kill_rewriting_indexer,
+        pause_rewriting_indexer,
+        kill_rewrite,
+        kill_storage_during_rewrites,
         s3_everything,
         kill_every_storage,
         pause_gateway,
@@ -303,6 +339,29 @@ async def _pause(scene: Scene, node: Node) -> None:
     await trio.sleep(scene.dice.uniform(1.2, 2.5) * LEASE_SECONDS)
     node.resume()
     scene.say(f"{node.name} resumed")
+
+
+async def _rewriting(scene: Scene) -> tuple[Node, int] | None:
+    """Wait until an indexer rewrites a log. Return it and the process that it started, or None after some seconds."""
+    with trio.move_on_after(_REWRITE_SECONDS):
+        while True:
+            for node in scene.dice.sample(scene.world.indexers, len(scene.world.indexers)):
+                if node.wanted and node.pid is not None and (children := children_of(node.pid)):
+                    return node, children[0]
+            await trio.sleep(_LOOK_SECONDS)
+    scene.say("no indexer rewrites a log")
+    return None
+
+
+def children_of(parent: int) -> list[int]:
+    """Return the processes that a process has started."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):
+            # The name of the program, in parentheses, may contain blanks.
+            if int(path.read_text().rpartition(")")[2].split()[1]) == parent:
+                found.append(int(path.parent.name))
+    return found
 
 
 async def _stop(scene: Scene, node: Node) -> None:

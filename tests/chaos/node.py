@@ -30,6 +30,11 @@ class Node:
         return None if self._process is None else self._process.poll()
 
     @property
+    def pid(self) -> int | None:
+        """The process id, or None if it does not run."""
+        return self._process.pid if self._process is not None and self.running else None
+
+    @property
     def running(self) -> bool:
         return self._process is not None and self._process.poll() is None
 

@@ -26,6 +26,7 @@ def table(report: Report) -> str:
         f"faults                 {sum(report.faults.values())}",
         *(f"  {name:<30} {count:>6}" for name, count in sorted(report.faults.items())),
         f"  {'unexpected exits':<30} {sum(report.ended.values()):>6}  {_listed(report.ended)}".rstrip(),
+        f"rewrites               {_listed(report.rewrites)}, abandoned: {report.abandoned}",
         *verdict_lines(report.verdict),
     ]
     return "\n".join(lines)

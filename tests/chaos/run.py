@@ -1,4 +1,7 @@
-"""A chaos run: start everything, inject faults for a while, heal them, and check the history."""
+"""A chaos run: start everything, inject faults for a while, heal them, and check the history.
+
+Of the three topics, one is merged and one is compacted all the time.
+"""
 
 import random
 import time
@@ -14,10 +17,21 @@ from confluent_kafka.cimpl import NewTopic
 
 from tests.chaos.faults import storm
 from tests.chaos.world import World, running_world
-from tests.support.chaos.clients import LAST_READER, PARTITIONS, TOPIC, Client, producers, readers
+from tests.support.chaos.clients import LAST_READER, Client, producers, readers, shared_keys
 from tests.support.chaos.history import Verdict, events, judge
 from tests.support.chaos.progress import PROGRESS_SECONDS, NoProgress, await_acks, finish, read_at_the_end
+from tests.support.chaos.workload import Logs, key_of
+from tests.support.compacted import Key
 
+_COMPACTED = "chaos-compacted"
+TOPICS: dict[str, dict[str, str]] = {
+    "chaos": {},
+    "chaos-merged": {"kafscale.merge.enable": "true"},
+    # Everything but the last segment may be compacted.
+    _COMPACTED: {"cleanup.policy": "compact", "segment.ms": "1", "min.cleanable.dirty.ratio": "0"},
+}
+LOGS = Logs(list(TOPICS), 2 * len(TOPICS))
+KINDS = ("merge", "compaction")
 _START_SECONDS = 120.0
 _STATUS_SECONDS = 5.0
 _LOOK_SECONDS = 0.2
@@ -25,12 +39,17 @@ _LOOK_SECONDS = 0.2
 
 @dataclass(slots=True)
 class Report:
-    """The result of a run. ``ended`` counts unexpected exits by node and status."""
+    """The result of a run. ``ended`` counts unexpected exits by node and status.
+
+    ``rewrites``: the committed rewrites by kind. ``abandoned``: how many others were begun.
+    """
 
     seed: int
     minutes: float
     faults: Counter[str] = field(default_factory=Counter)
     ended: Counter[str] = field(default_factory=Counter)
+    rewrites: Counter[str] = field(default_factory=Counter)
+    abandoned: int = 0
     verdict: Verdict = field(default_factory=lambda: Verdict([], {}, {}, 0, 0.0))
 
     @property
@@ -56,11 +75,12 @@ async def run(directory: Path, *, minutes: float, seed: int, say: Callable[[str]
         return report_line
 
     async with running_world(directory, random.Random(f"{seed} S3")) as world:
-        senders, others = producers(world.bootstrap, directory), readers(world.bootstrap, directory)
+        senders = producers(world.bootstrap, directory, LOGS)
+        others = readers(world.bootstrap, directory, LOGS)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(_supervise, world, report, report_line)
             try:
-                await trio.to_thread.run_sync(_make_topic, world.bootstrap)
+                await trio.to_thread.run_sync(_make_topics, world.bootstrap)
                 report_line(f"everything is running; seed {seed}")
                 for client in (*senders, *others):
                     await nursery.start(client.run)
@@ -80,16 +100,35 @@ async def run(directory: Path, *, minutes: float, seed: int, say: Callable[[str]
                 for client in (*senders, *others):
                     await client.end()
             try:
-                await read_at_the_end(world.bootstrap, directory)
+                await read_at_the_end(world.bootstrap, directory, LOGS)
             except NoProgress as error:
                 stuck.append(str(error))
                 report_line(str(error))
             nursery.cancel_scope.cancel()
+    keys = {client.name: shared_keys(promise) for client, promise in senders.items()}
     report.verdict = judge(
-        events(directory), {client.name: promise for client, promise in senders.items()}, last_reader=LAST_READER
+        events(directory),
+        {client.name: promise for client, promise in senders.items()},
+        last_reader=LAST_READER,
+        compacted=LOGS.of(_COMPACTED),
+        key_of=lambda name: Key(key_of(name.decode(), keys.get(name.decode().partition("/")[0], 0)).encode(), False),
     )
-    report.complaints[:0] = [*stuck, *crashes(node.log for node in world.nodes)]
+    _count_rewrites(report, [node.log for node in world.storages])
+    never = [f"no {kind} was committed" for kind in KINDS if not report.rewrites[kind]]
+    report.complaints[:0] = [*stuck, *never, *crashes(node.log for node in world.nodes)]
     return report
+
+
+def _count_rewrites(report: Report, logs: Iterable[Path]) -> None:
+    """Count what storage instances have logged of rewrites."""
+    begun = 0
+    for log in logs:
+        for line in log.read_text(errors="replace").splitlines() if log.exists() else ():
+            if '"rewrite begins"' in line:
+                begun += 1
+            elif '"rewrite finished"' in line:
+                report.rewrites.update(kind for kind in KINDS if f'"{kind}"' in line)
+    report.abandoned = begun - sum(report.rewrites.values())
 
 
 def crashes(logs: Iterable[Path]) -> list[str]:
@@ -101,21 +140,26 @@ def crashes(logs: Iterable[Path]) -> list[str]:
     ]
 
 
-def _make_topic(bootstrap: str) -> None:
-    """Create the topic as soon as a gateway serves the request."""
+def _make_topics(bootstrap: str) -> None:
+    """Create the topics as soon as a gateway serves the request."""
     admin = AdminClient({"bootstrap.servers": bootstrap, "reconnect.backoff.max.ms": 500, "log_level": 0})
     deadline = time.monotonic() + _START_SECONDS
-    while True:
-        made = admin.create_topics([NewTopic(TOPIC, num_partitions=PARTITIONS)], request_timeout=10)[TOPIC]
-        try:
-            made.result()
-            return
-        except ck.KafkaException as error:
-            if error.args[0].code() == ck.KafkaError.TOPIC_ALREADY_EXISTS:
-                return
+    for name, configs in TOPICS.items():
+        topic = NewTopic(name, num_partitions=LOGS.of_each_topic, config=configs)
+        while (error := _error_of(admin, topic)) is not None:
             if time.monotonic() > deadline:
-                raise NoProgress(f"no topic within {_START_SECONDS:g} s: {error}") from error
-        time.sleep(0.2)
+                raise NoProgress(f"no topic {name} within {_START_SECONDS:g} s: {error}")
+            time.sleep(0.2)
+
+
+def _error_of(admin: AdminClient, topic: NewTopic) -> ck.KafkaError | None:
+    """Create a topic, and return the error unless it exists now."""
+    try:
+        admin.create_topics([topic], request_timeout=10)[topic.topic].result()
+    except ck.KafkaException as error:
+        reason: ck.KafkaError = error.args[0]
+        return None if reason.code() == ck.KafkaError.TOPIC_ALREADY_EXISTS else reason
+    return None
 
 
 async def _supervise(world: World, report: Report, report_line: Callable[[str], None]) -> None:

@@ -7,7 +7,9 @@ from pathlib import Path
 import pytest
 
 from tests.support.chaos.history import RECONNECTING, Event, events, judge
+from tests.support.chaos.workload import Logs, key_of
 from tests.support.checker import IDEMPOTENT
+from tests.support.compacted import Key
 
 PROMISES = {"p": IDEMPOTENT, "once": RECONNECTING}
 LAST = "last"
@@ -52,8 +54,8 @@ def test_a_clean_history_has_no_complaints_and_correct_sums() -> None:
     assert verdict.longest_wait == 12.0  # from the first record sent to the first ack
 
 
-def _without(history: list[Event], reader: str, offset: int) -> list[Event]:
-    """Remove the record at ``offset`` from what ``reader`` received; later records move down by one."""
+def _without(history: list[Event], reader: str, offset: int, *, moves: bool = True) -> list[Event]:
+    """Remove the record at ``offset`` from what ``reader`` received. If ``moves``, later records move down by one."""
 
     def shifted(words: list[str]) -> list[str]:
         if words[0] == "r" and int(words[2]) > offset:
@@ -61,7 +63,7 @@ def _without(history: list[Event], reader: str, offset: int) -> list[Event]:
         return [*words[:3], str(int(words[3]) - 1), words[4]] if words[0] == "w" else words
 
     return [
-        (time, client, shifted(words) if client == reader else words)
+        (time, client, shifted(words) if moves and client == reader else words)
         for time, client, words in history
         if not (client == reader and words[0] == "r" and words[2] == str(offset))
     ]
@@ -170,6 +172,31 @@ def test_a_group_never_reads_below_an_acknowledged_commit() -> None:
 
     assert complaints(again=3) == []
     assert complaints(again=2) == ["commit-lost"]
+
+
+def test_a_compacted_log_may_lack_only_records_that_are_not_the_last_of_their_keys() -> None:
+    def complaints(offset: int, *, keys: int) -> set[str]:
+        verdict = judge(
+            _without(_history(LOG), LAST, offset, moves=False),
+            PROMISES,
+            last_reader=LAST,
+            compacted=["0"],
+            key_of=lambda name: Key(key_of(name.decode(), keys).encode(), False),
+        )
+        return {text.partition(":")[0] for text in verdict.complaints}
+
+    assert complaints(LOG.index("p/0/3"), keys=2) == set()
+    assert complaints(LOG.index("p/0/3"), keys=0) == {"removed"}
+    # Every fourth record has a key of its own.
+    assert complaints(LOG.index("p/0/4"), keys=2) == {"removed"}
+    assert complaints(len(LOG) - 1, keys=2) == {"gap", "removed"}
+
+
+def test_logs_are_the_partitions_of_all_topics_in_turn() -> None:
+    logs = Logs(["a", "b", "c"], 6)
+    assert [logs.place(log) for log in range(logs.count)] == [(name, at) for at in range(2) for name in "abc"]
+    assert [logs.number(*logs.place(log)) for log in range(logs.count)] == [*range(logs.count)]
+    assert (logs.of_each_topic, logs.of("b")) == (2, frozenset({"1", "4"}))
 
 
 def test_files_are_merged_by_time(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """A seed gives the same faults in the same order, and each kind occurs before any is repeated."""
 
 import itertools
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -11,7 +12,7 @@ import pytest
 import trio
 
 from tests.chaos import faults
-from tests.chaos.faults import FAULTS, Scene, storm
+from tests.chaos.faults import FAULTS, Scene, children_of, storm
 from tests.chaos.node import Node
 from tests.chaos.report import shortened, table
 from tests.chaos.run import Report
@@ -72,16 +73,24 @@ def test_a_node_can_be_killed_paused_and_started_again(tmp_path: Path) -> None:
         node.kill()
 
 
+def test_the_processes_that_a_process_has_started_are_found() -> None:
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as child:
+        assert child.pid in children_of(os.getpid())
+
+
 def test_the_table_contains_everything_that_was_counted() -> None:
     report = Report(seed=5, minutes=1.5)
     report.faults.update(["kill storage", "kill storage", "pause etcd"])
     report.ended["storage-1, status 1"] += 1
+    report.rewrites.update(merge=3, compaction=14)
+    report.abandoned = 2
     report.verdict = Verdict([], {"java": ProducerSums(12, 11, {"TIMED_OUT": 1}, 3.25)}, {"reader": 11}, 11, 4.5)
     words = table(report).split()
     for line in (
         "minutes of faults 1.5, seed 5",
         "kill storage 2",
         "unexpected exits 1 storage-1, status 1: 1",
+        "rewrites compaction: 14, merge: 3, abandoned: 2",
         "java 12 11 1 3.2 s TIMED_OUT: 1",
         "any ack 4.5 s",
         "checked 11 acked records against a log of 11",

@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 import httpcore
 import trio
 
+from tests.chaos import storage
 from tests.chaos.node import Node
 from tests.servers.etcd import Member, running_etcd
 from tests.servers.minio import ACCESS_KEY, SECRET_KEY, SERVER, Minio
@@ -28,6 +29,15 @@ COMMON_SETTINGS = {
     "KAFSCALE_SEGMENT_BYTES": "32KB",
     "KAFSCALE_CACHE_SIZE": "256KB",
 }
+REWRITE_SETTINGS = {
+    "KAFSCALE_REWRITE_CHECK_MS": "2000",
+    "KAFSCALE_REWRITE_GRACE_MS": "2000",
+    # The smallest sizes that are allowed.
+    "KAFSCALE_REWRITE_BYTES": "1MB",
+    "KAFSCALE_COMPACTION_MEMORY": "1MB",
+    "KAFSCALE_MERGE_BYTES": "64KB",
+}
+"""Logs are rewritten so often that every fault meets rewrites, and readers find replaced objects deleted."""
 
 
 @dataclass
@@ -111,6 +121,7 @@ async def _add_services(
         rpc, http, kafka = (f"127.0.0.1:{port}" for port in free_ports(3))
         env = {
             **COMMON_SETTINGS,
+            **REWRITE_SETTINGS,
             "KAFSCALE_ETCD_ENDPOINTS": await link(f"{name} > etcd", world.etcd.endpoint),
             "KAFSCALE_RPC_ADDR": rpc,
             "KAFSCALE_RPC_ADVERTISED_ADDR": await link(f"rpc > {name}", rpc),
@@ -123,7 +134,8 @@ async def _add_services(
             world.bootstrap = ",".join(filter(None, (world.bootstrap, advertised)))
         elif service in ("storage", "indexer"):
             env |= {**settings, "KAFSCALE_S3_ENDPOINT": await store(name)}
-        return Node(name, [sys.executable, "-m", f"services.{service}"], env, directory)
+        command = storage.COMMAND if service == "storage" else [sys.executable, "-m", f"services.{service}"]
+        return Node(name, command, env, directory)
 
     world.gateways += [await make("gateway", index) for index in range(_GATEWAYS)]
     world.storages += [await make("storage", index) for index in range(_STORAGES)]

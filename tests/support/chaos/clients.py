@@ -10,10 +10,12 @@ import trio
 
 from tests.servers.java import classpath
 from tests.support.chaos.history import RECONNECTING, RETRYING
+from tests.support.chaos.workload import KEYS, Logs
 from tests.support.checker import IDEMPOTENT, UNORDERED, Promise
 
 TOPIC = "chaos"
 PARTITIONS = 4
+LOGS = Logs([TOPIC], PARTITIONS)
 DELIVERY_MS = 600_000
 """The delivery timeout of producers."""
 COMMITTED_BY_CLIENT = ("enable.auto.commit=true", "auto.commit.interval.ms=500")
@@ -33,10 +35,11 @@ class Client:
     name: str
     argv: Sequence[str]
     directory: Path
+    logs: Logs = LOGS
     acked: dict[int, int] = field(default_factory=dict)
-    """Acks by partition."""
+    """Acks by log."""
     highest: dict[int, int] = field(default_factory=dict)
-    """The offset after the highest one acked or the last one read, by partition."""
+    """The offset after the highest one acked or the last one read, by log."""
     given: dict[int, int] = field(default_factory=dict)
     """Numbers of partitions by member of a group."""
     read: int = 0
@@ -103,14 +106,15 @@ class Client:
             self.given[member] = self.given.get(member, 0) + int(words[3])
 
 
-def producers(bootstrap: str, directory: Path) -> dict[Client, Promise]:
+def producers(bootstrap: str, directory: Path, logs: Logs = LOGS) -> dict[Client, Promise]:
     """Producers with and without idempotence, otherwise with default settings, and what each may rely on.
 
+    Records of the same key are those of idempotent producers, so that what a compacted log may lack is known exactly.
     Only their delivery timeouts are longer, and librdkafka's pauses shorter, so that a slow machine does not cause
     failures. Only Java shows that nothing is repeated: even with retries=0, librdkafka 2.16 sends requests in flight
     again if Metadata no longer lists their broker, because it considers them unwritten.
     """
-    where = [bootstrap, TOPIC, str(PARTITIONS)]
+    where = [bootstrap, ",".join(logs.topics), str(logs.count)]
     librdkafka = [sys.executable, "-m", "tests.support.chaos.librdkafka", "produce", *where]
     java = [*_JAVA, classpath("client"), "kafscale.client.NumberedProducer", *where]
     soon = "reconnect.backoff.max.ms=1000"
@@ -128,9 +132,14 @@ def producers(bootstrap: str, directory: Path) -> dict[Client, Promise]:
         "java-once": (java, once, RECONNECTING),
     }
     return {
-        Client(name, [*program, name, _RATE, *settings], directory): promise
+        Client(name, [*program, name, _RATE, str(shared_keys(promise)), *settings], directory, logs): promise
         for name, (program, settings, promise) in kinds.items()
     }
+
+
+def shared_keys(promise: Promise) -> int:
+    """Return how many keys the records of such a producer share, besides those of their own."""
+    return KEYS if promise == IDEMPOTENT else 0
 
 
 def default_producers(bootstrap: str, directory: Path) -> dict[Client, Promise]:
@@ -148,7 +157,7 @@ def default_producers(bootstrap: str, directory: Path) -> dict[Client, Promise]:
         "java": (java, [], IDEMPOTENT),
     }
     return {
-        Client(name, [*program, name, _RATE, *settings], directory): promise
+        Client(name, [*program, name, _RATE, "0", *settings], directory): promise
         for name, (program, settings, promise) in kinds.items()
     }
 
@@ -163,17 +172,17 @@ def groups(bootstrap: str, directory: Path, *settings: str) -> list[Client]:
     ]
 
 
-def readers(bootstrap: str, directory: Path) -> list[Client]:
+def readers(bootstrap: str, directory: Path, logs: Logs = LOGS) -> list[Client]:
     """The readers during the faults. The first one now and then starts again from earlier offsets."""
-    where = [bootstrap, TOPIC, str(PARTITIONS)]
+    where = [bootstrap, ",".join(logs.topics), str(logs.count)]
     librdkafka = [sys.executable, "-m", "tests.support.chaos.librdkafka", "read", *where, _REWIND_SECONDS]
     java = [*_JAVA, classpath("client"), "kafscale.client.AssignedReader", "read", *where]
-    return [Client("librdkafka-reader", librdkafka, directory), Client("java-reader", java, directory)]
+    return [Client("librdkafka-reader", librdkafka, directory, logs), Client("java-reader", java, directory, logs)]
 
 
-def last_readers(bootstrap: str, directory: Path) -> list[Client]:
+def last_readers(bootstrap: str, directory: Path, logs: Logs = LOGS) -> list[Client]:
     """The readers that read everything once at the end. The last of them is the checker's witness."""
-    where = [bootstrap, TOPIC, str(PARTITIONS)]
+    where = [bootstrap, ",".join(logs.topics), str(logs.count)]
     java = [*_JAVA, classpath("client"), "kafscale.client.AssignedReader", "reread", *where]
     librdkafka = [sys.executable, "-m", "tests.support.chaos.librdkafka", "reread", *where]
-    return [Client("java-last", java, directory), Client(LAST_READER, librdkafka, directory)]
+    return [Client("java-last", java, directory, logs), Client(LAST_READER, librdkafka, directory, logs)]

@@ -1,6 +1,7 @@
 """Events of the clients of a chaos run, as files, and how they are passed to the checker.
 
 Each client writes a file of lines: the time (seconds of the machine's monotonic clock), a letter, a partition and more.
+If there are several topics, a partition is the number of a log (`tests.support.chaos.workload`).
 A record's name is "PRODUCER/PARTITION/NUMBER", the first word of its value.
 
     s PARTITION NUMBER              a producer is about to send it for the first time
@@ -16,11 +17,13 @@ A record's name is "PRODUCER/PARTITION/NUMBER", the first word of its value.
 """
 
 import heapq
-from collections.abc import Container, Iterable, Iterator, Mapping
+import math
+from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from tests.support.checker import IDEMPOTENT, Checker, Promise
+from tests.support.compacted import Compacted, Key
 
 RECONNECTING = Promise(durable=True, once=True, ordered=False)
 """acks=all without retries. A record that failed on one connection may be appended after the first of the next."""
@@ -87,13 +90,17 @@ def judge(
     last_reader: str,
     repeating: Container[str] = (),
     committing: Container[str] = (),
+    compacted: Collection[str] = (),
+    key_of: Callable[[bytes], Key] = lambda name: Key(name, False),
 ) -> Verdict:
     """Return the verdict. ``promises`` names the producers; ``last_reader`` read everything after the run.
 
     ``repeating``: readers of everything that may read records again, but skip none. ``committing``: groups that never
-    read below an acknowledged commit.
+    read below an acknowledged commit. ``compacted``: partitions that need to keep only the last record of each key.
+    ``key_of`` returns the key of a record by its name. There are no tombstones.
     """
     judging = _Judging(promises, last_reader, repeating, committing)
+    judging.compacts(compacted, key_of)
     for event in record_ack:
         judging.hear(event)
     return judging.finish()
@@ -118,9 +125,17 @@ class _Judging:
         self._anybody = ProducerSums()
         self._log: dict[str, list[tuple[int, bytes]]] = {}
         self._ends: dict[str, tuple[int, int]] = {}
+        self._compacted: Container[str] = ()
+        self._now = 0.0
+
+    def compacts(self, partitions: Collection[str], key_of: Callable[[bytes], Key]) -> None:
+        self._compacted = partitions
+        for partition in partitions:
+            self._checker.compacts(partition, Compacted(key_of, lambda: self._now, stays=math.inf, reading=0.0))
 
     def hear(self, event: Event) -> None:
         time, client, (letter, *words) = event
+        self._now = time
         if letter in "saf":
             self._hear_producer(event)
         elif letter in "mr":
@@ -179,7 +194,14 @@ class _Judging:
     def finish(self) -> Verdict:
         verdict = self._verdict
         for partition, (start, end) in self._ends.items():
-            self._checker.finish(partition, start=start, end=end, records=self._log.get(partition, ()))
+            self._checker.finish(
+                partition,
+                start=start,
+                end=end,
+                records=self._log.get(partition, ()),
+                # The last segment is never compacted.
+                last_segment=end - 1 if partition in self._compacted else 0,
+            )
             verdict.in_log += end - start
         verdict.complaints += map(str, self._checker.violations)
         verdict.longest_wait = self._anybody.longest_wait

@@ -2,10 +2,12 @@
 
 They print a line for each event of a record and end when their standard input does.
 
-    produce BOOTSTRAP TOPIC PARTITIONS NAME RATE [SETTING=VALUE ...]
-    read BOOTSTRAP TOPIC PARTITIONS REWIND_SECONDS      reads continuously, now and then again from an earlier offset
-    reread BOOTSTRAP TOPIC PARTITIONS                   reads everything once, up to the end offsets at its start
+    produce BOOTSTRAP TOPICS LOGS NAME RATE KEYS [SETTING=VALUE ...]
+    read BOOTSTRAP TOPICS LOGS REWIND_SECONDS           reads continuously, now and then again from an earlier offset
+    reread BOOTSTRAP TOPICS LOGS                        reads everything once, up to the end offsets at its start
     join BOOTSTRAP TOPIC GROUP [SETTING=VALUE ...]      two members of a group that read and commit
+
+TOPICS are separated by commas, and LOGS is the number of their partitions (`tests.support.chaos.workload`).
 """
 
 import random
@@ -16,6 +18,8 @@ from collections.abc import Callable
 
 import confluent_kafka as ck
 from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]
+
+from tests.support.chaos.workload import Logs, key_of
 
 _MOST_IN_FLIGHT = 1000
 _ASK_SECONDS = 5.0
@@ -53,8 +57,8 @@ def _on_error(error: ck.KafkaError) -> None:
         _tell("n", error.name(), error.str())
 
 
-def produce(bootstrap: str, topic: str, partitions: int, name: str, rate: int, settings: dict[str, str]) -> None:
-    """Produce ``rate`` records a second to each partition in turn until standard input ends, then flush."""
+def produce(bootstrap: str, logs: Logs, name: str, rate: int, keys: int, settings: dict[str, str]) -> None:
+    """Produce ``rate`` records a second to each log in turn until standard input ends, then flush."""
     stopping = _until_input_ends()
     in_flight = 0
 
@@ -64,23 +68,28 @@ def produce(bootstrap: str, topic: str, partitions: int, name: str, rate: int, s
         nonlocal in_flight
         in_flight -= 1
         number = (message.value() or b"").partition(b" ")[0].decode().rpartition("/")[2]
+        log = logs.number(message.topic(), message.partition())
         if error is None:
-            _tell("a", message.partition(), number, message.offset())
+            _tell("a", log, number, message.offset())
         else:
-            _tell("f", message.partition(), number, error.name(), error.str())
+            _tell("f", log, number, error.name(), error.str())
 
     sizes = random.Random(name)
     number = 0
     due = time.monotonic()
     while not stopping():
         if in_flight < _MOST_IN_FLIGHT:
-            for partition in range(partitions):
-                _tell("s", partition, number)
-                value = f"{name}/{partition}/{number} {'.' * sizes.randrange(600)}"
+            for log in range(logs.count):
+                _tell("s", log, number)
+                topic, partition = logs.place(log)
+                record = f"{name}/{log}/{number}"
+                value = f"{record} {'.' * sizes.randrange(600)}"
                 in_flight += 1
-                producer.produce(topic, value=value, partition=partition, on_delivery=delivered)
+                producer.produce(
+                    topic, key=key_of(record, keys), value=value, partition=partition, on_delivery=delivered
+                )
             number += 1
-        due = max(due, time.monotonic() - 1) + partitions / rate
+        due = max(due, time.monotonic() - 1) + logs.count / rate
         while (left := due - time.monotonic()) > 0:
             producer.poll(left)
         producer.poll(0)
@@ -102,11 +111,11 @@ def _consumer(bootstrap: str) -> ck.Consumer:
     )
 
 
-def _got(message: ck.Message) -> None:
+def _got(message: ck.Message, logs: Logs) -> None:
     error = message.error()
     if error is None:
         name = (message.value() or b"").partition(b" ")[0].decode(errors="backslashreplace")
-        _tell("r", message.partition(), message.offset(), name)
+        _tell("r", logs.number(message.topic(), message.partition()), message.offset(), name)
     elif error.fatal() or error.code() in (ck.KafkaError._AUTO_OFFSET_RESET, ck.KafkaError.OFFSET_OUT_OF_RANGE):
         _tell("e", error.str())
 
@@ -117,43 +126,43 @@ class _Asker:
     Uses the admin client, because a consumer's ``get_watermark_offsets`` may wait forever when brokers change.
     """
 
-    def __init__(self, bootstrap: str, topic: str) -> None:
+    def __init__(self, bootstrap: str, logs: Logs) -> None:
         self._admin = AdminClient({"bootstrap.servers": bootstrap, **_SOON})
-        self._topic = topic
+        self._logs = logs
 
-    def start(self, partition: int) -> int | None:
+    def start(self, log: int) -> int | None:
         """None without an answer."""
-        return self._ask(partition, _EARLIEST, "{} -1")
+        return self._ask(log, _EARLIEST, "{} -1")
 
-    def end(self, partition: int) -> int | None:
-        return self._ask(partition, _LATEST, "-1 {}")
+    def end(self, log: int) -> int | None:
+        return self._ask(log, _LATEST, "-1 {}")
 
-    def _ask(self, partition: int, spec: OffsetSpec, shown: str) -> int | None:
+    def _ask(self, log: int, spec: OffsetSpec, shown: str) -> int | None:
         asked = time.monotonic()
         (answer,) = self._admin.list_offsets(
-            {ck.TopicPartition(self._topic, partition): spec}, request_timeout=_ASK_SECONDS
+            {ck.TopicPartition(*self._logs.place(log)): spec}, request_timeout=_ASK_SECONDS
         ).values()
         try:
             offset: int = answer.result(2 * _ASK_SECONDS).offset
         except (ck.KafkaException, TimeoutError):
             return None
-        _tell("w", partition, shown.format(offset), f"{asked:.6f}")
+        _tell("w", log, shown.format(offset), f"{asked:.6f}")
         return offset
 
 
-def read(bootstrap: str, topic: str, partitions: int, rewind_seconds: float) -> None:
+def read(bootstrap: str, logs: Logs, rewind_seconds: float) -> None:
     stopping = _until_input_ends()
-    consumer, asker = _consumer(bootstrap), _Asker(bootstrap, topic)
-    next_of = dict.fromkeys(range(partitions), 0)
-    for partition in next_of:
-        _tell("m", partition, 0)
-    consumer.assign([ck.TopicPartition(topic, partition, 0) for partition in next_of])
+    consumer, asker = _consumer(bootstrap), _Asker(bootstrap, logs)
+    next_of = dict.fromkeys(range(logs.count), 0)
+    for log in next_of:
+        _tell("m", log, 0)
+    consumer.assign([ck.TopicPartition(*logs.place(log), 0) for log in next_of])
 
     def ask() -> None:
         while not stopping():
-            for partition in range(partitions):
-                asker.end(partition)
-                asker.start(partition)
+            for log in range(logs.count):
+                asker.end(log)
+                asker.start(log)
             time.sleep(_PAUSE_SECONDS)
 
     threading.Thread(target=ask, daemon=True).start()
@@ -162,35 +171,36 @@ def read(bootstrap: str, topic: str, partitions: int, rewind_seconds: float) -> 
     rewind_at = time.monotonic() + rewind_seconds
     while not stopping():
         for message in consumer.consume(500, timeout=0.2):
-            _got(message)
+            _got(message, logs)
             if message.error() is None:
-                next_of[message.partition() or 0] = (message.offset() or 0) + 1
+                next_of[logs.number(message.topic(), message.partition())] = (message.offset() or 0) + 1
         # It must first reach the position of its last rewind, so that it keeps up with the others on average.
         if time.monotonic() > rewind_at and next_of[rewound[0]] >= rewound[1]:
             rewind_at = time.monotonic() + rewind_seconds
-            partition = dice.randrange(partitions)
-            rewound = (partition, next_of[partition])
-            next_of[partition] = max(0, next_of[partition] - dice.randrange(_FARTHEST))
-            _tell("m", partition, next_of[partition])
-            consumer.seek(ck.TopicPartition(topic, partition, next_of[partition]))
+            log = dice.randrange(logs.count)
+            rewound = (log, next_of[log])
+            next_of[log] = max(0, next_of[log] - dice.randrange(_FARTHEST))
+            _tell("m", log, next_of[log])
+            consumer.seek(ck.TopicPartition(*logs.place(log), next_of[log]))
     consumer.close()
 
 
-def reread(bootstrap: str, topic: str, partitions: int) -> None:
-    consumer, asker = _consumer(bootstrap), _Asker(bootstrap, topic)
+def reread(bootstrap: str, logs: Logs) -> None:
+    consumer, asker = _consumer(bootstrap), _Asker(bootstrap, logs)
     ends = {}
-    for partition in range(partitions):
-        while (start := asker.start(partition)) is None or (end := asker.end(partition)) is None:
+    for log in range(logs.count):
+        while (start := asker.start(log)) is None or (end := asker.end(log)) is None:
             time.sleep(_PAUSE_SECONDS)
-        ends[partition] = end
-        _tell("m", partition, start)
-    waiting = {partition for partition, end in ends.items() if end}
-    consumer.assign([ck.TopicPartition(topic, partition, 0) for partition in waiting])
+        ends[log] = end
+        _tell("m", log, start)
+    waiting = {log for log, end in ends.items() if end}
+    consumer.assign([ck.TopicPartition(*logs.place(log), 0) for log in waiting])
     while waiting:
         for message in consumer.consume(1000, timeout=0.5):
-            _got(message)
-            if message.error() is None and (message.offset() or 0) + 1 >= ends[message.partition() or 0]:
-                waiting.discard(message.partition() or 0)
+            _got(message, logs)
+            log = logs.number(message.topic(), message.partition())
+            if message.error() is None and (message.offset() or 0) + 1 >= ends[log]:
+                waiting.discard(log)
     consumer.close()
 
 
@@ -199,7 +209,7 @@ def join(bootstrap: str, topic: str, group: str, settings: dict[str, str]) -> No
 
     With ``enable.auto.commit`` librdkafka alone commits and retries failed commits.
     """
-    stopping = _until_input_ends()
+    stopping, logs = _until_input_ends(), Logs([topic], 0)
 
     def committed(error: ck.KafkaError | None, offsets: list[ck.TopicPartition]) -> None:
         for each in offsets:
@@ -225,7 +235,7 @@ def join(bootstrap: str, topic: str, group: str, settings: dict[str, str]) -> No
         for member in members:
             messages = member.consume(500, timeout=0.1)
             for message in messages:
-                _got(message)
+                _got(message, logs)
                 if (error := message.error()) is not None:
                     _tell("e", error.str())
             if messages and "enable.auto.commit" not in settings:
@@ -239,15 +249,16 @@ def main() -> None:
     if command == "join":
         join(bootstrap, topic, more[0], dict(text.split("=", 1) for text in more[1:]))
         return
-    partitions, *rest = more
+    count, *rest = more
+    logs = Logs(topic.split(","), int(count))
     if command == "produce":
-        name, rate, *settings = rest
+        name, rate, keys, *settings = rest
         given = dict(text.split("=", 1) for text in settings)
-        produce(bootstrap, topic, int(partitions), name, int(rate), given)
+        produce(bootstrap, logs, name, int(rate), int(keys), given)
     elif command == "read":
-        read(bootstrap, topic, int(partitions), float(rest[0]))
+        read(bootstrap, logs, float(rest[0]))
     else:
-        reread(bootstrap, topic, int(partitions))
+        reread(bootstrap, logs)
 
 
 if __name__ == "__main__":

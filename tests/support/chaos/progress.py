@@ -6,7 +6,8 @@ from pathlib import Path
 
 import trio
 
-from tests.support.chaos.clients import DELIVERY_MS, PARTITIONS, Client, last_readers
+from tests.support.chaos.clients import DELIVERY_MS, LOGS, PARTITIONS, Client, last_readers
+from tests.support.chaos.workload import Logs
 
 PROGRESS_SECONDS = 300.0
 _FINISH_SECONDS = DELIVERY_MS / 1000 + 60
@@ -19,11 +20,11 @@ class NoProgress(Exception):
 
 
 async def await_acks(senders: Iterable[Client], seconds: float) -> None:
-    """Wait until each producer has some more acks from each partition. Raise NoProgress."""
+    """Wait until each producer has some more acks from each log. Raise NoProgress."""
     targets = {
         (client, partition): client.acked.get(partition, 0) + _PROGRESS_ACKS
         for client in senders
-        for partition in range(PARTITIONS)
+        for partition in range(client.logs.count)
     }
 
     def missing() -> list[str]:
@@ -42,7 +43,8 @@ async def finish(senders: Iterable[Client], others: Iterable[Client], report: Ca
     """End producers when all their records are acked or failed, and readers when they have read all acked ones."""
     await _end(senders)
     report("all producers have finished")
-    ends = {at: max(client.highest.get(at, 0) for client in senders) for at in range(PARTITIONS)}
+    logs = {at for client in senders for at in range(client.logs.count)}
+    ends = {at: max(client.highest.get(at, 0) for client in senders) for at in logs}
 
     def behind() -> list[str]:
         return [
@@ -57,9 +59,9 @@ async def finish(senders: Iterable[Client], others: Iterable[Client], report: Ca
     await _end(others)
 
 
-async def read_at_the_end(bootstrap: str, directory: Path) -> None:
+async def read_at_the_end(bootstrap: str, directory: Path, logs: Logs = LOGS) -> None:
     """Run the last readers, one after the other."""
-    for last in last_readers(bootstrap, directory):
+    for last in last_readers(bootstrap, directory, logs):
         with _bounded(_FINISH_SECONDS, f"{last.name} did not reach the end"):
             await last.run()
         if last.status != 0:

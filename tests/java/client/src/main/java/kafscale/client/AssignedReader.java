@@ -14,10 +14,10 @@ import org.apache.kafka.common.errors.RetriableException;
 import org.apache.kafka.common.serialization.ByteArrayDeserializer;
 
 /**
- * Reads all partitions of a topic from their beginning, without a group, and tells what it got.
+ * Reads all logs from their beginning, without a group, and tells what it got.
  *
  * <p>Arguments: "read" (until standard input ends) or "reread" (up to the ends that it is told at first), bootstrap
- * address, topic, number of partitions. The lines are those of tests/support/chaos/history.py.
+ * address, topics, number of logs. The lines are those of tests/support/chaos/history.py.
  */
 public final class AssignedReader {
     private AssignedReader() {}
@@ -29,38 +29,40 @@ public final class AssignedReader {
         config.put("enable.auto.commit", false);
         Events events = new Events();
         List<TopicPartition> assigned = new ArrayList<>();
-        for (int partition = 0; partition < Integer.parseInt(args[3]); partition++) {
-            assigned.add(new TopicPartition(args[2], partition));
+        Logs logs = Logs.of(args[2], args[3]);
+        for (int log = 0; log < logs.count(); log++) {
+            assigned.add(logs.place(log));
         }
         ByteArrayDeserializer plain = new ByteArrayDeserializer();
         try (KafkaConsumer<byte[], byte[]> consumer = new KafkaConsumer<>(config, plain, plain)) {
             consumer.assign(assigned);
             for (TopicPartition partition : assigned) {
                 consumer.seek(partition, 0);
-                events.tell("m " + partition.partition() + " 0");
+                events.tell("m " + logs.number(partition.topic(), partition.partition()) + " 0");
             }
             if (args[0].equals("read")) {
                 Thread stop = new Thread(NumberedProducer::untilInputEnds);
                 stop.start();
                 while (stop.isAlive()) {
-                    poll(consumer, events);
+                    poll(consumer, logs, events);
                 }
                 return;
             }
             Map<TopicPartition, Long> ends = consumer.endOffsets(assigned, Duration.ofSeconds(60));
             while (ends.entrySet().stream().anyMatch(end -> consumer.position(end.getKey()) < end.getValue())) {
-                poll(consumer, events);
+                poll(consumer, logs, events);
             }
         }
     }
 
-    private static void poll(KafkaConsumer<byte[], byte[]> consumer, Events events) {
+    private static void poll(KafkaConsumer<byte[], byte[]> consumer, Logs logs, Events events) {
         try {
             for (ConsumerRecord<byte[], byte[]> record : consumer.poll(Duration.ofMillis(200))) {
                 String value = new String(record.value(), StandardCharsets.ISO_8859_1);
                 int blank = value.indexOf(' ');
                 String name = blank < 0 ? value : value.substring(0, blank);
-                events.tell("r " + record.partition() + " " + record.offset() + " " + name);
+                int log = logs.number(record.topic(), record.partition());
+                events.tell("r " + log + " " + record.offset() + " " + name);
             }
         } catch (RetriableException error) {
             return;
