@@ -19,7 +19,7 @@ from tests.chaos.faults import storm
 from tests.chaos.world import World, running_world
 from tests.support.chaos.clients import LAST_READER, Client, producers, readers, shared_keys
 from tests.support.chaos.history import Verdict, events, judge
-from tests.support.chaos.progress import PROGRESS_SECONDS, NoProgress, await_acks, finish, read_at_the_end
+from tests.support.chaos.progress import PROGRESS_SECONDS, NoProgress, await_acks, finish, read_at_the_end, until
 from tests.support.chaos.workload import Logs, key_of
 from tests.support.compacted import Key
 
@@ -32,7 +32,7 @@ TOPICS: dict[str, dict[str, str]] = {
 }
 LOGS = Logs(list(TOPICS), 2 * len(TOPICS))
 KINDS = ("merge", "compaction")
-_START_SECONDS = 120.0
+_START_SECONDS = 300.0
 _STATUS_SECONDS = 5.0
 _LOOK_SECONDS = 0.2
 
@@ -92,6 +92,7 @@ async def run(directory: Path, *, minutes: float, seed: int, say: Callable[[str]
                 report_line("everything is healed")
                 await await_acks(senders, PROGRESS_SECONDS)
                 report_line("all producers make progress in all partitions")
+                await until(lambda: _never_rewritten(world, report), PROGRESS_SECONDS, "no committed")
                 await finish(senders, others, report_line)
             except NoProgress as error:
                 stuck.append(str(error))
@@ -114,13 +115,19 @@ async def run(directory: Path, *, minutes: float, seed: int, say: Callable[[str]
         key_of=lambda name: Key(key_of(name.decode(), keys.get(name.decode().partition("/")[0], 0)).encode(), False),
     )
     _count_rewrites(report, [node.log for node in world.storages])
-    never = [f"no {kind} was committed" for kind in KINDS if not report.rewrites[kind]]
-    report.complaints[:0] = [*stuck, *never, *crashes(node.log for node in world.nodes)]
+    report.complaints[:0] = [*stuck, *crashes(node.log for node in world.nodes)]
     return report
+
+
+def _never_rewritten(world: World, report: Report) -> list[str]:
+    """Return the kinds of rewrites of which none was committed."""
+    _count_rewrites(report, [node.log for node in world.storages])
+    return [kind for kind in KINDS if not report.rewrites[kind]]
 
 
 def _count_rewrites(report: Report, logs: Iterable[Path]) -> None:
     """Count what storage instances have logged of rewrites."""
+    report.rewrites.clear()
     begun = 0
     for log in logs:
         for line in log.read_text(errors="replace").splitlines() if log.exists() else ():
