@@ -4,24 +4,24 @@
 """
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 from confluent_kafka import Producer
 
 from tests.ecosystem.programs import PATIENCE
-from tests.servers.apache_kafka import AGAINST_APACHE, apache_kafka
+from tests.servers.apache_kafka import AGAINST_APACHE, ApacheKafka, apache_kafka
 from tests.support.broker import KafscaleBroker
 from tests.support.clients.confluent import ConfluentClient
 
 
 @pytest.fixture(scope="session")
-def bootstrap(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """Its address. Groups begin at once, which no program depends on."""
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafscaleBroker | ApacheKafka]:
+    """Groups begin at once, which no program depends on."""
     directory = tmp_path_factory.mktemp("broker")
     if AGAINST_APACHE:
         with apache_kafka(directory) as kafka:
-            yield kafka.bootstrap
+            yield kafka
         return
     settings = {
         "KAFSCALE_GROUP_INITIAL_REBALANCE_DELAY_MS": "0",
@@ -30,9 +30,25 @@ def bootstrap(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     }
     broker = KafscaleBroker(directory, settings)
     try:
-        yield broker.bootstrap
+        yield broker
     finally:
         broker.stop()
+
+
+@pytest.fixture(scope="session")
+def bootstrap(broker: KafscaleBroker | ApacheKafka) -> str:
+    return broker.bootstrap
+
+
+@pytest.fixture
+def restart_broker(broker: KafscaleBroker | ApacheKafka) -> Callable[[], None]:
+    """Kills KafScale and starts it again with its data. Apache Kafka goes on."""
+
+    def restart() -> None:
+        if isinstance(broker, KafscaleBroker):
+            broker.kill_and_restart()
+
+    return restart
 
 
 @pytest.fixture(scope="session")

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
+from typing import Self
 
 from confluent_kafka import ConsumerGroupTopicPartitions
 from confluent_kafka.admin import AdminClient
@@ -49,25 +50,30 @@ def committed(bootstrap: str, group: str) -> dict[str, int]:
     return dict(found)
 
 
-def compacted(bootstrap: str, topic: str, *others: str) -> None:
-    """Have the topics compacted from now on, and wait until records of the first one are gone."""
+def compacted(bootstrap: str, *topics: str) -> None:
+    """Have the topics compacted from now on, and wait until records of each are gone."""
     admin, client = AdminClient({"bootstrap.servers": bootstrap}), ConfluentClient(bootstrap)
     configs = {"segment.ms": "100", "min.cleanable.dirty.ratio": "0"}
-    for each in (topic, *others):
-        changed(admin, each, *((name, AlterConfigOpType.SET, value) for name, value in configs.items()))
-    partitions = range(client.partitions(topic))
-    written = sum(client.offsets(topic, partition=each)[1] for each in partitions)
+    for topic in topics:
+        changed(admin, topic, *((name, AlterConfigOpType.SET, value) for name, value in configs.items()))
+    for topic in topics:
+        _shrunk(client, topic)
+
+
+def _shrunk(client: ConfluentClient, topic: str) -> None:
+    ends = {each: client.offsets(topic, partition=each)[1] for each in range(client.partitions(topic))}
+    written = sum(ends.values())
 
     def left() -> int:
-        return sum(len(client.consume_all(topic, partition=each)) for each in partitions)
+        return sum(len(client.consume_all(topic, partition=each)) for each, end in ends.items() if end)
 
     until(lambda: left() < written, left)
 
 
-class Counting:
-    """A program that counts words, and answers a line with a word by a line with its counts.
+class Answering:
+    """A program that answers each line of its standard input by a line of numbers.
 
-    It prints READY when what it had counted before is restored. Leaving the ``with`` block kills it.
+    It prints READY when its state is restored. Leaving the ``with`` block kills it.
     """
 
     READY = "RUNNING"
@@ -83,7 +89,7 @@ class Counting:
             env={**os.environ, **(env or {})},
         )
 
-    def __enter__(self) -> "Counting":
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(
@@ -97,16 +103,11 @@ class Counting:
         line = self._line()
         assert line == self.READY, line
 
-    def counts(self, word: str) -> list[int]:
-        """In its stores, one after the other; 0 where it does not know the word."""
+    def ask(self, question: str = "") -> list[int]:
         assert self._process.stdin is not None
-        self._process.stdin.write(f"{word}\n")
+        self._process.stdin.write(f"{question}\n")
         self._process.stdin.flush()
         return [int(number) for number in self._line().split()]
-
-    def counted(self, word: str, *expected: int) -> None:
-        """Wait until the counts are these."""
-        until(lambda: self.counts(word) == list(expected), lambda: f"{word}: {self.counts(word)}")
 
     def kill(self) -> None:
         """kill -9."""
@@ -119,3 +120,15 @@ class Counting:
     def _line(self) -> str:
         assert self._process.stdout is not None
         return self._process.stdout.readline().strip()
+
+
+class Counting(Answering):
+    """A program that counts words, and answers a word by its counts."""
+
+    def counts(self, word: str) -> list[int]:
+        """In its stores, one after the other; 0 where it does not know the word."""
+        return self.ask(word)
+
+    def counted(self, word: str, *expected: int) -> None:
+        """Wait until the counts are these."""
+        until(lambda: self.counts(word) == list(expected), lambda: f"{word}: {self.counts(word)}")
