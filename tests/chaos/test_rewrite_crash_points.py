@@ -120,7 +120,7 @@ def _await_next_root(scene: Scene, procedure: Procedure, crashed: RewrittenState
         return found.root <= crashed.root or not taken_over or bool(found.left & crashed.left)
 
     try:
-        scene.write_while(waits, seconds=_SETTLED_SECONDS, otherwise="rewriting does not go on")
+        scene.write_while(waits, seconds=_SETTLED_SECONDS, otherwise="no later root, or objects are left")
     finally:
         print(f"root {crashed.root} of epoch {crashed.root_epoch}, then root {found.root} of {found.root_epoch}")
         print(f"still left: {sorted(found.left & crashed.left)}")
