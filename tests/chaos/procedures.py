@@ -310,7 +310,6 @@ REWRITES = {
         _go_on,
         VICTIM,
         [("put a root", 1), ("commit a root", 1), ("delete what a root has replaced", 1)],
-        frozenset({("delete what a root has replaced", 1, "before")}),
         configs=_MERGED,
     ),
     # The survivor owns the partition and ends itself when it has put a root that it does not commit.
@@ -326,6 +325,7 @@ REWRITES = {
         _go_on,
         SURVIVOR,
         [("put a rewritten index", 2), ("put a rewritten object", 2)],
+        frozenset({("put a rewritten object", 2, "before")}),
         service="indexer",
         configs=_COMPACTED,
     ),
