@@ -95,8 +95,9 @@ def test_compaction_is_set_by_kafka_topics_and_kafka_configs(tools: KafkaTools, 
     tools.run("kafka-topics", "--create", "--topic", name, "--config", "cleanup.policy=compact")
     of_topic = ("--entity-type", "topics", "--entity-name", name)
     assert "cleanup.policy=compact " in tools.run("kafka-configs", *of_topic, "--describe").out
-    tools.run("kafka-configs", *of_topic, "--alter", "--add-config", "cleanup.policy=[compact,delete]")
-    assert "cleanup.policy=compact,delete " in tools.run("kafka-configs", *of_topic, "--describe").out
+    for policy in ("compact,delete", "delete", "compact"):
+        tools.run("kafka-configs", *of_topic, "--alter", "--add-config", f"cleanup.policy=[{policy}]")
+        assert f"cleanup.policy={policy} " in tools.run("kafka-configs", *of_topic, "--describe").out
     wrong = tools.run("kafka-configs", *of_topic, "--alter", "--add-config", "cleanup.policy=keep", status=1)
     assert "InvalidConfigurationException: Invalid value keep for configuration cleanup.policy" in wrong.err
 
