@@ -4,10 +4,10 @@ import contextlib
 import json
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from tests.ecosystem.programs import PATIENCE, compacted, policies, until
 from tests.servers.apache_kafka import SHORT_LIVED, java
@@ -37,12 +37,27 @@ plugin.discovery=service_load
 listeners=HTTP://127.0.0.1:{port}
 """
 
+CONFLICT = 409
+"""The answer of a worker while the group rebalances."""
 
-class Rest:
-    """A worker's REST interface."""
 
-    def __init__(self, port: int) -> None:
-        self._base = f"http://127.0.0.1:{port}"
+class Worker:
+    """A process of the group, and its REST interface. Leaving the ``with`` block kills it."""
+
+    def __init__(self, bootstrap: str, name: str, directory: Path) -> None:
+        (port,) = free_ports(1)
+        self.id = f"127.0.0.1:{port}"
+        settings = directory / f"worker-{port}.properties"
+        settings.write_text(WORKER.format(bootstrap=bootstrap, name=name, port=port))
+        command = java("org.apache.kafka.connect.cli.ConnectDistributed", str(settings), options=SHORT_LIVED)
+        self.process = ServerProcess(command, log=directory / f"worker-{port}.log")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.process.kill()
+        print(self.process.tail())
 
     def get(self, path: str) -> Any:
         """None where there is no answer yet."""
@@ -50,75 +65,109 @@ class Rest:
             return json.load(reply)
         return None
 
-    def create(self, connector: str, **config: str) -> None:
-        body = json.dumps(
-            {"name": connector, "config": {name.replace("_", "."): text for name, text in config.items()}}
-        )
-        with self._open("/connectors", body.encode()) as reply:
-            assert reply.status == 201
+    def configure(self, connector: str, config: Mapping[str, str]) -> None:
+        """Create the connector, or change its config."""
+        until(lambda: self._put(f"/connectors/{connector}/config", config), self.process.tail)
+
+    def _put(self, path: str, body: object) -> bool:
+        try:
+            with self._open(path, json.dumps(body).encode()):
+                return True
+        except urllib.error.HTTPError as error:
+            if error.code != CONFLICT:
+                raise
+            return False
 
     def _open(self, path: str, body: bytes | None = None) -> Any:
-        request = urllib.request.Request(f"{self._base}{path}", body, {"Content-Type": "application/json"})
+        headers = {"Content-Type": "application/json"}
+        request = urllib.request.Request(f"http://{self.id}{path}", body, headers, method="PUT" if body else "GET")
         return urllib.request.urlopen(request, timeout=PATIENCE)
 
-    def states(self, connector: str) -> list[str]:
-        """Of the connector, then of its tasks."""
-        status = self.get(f"/connectors/{connector}/status")
-        return [status["connector"]["state"], *(task["state"] for task in status["tasks"])] if status else []
+    def position(self, source: str) -> int:
+        """How many bytes of its file the connector has read, by the offset that it has stored."""
+        found = self.get(f"/connectors/{source}/offsets")
+        return sum(each["offset"]["position"] for each in found["offsets"]) if found else 0
 
 
 @contextmanager
-def _worker(bootstrap: str, name: str, directory: Path) -> Iterator[tuple[ServerProcess, Rest]]:
-    (port,) = free_ports(1)
-    settings = directory / "worker.properties"
-    settings.write_text(WORKER.format(bootstrap=bootstrap, name=name, port=port))
-    command = java("org.apache.kafka.connect.cli.ConnectDistributed", str(settings), options=SHORT_LIVED)
-    with ServerProcess(command, log=directory / "connect.log") as process:
-        rest = Rest(port)
-        try:
-            until(lambda: rest.get("/connectors") is not None, process.tail)
-            yield process, rest
-        finally:
-            print(process.tail())
+def _workers(bootstrap: str, name: str, directory: Path) -> Iterator[tuple[Worker, Worker]]:
+    with Worker(bootstrap, name, directory) as one, Worker(bootstrap, name, directory) as other:
+        for each in (one, other):
+            until(lambda each=each: each.get("/connectors") is not None, each.process.tail)  # type: ignore[misc]
+        yield one, other
 
 
-def test_a_worker_goes_on_with_connectors_and_offsets_where_a_killed_one_was(
-    bootstrap: str, client: ConfluentClient, name: str, tmp_path: Path
+def _run(tasks: Mapping[str, int], *workers: Worker) -> None:
+    """Wait until all connectors and their tasks run, on each of the workers and on no other."""
+
+    def parts() -> list[tuple[str, str]]:
+        found = [workers[0].get(f"/connectors/{connector}/status") for connector in tasks]
+        if not all(found) or [len(each["tasks"]) for each in found] != [*tasks.values()]:
+            return []
+        return [(part["state"], part["worker_id"]) for each in found for part in (each["connector"], *each["tasks"])]
+
+    until(lambda: set(parts()) == {("RUNNING", worker.id) for worker in workers}, parts)
+
+
+def test_connectors_move_from_a_killed_worker_and_survive_the_end_of_all_workers_and_of_the_broker(
+    bootstrap: str, client: ConfluentClient, name: str, tmp_path: Path, restart_broker: Callable[[], None]
 ) -> None:
-    source, sink, topic = tmp_path / "source.txt", tmp_path / "sink.txt", f"{name}-lines"
-    lines = [f"line {number}" for number in range(30)]
+    topic, sink = f"{name}-lines", tmp_path / "sink.txt"
+    files = {source: tmp_path / f"{source}.txt" for source in ("left", "right")}
+    tasks = {"left": 1, "right": 1, "sink": 2}
+    lines: list[str] = []
 
-    def write(*some: str) -> None:
-        with source.open("a") as file:
-            file.writelines(f"{line}\n" for line in some)
+    def write() -> None:
+        """Ten lines for each source."""
+        for source, file in files.items():
+            more = [f"{source} {number}" for number in range(len(lines), len(lines) + 10)]
+            with file.open("a") as out:
+                out.writelines(f"{line}\n" for line in more)
+            lines.extend(more)
 
     def written() -> list[str]:
-        return sink.read_text().splitlines() if sink.exists() else []
+        """The sink writes again what it had not committed."""
+        return sorted(set(sink.read_text().splitlines())) if sink.exists() else []
 
-    write(*lines[:10])
-    with _worker(bootstrap, name, tmp_path) as (process, rest):
-        rest.create("source", connector_class="FileStreamSource", tasks_max="1", file=str(source), topic=topic)
-        rest.create("sink", connector_class="FileStreamSink", tasks_max="1", file=str(sink), topics=topic)
-        until(lambda: written() == lines[:10], written)
-        for stored, begin in enumerate(range(10, 20, 2), 2):
-            write(*lines[begin : begin + 2])
-            until(lambda end=begin + 2: written() == lines[:end], written)  # type: ignore[misc]
-            # The source's position is stored.
-            until(
-                lambda stored=stored: (  # type: ignore[misc]
-                    sum(client.offsets(f"{name}-offsets", partition=each)[1] for each in range(25)) >= stored
-                ),
-                written,
-            )
-        process.kill()
-    compacted(bootstrap, f"{name}-offsets", f"{name}-configs", f"{name}-status")
-    with _worker(bootstrap, name, tmp_path) as (process, rest):
-        until(lambda: [rest.states(each) for each in ("source", "sink")] == [["RUNNING"] * 2] * 2, process.tail)
-        write(*lines[20:])
-        until(lambda: written()[-1:] == lines[-1:], written)
-        # The sink may write again what it had not committed; the source has read each line once.
-        assert list(dict.fromkeys(written())) == lines
-        assert client.offsets(topic) == (0, 30)
+    def moved(worker: Worker) -> None:
+        """Wait until the lines are in the sink's file, and the positions of the sources are stored."""
+        until(lambda: written() == sorted(lines), written)
+        for source, file in files.items():
+            until(lambda source=source, file=file: worker.position(source) == file.stat().st_size, worker.process.tail)  # type: ignore[misc]
+
+    source = {
+        "connector.class": "FileStreamSource",
+        "topic": topic,
+        "topic.creation.default.partitions": "2",
+        "topic.creation.default.replication.factor": "-1",
+    }
+    to_file = {"connector.class": "FileStreamSink", "topics": topic, "file": str(sink)}
+    with _workers(bootstrap, name, tmp_path) as (killed, other):
+        write()
+        for connector, file in files.items():
+            killed.configure(connector, {**source, "file": str(file)})
+        # A sink would have the topic created automatically, with one partition.
+        until(lambda: topic in client.topics(), killed.process.tail)
+        other.configure("sink", to_file)
+        other.configure("sink", {**to_file, "tasks.max": "2"})
+        _run(tasks, killed, other)
+        moved(other)
+        write()
+        moved(other)
+        killed.process.kill()
+        _run(tasks, other)
+        write()
+        moved(other)
+    # Of the three positions of a source, only the first one: a last segment is not compacted.
+    compacted(bootstrap, *(f"{name}-{what}" for what in ("offsets", "configs", "status")))
+    restart_broker()
+    with _workers(bootstrap, name, tmp_path) as (one, other):
+        _run(tasks, one, other)
+        assert one.get("/connectors/sink/config") == {**to_file, "tasks.max": "2", "name": "sink"}
+        write()
+        moved(one)
+    # The sources have read each line once.
+    assert sum(client.offsets(topic, partition=each)[1] for each in range(2)) == len(lines)
     assert policies(bootstrap, name) == {
         f"{name}-configs": "compact",
         f"{name}-lines": "",
