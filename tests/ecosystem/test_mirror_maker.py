@@ -1,7 +1,8 @@
-"""MirrorMaker 2 from Apache Kafka into KafScale, where it keeps what it knows in compacted topics."""
+"""MirrorMaker 2 into KafScale, from Apache Kafka and from KafScale. It keeps what it knows in compacted topics."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 import pytest
@@ -13,33 +14,38 @@ from confluent_kafka.admin._resource import ResourcePatternType, ResourceType
 from tests.ecosystem.programs import PATIENCE, committed, policies, until
 from tests.servers.apache_kafka import SHORT_LIVED, apache_kafka, java
 from tests.servers.process import ServerProcess
+from tests.support.broker import KafscaleBroker
 from tests.support.clients.confluent import ConfluentClient
 from tests.support.clients.interface import Message
 
-# Beside addresses: one broker has one replica, and what is looked at every minute or ten is looked at more often.
+# Beside addresses and group offsets: what is looked at every minute or ten is looked at more often.
 SETTINGS = """\
-clusters=old, new
-old.bootstrap.servers={source}
-new.bootstrap.servers={target}
-old->new.enabled=true
-old->new.topics=orders, products
-old->new.offset-syncs.topic.replication.factor=1
-old.config.storage.replication.factor=1
-old.offset.storage.replication.factor=1
-old.status.storage.replication.factor=1
-new->old.heartbeats.topic.replication.factor=1
-old->new.sync.group.offsets.enabled=true
-old->new.emit.checkpoints.interval.seconds=1
-old->new.sync.group.offsets.interval.seconds=1
-old->new.refresh.topics.interval.seconds=2
-old->new.refresh.groups.interval.seconds=2
-old->new.sync.topic.configs.interval.seconds=2
-old->new.sync.topic.acls.interval.seconds=2
-old->new.offset.lag.max=0
+clusters={alias}, target
+{alias}.bootstrap.servers={source}
+target.bootstrap.servers={target}
+{alias}->target.enabled=true
+{alias}->target.topics=orders, products
+{alias}->target.sync.group.offsets.enabled=true
+{alias}->target.emit.checkpoints.interval.seconds=1
+{alias}->target.sync.group.offsets.interval.seconds=1
+{alias}->target.refresh.topics.interval.seconds=2
+{alias}->target.refresh.groups.interval.seconds=2
+{alias}->target.sync.topic.configs.interval.seconds=2
+{alias}->target.sync.topic.acls.interval.seconds=2
+{alias}->target.offset.lag.max=0
+"""
+
+# The default is 3. Apache Kafka with one broker refuses it.
+ONE_REPLICA = """\
+apache->target.offset-syncs.topic.replication.factor=1
+apache.config.storage.replication.factor=1
+apache.offset.storage.replication.factor=1
+apache.status.storage.replication.factor=1
+target->apache.heartbeats.topic.replication.factor=1
 """
 
 REFUSED_ACL = re.compile(
-    r"Could not sync ACL of topic old\.orders\..*\n"
+    r"Could not sync ACL of topic apache\.orders\..*\n"
     r"org\.apache\.kafka\.common\.errors\.SecurityDisabledException: No Authorizer is configured"
 )
 
@@ -51,10 +57,19 @@ AUTHORIZER = (
 )
 
 
-@pytest.fixture
-def source(tmp_path: Path) -> Iterator[str]:
-    with apache_kafka(tmp_path / "kafka", heap="512m", properties=AUTHORIZER) as kafka:
+@contextmanager
+def _apache(directory: Path) -> Iterator[str]:
+    with apache_kafka(directory, heap="512m", properties=AUTHORIZER) as kafka:
         yield kafka.bootstrap
+
+
+@contextmanager
+def _kafscale(directory: Path) -> Iterator[str]:
+    broker = KafscaleBroker(directory, {"KAFSCALE_GROUP_INITIAL_REBALANCE_DELAY_MS": "0"})
+    try:
+        yield broker.bootstrap
+    finally:
+        broker.stop()
 
 
 def _allow(bootstrap: str, user: str, topic: str) -> None:
@@ -65,48 +80,63 @@ def _allow(bootstrap: str, user: str, topic: str) -> None:
     admin.create_acls([acl])[acl].result(PATIENCE)
 
 
-def _read_as(group: str, bootstrap: str, topic: str, count: int) -> None:
-    """A group that has read and committed so many records, and has ended."""
+def _read_as(group: str, bootstrap: str, topic: str, count: int) -> list[bytes | None]:
+    """The next records of a group, which commits that it has read them, and ends."""
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": group, "auto.offset.reset": "earliest"})
     consumer.subscribe([topic])
-    assert len(consumer.consume(count, timeout=PATIENCE)) == count
+    found = [one.value() for one in consumer.consume(count, timeout=PATIENCE)]
     consumer.close()
+    return found
 
 
-def test_records_configs_and_groups_come_over_with_the_defaults_and_acls_are_refused(
-    bootstrap: str, client: ConfluentClient, source: str, tmp_path: Path
+@pytest.mark.parametrize(("alias", "cluster"), [("apache", _apache), ("kafscale", _kafscale)])
+def test_records_configs_and_groups_are_mirrored_with_the_defaults_and_acls_are_refused(
+    alias: str,
+    cluster: Callable[[Path], AbstractContextManager[str]],
+    bootstrap: str,
+    client: ConfluentClient,
+    tmp_path: Path,
 ) -> None:
-    old = ConfluentClient(source)
-    old.create_topic("orders", partitions=2, configs={"retention.ms": "12345678"})
-    old.create_topic("products", configs={"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.1"})
-    old.produce("orders", [Message(b"%d" % number) for number in range(10)])
-    old.produce("products", [Message(b"1", key=b"apple"), Message(None, key=b"pear")])
-    _read_as("readers", source, "orders", 10)
-    _allow(source, "ann", "orders")
-    settings = tmp_path / "mm2.properties"
-    settings.write_text(SETTINGS.format(source=source, target=bootstrap))
-    command = java("org.apache.kafka.connect.mirror.MirrorMaker", str(settings), heap="512m", options=SHORT_LIVED)
-    log = tmp_path / "mm2.log"
-    with ServerProcess(command, log=log) as process:
-        try:
-            until(lambda: {"old.orders", "old.products", "old.heartbeats"} <= client.topics(), process.tail)
-            assert [one.value for one in client.consume("old.orders", count=10)] == [b"%d" % n for n in range(10)]
-            products = client.consume("old.products", count=2)
-            assert [(one.key, one.value) for one in products] == [(b"apple", b"1"), (b"pear", None)]
-            until(lambda: committed(bootstrap, "readers").get("old.orders") == 10, process.tail)
-            until(lambda: REFUSED_ACL.search(log.read_text()) is not None, process.tail)
-            old.produce("orders", [Message(b"later")])
-            assert client.consume("old.orders", count=1, offset=10)[0].value == b"later"
-            until(lambda: policies(bootstrap, "old.products") == {"old.products": "compact"}, process.tail)
-        finally:
-            print(process.tail())
-    assert policies(bootstrap, "mm2-", "heartbeats", "old.") == {
+    orders, products, group = f"{alias}.orders", f"{alias}.products", f"{alias}-readers"
+    numbers = [b"%d" % number for number in range(10)]
+    settings, log = tmp_path / "mm2.properties", tmp_path / "mm2.log"
+    with cluster(tmp_path / "source") as source:
+        mirrored = ConfluentClient(source)
+        mirrored.create_topic("orders", partitions=2, configs={"retention.ms": "12345678"})
+        mirrored.create_topic("products", configs={"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.1"})
+        mirrored.produce("orders", [Message(number) for number in numbers])
+        mirrored.produce("products", [Message(b"1", key=b"apple"), Message(None, key=b"pear")])
+        assert _read_as(group, source, "orders", 10) == numbers
+        if cluster is _apache:
+            _allow(source, "ann", "orders")
+        text = SETTINGS.format(alias=alias, source=source, target=bootstrap)
+        settings.write_text(text + ONE_REPLICA if cluster is _apache else text)
+        command = java("org.apache.kafka.connect.mirror.MirrorMaker", str(settings), heap="512m", options=SHORT_LIVED)
+        with ServerProcess(command, log=log) as process:
+            try:
+                until(lambda: {orders, products, f"{alias}.heartbeats"} <= client.topics(), process.tail)
+                assert [one.value for one in client.consume(orders, count=10)] == numbers
+                found = client.consume(products, count=2)
+                assert [(one.key, one.value) for one in found] == [(b"apple", b"1"), (b"pear", None)]
+                until(lambda: committed(bootstrap, group).get(orders) == 10, process.tail)
+                if cluster is _apache:
+                    until(lambda: REFUSED_ACL.search(log.read_text()) is not None, process.tail)
+                mirrored.produce("orders", [Message(b"later")])
+                # The group continues on the target where it was on the source.
+                assert _read_as(group, bootstrap, orders, 1) == [b"later"]
+                until(lambda: policies(bootstrap, products) == {products: "compact"}, process.tail)
+            finally:
+                print(process.tail())
+    assert policies(bootstrap, "heartbeats", f"mm2-configs.{alias}", f"mm2-offsets.{alias}", f"mm2-status.{alias}") == {
         "heartbeats": "compact",
-        "mm2-configs.old.internal": "compact",
-        "mm2-offsets.old.internal": "compact",
-        "mm2-status.old.internal": "compact",
-        "old.checkpoints.internal": "compact",
-        "old.heartbeats": "compact",
-        "old.orders": "",
-        "old.products": "compact",
+        f"mm2-configs.{alias}.internal": "compact",
+        f"mm2-offsets.{alias}.internal": "compact",
+        f"mm2-status.{alias}.internal": "compact",
     }
+    assert policies(bootstrap, f"{alias}.") == {
+        f"{alias}.checkpoints.internal": "compact",
+        f"{alias}.heartbeats": "compact",
+        orders: "",
+        products: "compact",
+    }
+    assert client.configs(orders)["retention.ms"] == "12345678"
