@@ -32,6 +32,8 @@ COMMON_SETTINGS = {
 REWRITE_SETTINGS = {
     "KAFSCALE_REWRITE_CHECK_MS": "2000",
     "KAFSCALE_REWRITE_GRACE_MS": "2000",
+    # A merged object needs at least 8 segments, and the first rewrite after a take-over reads the header of each.
+    "KAFSCALE_SEGMENT_INTERVAL_MS": "750",
     # The smallest sizes that are allowed.
     "KAFSCALE_REWRITE_BYTES": "1MB",
     "KAFSCALE_COMPACTION_MEMORY": "1MB",
