@@ -1,6 +1,6 @@
 """The parts of a log, from its root and its segments, with what a choice of those to rewrite must know of them."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 
 from services.storage.log.known_segment import UNKNOWN_TIME, KnownSegment
 from services.storage.log.partition import CommittedLog, Partition
@@ -45,20 +45,31 @@ class LogParts:
         parts = [part for part in parts_of(root) if part.end > view.log_start] if root is not None else []
         written = self._written_ms.setdefault(partition, {})
         offset = max(view.log_start, view.segments.through)
-        while offset < limit and len(parts) < MOST_PARTS:
-            segment = await self._reader.finder.holding(view, offset)
-            if segment.max_timestamp == UNKNOWN_TIME and segment.base_offset not in written:
-                # Only a listing knows it, so it may be a dead owner's.
-                segment = await self._reader.holding(view, offset)
-            following = await self._reader.finder.after(view, segment)
+        segment = await self._reader.finder.holding(view, offset) if offset < limit else None
+        if segment is not None and _only_listed(segment, written):
+            segment = await self._reader.holding(view, offset)
+        while segment is not None and offset < limit and len(parts) < MOST_PARTS:
+            following = await self._after(view, segment, written)
             end = view.segments_end if following is None else following.base_offset
             time_ms = await self._time_of(view, segment, written)
             epoch = view.epoch_of(segment.base_offset)
             parts.append(Part(segment.base_offset, end, segment.size, time_ms, epoch=epoch))
-            offset = end
+            offset, segment = end, following
         for base in [base for base in written if base < view.segments.through]:
             del written[base]
         return parts
+
+    async def _after(
+        self, view: CommittedLog, segment: KnownSegment, written: Mapping[int, int]
+    ) -> KnownSegment | None:
+        """Return the next segment of the log. An object of another epoch is not part of it, although it is listed."""
+        while True:
+            following = await self._reader.finder.after(view, segment)
+            if following is None or not _only_listed(following, written):
+                return following
+            if (await self._reader.holding(view, following.base_offset)).base_offset == following.base_offset:
+                return following
+            segment = following
 
     async def _time_of(self, view: CommittedLog, segment: KnownSegment, written: dict[int, int]) -> int:
         """Return the largest timestamp in a segment if it is known, otherwise when the segment was written."""
@@ -70,3 +81,8 @@ class LogParts:
             known = age if age >= 0 else (await self._reader.header(view, segment)).created_ms
             written[segment.base_offset] = known
         return known
+
+
+def _only_listed(segment: KnownSegment, written: Mapping[int, int]) -> bool:
+    """Return whether only a listing knows the segment, so that it may be a dead owner's."""
+    return segment.max_timestamp == UNKNOWN_TIME and segment.base_offset not in written

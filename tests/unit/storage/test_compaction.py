@@ -11,6 +11,7 @@ from trio.testing import MockClock
 
 from kafscale.errors import Unavailable
 from kafscale.metadata.interface import Put
+from kafscale.metadata.memory import no_answer
 from kafscale.metadata.topics import TopicCatalog
 from kafscale.objects.memory import Call, Fault
 from kafscale.records.batch import walk
@@ -138,6 +139,31 @@ async def test_replaced_objects_are_deleted_after_the_grace_and_once(autojump_cl
         assert (await world.state(ref)).root.number == 2
         assert await names(world) == before
         assert await read(caller, ref) == left
+
+
+async def test_a_dead_owners_object_inside_the_log_is_not_compacted(autojump_clock: MockClock) -> None:
+    never = 1_000_000_000
+    async with compacted(world := a_world(), rewrite_check_ms=never) as (caller, _, ref):
+        await write(caller, ref, ("a", "1"))
+    async with world.service(graceful=False, segment_bytes=1, rewrite_check_ms=never) as (caller, _):
+        await caller.fetch(ref, 0)
+        world.metadata.faults.append(no_answer("txn", key=state_key(ref), times=1_000))
+        for value in ("2", "3"):
+            await caller.append(ref, keyed(("a", value)))
+        await trio.sleep(1)
+    world.metadata.faults.clear()
+    await trio.sleep(60)
+    # The next segment spans the offsets of both objects, and replaces only the first one.
+    async with world.service(rewrite_check_ms=never) as (caller, _):
+        await write(caller, ref, ("a", "4"), ("b", "1"))
+        await write(caller, ref, ("last", "segment"))
+    assert [int(name[-24:-4]) for name in await segments(world)] == [0, 1, 2, 3]
+    world.now_ms += HOUR_MS
+    async with world.service() as (caller, _):
+        await caller.fetch(ref, 4)
+        await trio.sleep(2 * CHECK)
+        assert await read(caller, ref) == {1: (b"a", b"4"), 2: (b"b", b"1"), 3: (b"last", b"segment")}
+    assert not world.counters.rewrites_failed
 
 
 async def test_replaced_objects_are_deleted_although_compaction_fails(autojump_clock: MockClock) -> None:
