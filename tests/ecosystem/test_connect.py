@@ -9,11 +9,16 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Self
 
+import pytest
+
 from tests.ecosystem.programs import PATIENCE, compacted, policies, until
 from tests.servers.apache_kafka import SHORT_LIVED, java
 from tests.servers.ports import free_ports
 from tests.servers.process import ServerProcess
 from tests.support.clients.confluent import ConfluentClient
+
+# Six JVMs start and stop.
+pytestmark = pytest.mark.timeout(900)
 
 # Kafka's config/connect-distributed.properties with another address, other names, and less waiting.
 WORKER = """\

@@ -18,6 +18,8 @@ from tests.support.broker import KafscaleBroker
 from tests.support.clients.confluent import ConfluentClient
 from tests.support.clients.interface import Message
 
+pytestmark = pytest.mark.timeout(900)
+
 # Beside addresses and group offsets: what is looked at every minute or ten is looked at more often.
 SETTINGS = """\
 clusters={alias}, target
