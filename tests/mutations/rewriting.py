@@ -139,11 +139,21 @@ MUTATIONS = (
         "segments that were checked are not read at each check",
         Change(
             "services.storage.rewriting.parts",
-            "LogParts.read",
+            "_only_listed",
             "segment.max_timestamp == UNKNOWN_TIME and segment.base_offset not in written",
             "True",
         ),
         _MERGING + "test_checks_of_what_is_not_merged_yet_read_nothing",
+    ),
+    Mutation(
+        "an object of a dead owner does not end a part of the log",
+        Change(
+            "services.storage.rewriting.parts",
+            "LogParts._after",
+            "following is None or not _only_listed(following, written)",
+            "True",
+        ),
+        _COMPACTION + "test_a_dead_owners_object_inside_the_log_is_not_compacted",
     ),
     Mutation(
         "a topic decides for itself whether it is merged",
