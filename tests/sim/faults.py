@@ -19,7 +19,7 @@ OPERATIONS: dict[str, float] = {
     # Accepted with a valid signature, but executed long after that.
     "put-very-late": 0.01,
     # For a DELETE of segments, between the proof of the lease and the date of the signature.
-    "pause-before-signing": 0.1,
+    "pause-before-signing": 0.4,
     "listing-torn": 0.2,
     # A GET returns wrong bytes once.
     "object-garbled": 0.004,
@@ -50,7 +50,7 @@ OPERATIONS: dict[str, float] = {
     "crash-after-put": 0.01,
     "pause-after-put": 0.01,
     # For a whole run: a topic with so many partitions that an owner commits them in several transactions.
-    "wide-topic": 0.06,
+    "wide-topic": 0.1,
     # For each reply to a client: the connection breaks before it; the client reads everything again after it.
     "connection-lost": 0.01,
     "reader-restarts": 0.01,
@@ -81,7 +81,7 @@ EVENTS: dict[str, float] = {
     "objects-down": 0.5,
     "bucket-empty": 0.3,
     "foreign-object": 0.5,
-    "oldest-object-deleted": 0.3,
+    "oldest-object-deleted": 0.6,
     "metadata-full": 0.5,
     "wall-clock-jump": 1.0,
     "compaction": 1.0,
