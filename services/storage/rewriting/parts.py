@@ -1,6 +1,6 @@
 """The parts of a log, from its root and its segments, with what a choice of those to rewrite must know of them."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 
 from services.storage.log.known_segment import UNKNOWN_TIME, KnownSegment
 from services.storage.log.partition import CommittedLog, Partition
@@ -20,7 +20,7 @@ class LogParts:
 
     def keep(self, partitions: Collection[Partition]) -> None:
         """Forget what is known of all other partitions."""
-        self._written_ms = {one: self._written_ms.get(one, {}) for one in partitions}
+        self._written_ms = {one: self._written_ms[one] for one in partitions if one in self._written_ms}
 
     async def has_segments(self, partition: Partition, limit: int, *, number: int, size: int) -> bool:
         """Return whether there are ``number`` segments up to ``limit``, or ``size`` bytes of them.
@@ -43,11 +43,14 @@ class LogParts:
         rewritten = view.segments.rewritten
         root = rewritten.root if rewritten is not None else None
         parts = [part for part in parts_of(root) if part.end > view.log_start] if root is not None else []
-        written = self._written_ms.setdefault(partition, {})
         offset = max(view.log_start, view.segments.through)
+        if partition not in self._written_ms:
+            # A new owner knows the segments by a listing alone, and a page describes many of them.
+            await self._catalogs.learn(view, offset, limit)
+        written = self._written_ms.setdefault(partition, {})
         segment = await self._reader.finder.holding(view, offset) if offset < limit else None
-        if segment is not None and _only_listed(segment, written):
-            segment = await self._reader.holding(view, offset)
+        if segment is not None:
+            segment = await self._in_log(view, segment, offset, written)
         while segment is not None and offset < limit and len(parts) < MOST_PARTS:
             following = await self._after(view, segment, written)
             end = view.segments_end if following is None else following.base_offset
@@ -59,30 +62,32 @@ class LogParts:
             del written[base]
         return parts
 
-    async def _after(
-        self, view: CommittedLog, segment: KnownSegment, written: Mapping[int, int]
-    ) -> KnownSegment | None:
-        """Return the next segment of the log. An object of another epoch is not part of it, although it is listed."""
-        while True:
-            following = await self._reader.finder.after(view, segment)
-            if following is None or not _only_listed(following, written):
-                return following
-            if (await self._reader.holding(view, following.base_offset)).base_offset == following.base_offset:
+    async def _after(self, view: CommittedLog, segment: KnownSegment, written: dict[int, int]) -> KnownSegment | None:
+        """Return the next segment of the log."""
+        while (following := await self._reader.finder.after(view, segment)) is not None:
+            base = following.base_offset
+            if (await self._in_log(view, following, base, written)).base_offset == base:
                 return following
             segment = following
+        return None
+
+    async def _in_log(
+        self, view: CommittedLog, segment: KnownSegment, offset: int, written: dict[int, int]
+    ) -> KnownSegment:
+        """Return the segment that holds ``offset``: ``segment``, or an earlier one if that is a dead owner's object."""
+        base = segment.base_offset
+        if segment.max_timestamp != UNKNOWN_TIME or base in written:
+            return segment
+        header = await self._reader.header(view, segment)
+        if header.epoch != view.epoch_of(base):
+            return await self._reader.holding(view, offset)
+        written[base] = header.created_ms
+        return segment
 
     async def _time_of(self, view: CommittedLog, segment: KnownSegment, written: dict[int, int]) -> int:
         """Return the largest timestamp in a segment if it is known, otherwise when the segment was written."""
         if segment.max_timestamp >= 0:
             return segment.max_timestamp
-        known = written.get(segment.base_offset)
-        if known is None:
-            age = await self._catalogs.age_from(view, segment) if segment.max_timestamp == UNKNOWN_TIME else -1
-            known = age if age >= 0 else (await self._reader.header(view, segment)).created_ms
-            written[segment.base_offset] = known
-        return known
-
-
-def _only_listed(segment: KnownSegment, written: Mapping[int, int]) -> bool:
-    """Return whether only a listing knows the segment, so that it may be a dead owner's."""
-    return segment.max_timestamp == UNKNOWN_TIME and segment.base_offset not in written
+        if segment.base_offset not in written:
+            written[segment.base_offset] = (await self._reader.header(view, segment)).created_ms
+        return written[segment.base_offset]

@@ -4,6 +4,7 @@ import pytest
 import trio
 from trio.testing import MockClock
 
+from kafscale.catalog.page import SEGMENTS_PER_PAGE
 from kafscale.rewritten.keys import RewrittenKey, RootKey
 from kafscale.v1.common_pb2 import Status
 from tests.support.storage.harness import World
@@ -100,3 +101,21 @@ async def test_checks_of_what_is_not_merged_yet_read_nothing(autojump_clock: Moc
         before = len(world.objects.calls)
         await trio.sleep(20 * CHECK)
         assert [call.kind for call in world.objects.calls[before:] if "/orders/" in call.key] == []
+
+
+async def test_a_new_owner_reads_pages_instead_of_each_segment(autojump_clock: MockClock) -> None:
+    world = World(SETTINGS, indexing=True, rewrites=True)
+    world.now_ms = 10 * HOUR_MS
+    async with world.service() as (caller, catalog):
+        ref = await world.topic(catalog, partitions=1)
+        for number in range(SEGMENTS_PER_PAGE + 6):
+            await write(caller, ref, ("k", str(number)), timestamp=world.now_ms)
+    async with world.service(merge="on", cache_size=0, index_cache_size=0) as (caller, _):
+        await caller.flush(ref)
+        before = len(world.objects.calls)
+        await trio.sleep(3 * CHECK)
+        read_keys = [call.key for call in world.objects.calls[before:] if call.kind in ("get", "get_range")]
+        assert sum("/orders/" in key and key.endswith(".kfs") for key in read_keys) <= 6
+        world.now_ms += HOUR_MS + 1
+        await trio.sleep(2 * CHECK)
+        assert [key.base_offset for key in await rewritten(world, RewrittenKey)] == [0]
