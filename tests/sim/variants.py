@@ -218,7 +218,7 @@ VARIANTS: dict[str, Variant] = {
             ),
         ),
         _CRASHES | {"records-deleted": 8.0},
-        first_seed=38,
+        first_seed=23,
     ),
     "silent-stream-kept": Variant(
         "a gateway keeps waiting for a silent commit stream",
