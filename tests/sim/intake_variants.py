@@ -43,7 +43,7 @@ _VARIANTS: dict[str, Variant] = {
             ),
         ),
         _MOVES,
-        first_seed=19,
+        rare="tests/unit/storage/test_intake.py::test_a_partition_released_in_a_hurry_leaves_its_tail",
     ),
     "intake-released-under-way": Variant(
         "a partition is released while an intake object with its records is on its way",

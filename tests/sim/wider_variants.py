@@ -217,7 +217,7 @@ WIDER_VARIANTS: dict[str, Variant] = {
             ),
         ),
         {"wall-clock-jump": 20.0},
-        first_seed=19,
+        rare="tests/unit/storage/test_retention.py::test_the_stores_clock_is_checked_before_deleting_by_age",
     ),
     "producers-expired-by-a-clock-that-jumps": Variant(
         "idle producers expire by a clock that is not checked",
