@@ -5,7 +5,7 @@ With ``KAFSCALE_TEST_AGAINST=apache`` the scenarios run on Apache Kafka, to chec
 
 import itertools
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 from typing import TypeVar
 
@@ -98,10 +98,12 @@ def askers(bootstrap: str) -> Iterator[Mapping[str, AskingClient]]:
 
 @contextmanager
 def _connected(kinds: Mapping[str, type[C]], bootstrap: str) -> Iterator[Mapping[str, C]]:
-    made = {name: make(bootstrap) for name, make in kinds.items()}
-    yield made
-    for client in made.values():
-        client.close()
+    made: dict[str, C] = {}
+    with ExitStack() as stack:
+        for name, make in kinds.items():
+            made[name] = make(bootstrap)
+            stack.callback(made[name].close)
+        yield made
 
 
 @pytest.fixture(params=sorted(CLIENTS))
