@@ -147,7 +147,7 @@ MUTATIONS = (
     ),
     Mutation(
         "a new owner knows its segments by catalog pages",
-        Change("services.storage.rewriting.parts", "LogParts.read", "partition not in self._written_ms", "False"),
+        Change("services.storage.rewriting.parts", "LogParts.read", "segment.max_timestamp == UNKNOWN_TIME", "False"),
         _MERGING + "test_a_new_owner_reads_pages_instead_of_each_segment",
     ),
     Mutation(

@@ -44,11 +44,12 @@ class LogParts:
         root = rewritten.root if rewritten is not None else None
         parts = [part for part in parts_of(root) if part.end > view.log_start] if root is not None else []
         offset = max(view.log_start, view.segments.through)
-        if partition not in self._written_ms:
+        segment = await self._reader.finder.holding(view, offset) if offset < limit else None
+        if segment is not None and segment.max_timestamp == UNKNOWN_TIME and partition not in self._written_ms:
             # A new owner knows the segments by a listing alone, and a page describes many of them.
             await self._catalogs.learn(view, offset, limit)
+            segment = await self._reader.finder.holding(view, offset)
         written = self._written_ms.setdefault(partition, {})
-        segment = await self._reader.finder.holding(view, offset) if offset < limit else None
         if segment is not None:
             segment = await self._in_log(view, segment, offset, written)
         while segment is not None and offset < limit and len(parts) < MOST_PARTS:
