@@ -8,9 +8,7 @@ import java.util.Map;
 import java.util.Properties;
 import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.atomic.AtomicLong;
-import org.apache.kafka.clients.consumer.ConsumerConfig;
 import org.apache.kafka.common.TopicPartition;
-import org.apache.kafka.common.serialization.Serdes;
 import org.apache.kafka.streams.KafkaStreams;
 import org.apache.kafka.streams.LagInfo;
 import org.apache.kafka.streams.StreamsBuilder;
@@ -32,16 +30,8 @@ public final class Joins {
     private static final AtomicLong RESTORED = new AtomicLong();
 
     public static void main(String[] args) throws Exception {
-        Properties settings = new Properties();
-        settings.put(StreamsConfig.BOOTSTRAP_SERVERS_CONFIG, args[0]);
-        settings.put(StreamsConfig.APPLICATION_ID_CONFIG, args[1]);
-        settings.put(StreamsConfig.STATE_DIR_CONFIG, args[2]);
-        settings.put(StreamsConfig.DEFAULT_KEY_SERDE_CLASS_CONFIG, Serdes.StringSerde.class);
-        settings.put(StreamsConfig.DEFAULT_VALUE_SERDE_CLASS_CONFIG, Serdes.StringSerde.class);
+        Properties settings = Settings.of(args[0], args[1], args[2]);
         settings.put(StreamsConfig.NUM_STANDBY_REPLICAS_CONFIG, 1);
-        // With the defaults, a commit takes 30 s, and a killed instance is a member of the group for 45 s.
-        settings.put(StreamsConfig.COMMIT_INTERVAL_MS_CONFIG, 200);
-        settings.put(StreamsConfig.consumerPrefix(ConsumerConfig.SESSION_TIMEOUT_MS_CONFIG), 6000);
         StreamsBuilder builder = new StreamsBuilder();
         KStream<String, String> left = builder.stream(args[3]);
         KStream<String, String> right = builder.stream(args[4]);

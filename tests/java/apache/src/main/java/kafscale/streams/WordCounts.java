@@ -7,13 +7,11 @@ import java.time.Duration;
 import java.time.Instant;
 import java.util.Objects;
 import java.util.Properties;
-import org.apache.kafka.clients.consumer.ConsumerConfig;
-import org.apache.kafka.common.serialization.Serdes;
+import org.apache.kafka.common.utils.Bytes;
 import org.apache.kafka.streams.KafkaStreams;
 import org.apache.kafka.streams.KeyValue;
 import org.apache.kafka.streams.StoreQueryParameters;
 import org.apache.kafka.streams.StreamsBuilder;
-import org.apache.kafka.streams.StreamsConfig;
 import org.apache.kafka.streams.kstream.Grouped;
 import org.apache.kafka.streams.kstream.KGroupedStream;
 import org.apache.kafka.streams.kstream.Materialized;
@@ -21,6 +19,7 @@ import org.apache.kafka.streams.kstream.TimeWindows;
 import org.apache.kafka.streams.state.QueryableStoreTypes;
 import org.apache.kafka.streams.state.ReadOnlyKeyValueStore;
 import org.apache.kafka.streams.state.ReadOnlyWindowStore;
+import org.apache.kafka.streams.state.WindowStore;
 import org.apache.kafka.streams.state.WindowStoreIterator;
 
 /**
@@ -35,19 +34,13 @@ public final class WordCounts {
     private static final Duration DAY = Duration.ofDays(1);
 
     public static void main(String[] args) throws Exception {
-        Properties settings = new Properties();
-        settings.put(StreamsConfig.BOOTSTRAP_SERVERS_CONFIG, args[0]);
-        settings.put(StreamsConfig.APPLICATION_ID_CONFIG, args[1]);
-        settings.put(StreamsConfig.STATE_DIR_CONFIG, args[2]);
-        settings.put(StreamsConfig.DEFAULT_KEY_SERDE_CLASS_CONFIG, Serdes.StringSerde.class);
-        settings.put(StreamsConfig.DEFAULT_VALUE_SERDE_CLASS_CONFIG, Serdes.StringSerde.class);
-        // All else is the default. A test would wait 30 s for a commit, and 45 s until a killed application is missed.
-        settings.put(StreamsConfig.COMMIT_INTERVAL_MS_CONFIG, 200);
-        settings.put(StreamsConfig.consumerPrefix(ConsumerConfig.SESSION_TIMEOUT_MS_CONFIG), 6000);
+        Properties settings = Settings.of(args[0], args[1], args[2]);
         StreamsBuilder builder = new StreamsBuilder();
         KGroupedStream<String, String> words = builder.<String, String>stream(args[3]).groupBy((key, word) -> word, Grouped.as("by-word"));
         words.count(Materialized.as(COUNTS));
-        words.windowedBy(TimeWindows.ofSizeWithNoGrace(Duration.ofMinutes(1))).count(Materialized.as(MINUTES));
+        // With the default retention, a window expires when the next minute begins.
+        words.windowedBy(TimeWindows.ofSizeWithNoGrace(Duration.ofMinutes(1)))
+                .count(Materialized.<String, Long, WindowStore<Bytes, byte[]>>as(MINUTES).withRetention(DAY));
         try (KafkaStreams streams = new KafkaStreams(builder.build(), settings)) {
             streams.setStateListener((now, before) -> {
                 if (now == KafkaStreams.State.RUNNING || now == KafkaStreams.State.ERROR) {
