@@ -48,7 +48,7 @@ def _produced_much(bootstrap: str, topic: str) -> dict[int, list[bytes]]:
     """Produce `MUCH` bytes to each partition of a new topic, in small batches of incompressible values."""
     configs = {"segment.bytes": str(1 << 20)}
     ConfluentClient(bootstrap).create_topic(topic, partitions=PARTITIONS, configs=configs)
-    producer = Producer({"bootstrap.servers": bootstrap, "batch.size": 60_000})
+    producer = Producer({"bootstrap.servers": bootstrap, "batch.size": 60_000, "enable.idempotence": True})
     values = {index: [Random(i).randbytes(20_000) for i in range(MUCH // 20_000)] for index in range(PARTITIONS)}
     for partition, of_it in values.items():
         for value in of_it:
