@@ -375,8 +375,9 @@ class StorageSettings(LeaseSettings):
         "KAFSCALE_MERGE_BYTES",
         default=64 * MIB,
         parse=within(size, 64 * KIB, 1024 * MIB),
-        doc="The largest size of merged objects. An object also has at most an eighth of the topic's retention.bytes, "
-        "and the records of at most segment.ms and an eighth of retention.ms.",
+        doc="The largest size of merged objects, unless KAFSCALE_REWRITE_BYTES is smaller. An object also has at most "
+        "an eighth of the topic's retention.bytes, and the records of at most segment.ms and an eighth of "
+        "retention.ms.",
     )
     rewrites_in_flight: int = setting(
         "KAFSCALE_REWRITES_IN_FLIGHT",

@@ -140,14 +140,24 @@ MUTATIONS = (
         Change(
             "services.storage.rewriting.parts",
             "LogParts._in_log",
-            "segment.max_timestamp != UNKNOWN_TIME or base in written",
+            "segment.max_timestamp != UNKNOWN_TIME or base in learned.written_ms",
             "False",
         ),
         _MERGING + "test_checks_of_what_is_not_merged_yet_read_nothing",
     ),
     Mutation(
+        "a rewrite ends when the topic does not ask for it any more",
+        Change(
+            _REWRITES,
+            "_wanted",
+            "config.merges and not config.compacted if rules is None else config.compacted",
+            "True",
+        ),
+        _MERGING + "test_a_topic_that_is_not_merged_any_more_keeps_its_other_segments",
+    ),
+    Mutation(
         "a new owner knows its segments by catalog pages",
-        Change("services.storage.rewriting.parts", "LogParts.read", "segment.max_timestamp == UNKNOWN_TIME", "False"),
+        Change("services.storage.rewriting.parts", "LogParts._in_log", "not learned.pages", "False"),
         _MERGING + "test_a_new_owner_reads_pages_instead_of_each_segment",
     ),
     Mutation(
@@ -167,7 +177,7 @@ MUTATIONS = (
     ),
     Mutation(
         "a merged object spans an eighth of what retention keeps",
-        Change(_CHOICE, "_within_retention", "config.retention_ms // _SHARE_OF_RETENTION", "config.retention_ms"),
+        Change(_CHOICE, "within_retention", "config.retention_ms // _SHARE_OF_RETENTION", "config.retention_ms"),
         _MERGING + "test_a_merged_object_spans_only_a_part_of_what_retention_keeps",
     ),
 )

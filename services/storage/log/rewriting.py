@@ -120,7 +120,7 @@ def merges_of(
 
     They begin where the rewritten log ends. What was rewritten is not merged again, so merging writes each byte once.
     """
-    longest_ms, most_bytes = _within_retention(config, target_bytes)
+    longest_ms, most_bytes = within_retention(config, target_bytes)
     longest_ms = min(longest_ms, config.segment_ms)
     merges: list[list[Part]] = []
     open_, size = list[Part](), 0
@@ -165,7 +165,7 @@ def steps_of(parts: Iterable[Part], config: TopicConfig, target_bytes: int) -> l
 
     A step has a single part, or at most ``target_bytes``, MOST_INPUTS, and the share of what retention keeps.
     """
-    longest_ms, most_bytes = _within_retention(config, target_bytes)
+    longest_ms, most_bytes = within_retention(config, target_bytes)
     steps: list[RewriteStep] = []
     size, oldest_ms = 0, 0
     for part in parts:
@@ -178,7 +178,7 @@ def steps_of(parts: Iterable[Part], config: TopicConfig, target_bytes: int) -> l
     return steps
 
 
-def _within_retention(config: TopicConfig, most_bytes: int) -> tuple[float, int]:
+def within_retention(config: TopicConfig, most_bytes: int) -> tuple[float, int]:
     """Return the time that an object may span, in ms, and its size, because retention deletes whole objects."""
     longest_ms = config.retention_ms // _SHARE_OF_RETENTION if config.retention_ms >= 0 else math.inf
     if config.retention_bytes >= 0:

@@ -1,6 +1,7 @@
 """The parts of a log, from its root and its segments, with what a choice of those to rewrite must know of them."""
 
 from collections.abc import Collection
+from dataclasses import dataclass, field
 
 from services.storage.log.known_segment import UNKNOWN_TIME, KnownSegment
 from services.storage.log.partition import CommittedLog, Partition
@@ -9,18 +10,29 @@ from services.storage.reading.catalogs import Catalogs
 from services.storage.reading.reader import Reader
 
 
+@dataclass(slots=True)
+class _Learned:
+    """What is known of the segments of a partition.
+
+    ``written_ms``: when segments of unknown timestamps were written, by base offset. ``pages``: the catalog pages were
+    read.
+    """
+
+    written_ms: dict[int, int] = field(default_factory=dict)
+    pages: bool = False
+
+
 class LogParts:
     """Reads the parts of owned partitions. Remembers what it learned of those that are checked again and again."""
 
     def __init__(self, reader: Reader, catalogs: Catalogs) -> None:
         self._reader = reader
         self._catalogs = catalogs
-        # When segments of unknown timestamps were written, by base offset.
-        self._written_ms: dict[Partition, dict[int, int]] = {}
+        self._learned: dict[Partition, _Learned] = {}
 
     def keep(self, partitions: Collection[Partition]) -> None:
         """Forget what is known of all other partitions."""
-        self._written_ms = {one: self._written_ms[one] for one in partitions if one in self._written_ms}
+        self._learned = {one: self._learned[one] for one in partitions if one in self._learned}
 
     async def has_segments(self, partition: Partition, limit: int, *, number: int, size: int) -> bool:
         """Return whether there are ``number`` segments up to ``limit``, or ``size`` bytes of them.
@@ -43,46 +55,45 @@ class LogParts:
         rewritten = view.segments.rewritten
         root = rewritten.root if rewritten is not None else None
         parts = [part for part in parts_of(root) if part.end > view.log_start] if root is not None else []
+        learned = self._learned.setdefault(partition, _Learned())
         offset = max(view.log_start, view.segments.through)
         segment = await self._reader.finder.holding(view, offset) if offset < limit else None
-        if segment is not None and segment.max_timestamp == UNKNOWN_TIME and partition not in self._written_ms:
-            # A new owner knows the segments by a listing alone, and a page describes many of them.
-            await self._catalogs.learn(view, offset, limit)
-            segment = await self._reader.finder.holding(view, offset)
-        written = self._written_ms.setdefault(partition, {})
         if segment is not None:
-            segment = await self._in_log(view, segment, offset, written)
+            segment = await self._in_log(view, segment, offset, learned)
         while segment is not None and offset < limit and len(parts) < MOST_PARTS:
-            following = await self._after(view, segment, written)
+            following = await self._after(view, segment, learned)
             end = view.segments_end if following is None else following.base_offset
-            time_ms = await self._time_of(view, segment, written)
+            time_ms = await self._time_of(view, segment, learned.written_ms)
             epoch = view.epoch_of(segment.base_offset)
             parts.append(Part(segment.base_offset, end, segment.size, time_ms, epoch=epoch))
             offset, segment = end, following
-        for base in [base for base in written if base < view.segments.through]:
-            del written[base]
+        for base in [base for base in learned.written_ms if base < view.segments.through]:
+            del learned.written_ms[base]
         return parts
 
-    async def _after(self, view: CommittedLog, segment: KnownSegment, written: dict[int, int]) -> KnownSegment | None:
+    async def _after(self, view: CommittedLog, segment: KnownSegment, learned: _Learned) -> KnownSegment | None:
         """Return the next segment of the log."""
         while (following := await self._reader.finder.after(view, segment)) is not None:
             base = following.base_offset
-            if (await self._in_log(view, following, base, written)).base_offset == base:
+            if (await self._in_log(view, following, base, learned)).base_offset == base:
                 return following
             segment = following
         return None
 
-    async def _in_log(
-        self, view: CommittedLog, segment: KnownSegment, offset: int, written: dict[int, int]
-    ) -> KnownSegment:
+    async def _in_log(self, view: CommittedLog, segment: KnownSegment, offset: int, learned: _Learned) -> KnownSegment:
         """Return the segment that holds ``offset``: ``segment``, or an earlier one if that is a dead owner's object."""
         base = segment.base_offset
-        if segment.max_timestamp != UNKNOWN_TIME or base in written:
+        if segment.max_timestamp != UNKNOWN_TIME or base in learned.written_ms:
             return segment
+        if not learned.pages:
+            # A new owner knows the segments by a listing alone, and a page describes many of them.
+            await self._catalogs.learn(view, base, view.segments_end)
+            learned.pages = True
+            return await self._in_log(view, await self._reader.finder.holding(view, offset), offset, learned)
         header = await self._reader.header(view, segment)
         if header.epoch != view.epoch_of(base):
             return await self._reader.holding(view, offset)
-        written[base] = header.created_ms
+        learned.written_ms[base] = header.created_ms
         return segment
 
     async def _time_of(self, view: CommittedLog, segment: KnownSegment, written: dict[int, int]) -> int:

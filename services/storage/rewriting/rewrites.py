@@ -36,6 +36,7 @@ from services.storage.log.rewriting import (
     merges_of,
     pass_end,
     steps_of,
+    within_retention,
 )
 from services.storage.owning.owned import OwnedPartitions
 from services.storage.owning.wall_clock import clock_was_right
@@ -166,8 +167,9 @@ class Rewrites:
 
     async def _merge(self, partition: Partition) -> None:
         limit = _limit(partition)
-        size = self._settings.merge_bytes
-        if not await self._parts.has_segments(partition, limit, number=MERGED_SEGMENTS, size=size):
+        size = min(self._settings.merge_bytes, self._settings.rewrite_bytes)
+        _, least = within_retention(partition.config, size)
+        if not await self._parts.has_segments(partition, limit, number=MERGED_SEGMENTS, size=least):
             return
         parts = await self._parts.read(partition, limit)
         merges = merges_of(parts, partition.config, limit=limit, now_ms=self._now_ms(), target_bytes=size)
@@ -246,7 +248,9 @@ class Rewrites:
                         # The clock also advances while a machine is suspended.
                         late = self._now_ms() - began_ms > _LONGEST_MS
                         replaced = self._segments(partition, inputs, step)
-                        if late or not await self._roots.commit(partition, step, replaced, compacts=rules is not None):
+                        if late or not _wanted(partition, rules):
+                            return
+                        if not await self._roots.commit(partition, step, replaced, compacts=rules is not None):
                             return
                         committed += 1
                         self._count(kind, step)
@@ -309,6 +313,12 @@ def _checked(request: RewriteRequest, step: RewrittenStep) -> RewrittenStep:
     if not request.HasField("compaction") and step.records_in != step.records_out:
         raise Unavailable(f"the indexer merged {step.records_in} records into {step.records_out}")
     return step
+
+
+def _wanted(partition: Partition, rules: CompactionRules | None) -> bool:
+    """Return whether the configs of the topic still ask for a rewrite that has begun."""
+    config = partition.config
+    return config.merges and not config.compacted if rules is None else config.compacted
 
 
 def _limit(partition: Partition) -> int:

@@ -5,6 +5,7 @@ import trio
 from trio.testing import MockClock
 
 from kafscale.catalog.page import SEGMENTS_PER_PAGE
+from kafscale.objects.memory import Fault
 from kafscale.rewritten.keys import RewrittenKey, RootKey
 from kafscale.v1.common_pb2 import Status
 from tests.support.storage.harness import World
@@ -103,19 +104,45 @@ async def test_checks_of_what_is_not_merged_yet_read_nothing(autojump_clock: Moc
         assert [call.kind for call in world.objects.calls[before:] if "/orders/" in call.key] == []
 
 
-async def test_a_new_owner_reads_pages_instead_of_each_segment(autojump_clock: MockClock) -> None:
+async def test_a_topic_that_is_not_merged_any_more_keeps_its_other_segments(autojump_clock: MockClock) -> None:
+    world = World(SETTINGS, indexing=True, rewrites=True)
+    world.now_ms = 10 * HOUR_MS
+    async with world.service() as (caller, catalog):
+        configs = {"kafscale.merge.enable": "false", "retention.ms": str(8 * HOUR_MS)}
+        ref = await world.topic(catalog, partitions=1, configs=configs)
+        for number in range(40):
+            await write(caller, ref, ("k", str(number)), timestamp=world.now_ms)
+            world.now_ms += 4 * 60_000
+        slow = Fault(delay=5 * CHECK)
+        world.objects.plan = lambda call: (
+            slow if call.kind == "put_if_absent" and call.key.endswith(".kfs") and "/~rewritten/" in call.key else None
+        )
+        await catalog.configure(ref.topic_id, lambda _: {**configs, "kafscale.merge.enable": "true"})
+        await trio.sleep(8 * CHECK)
+        assert [key.base_offset for key in await rewritten(world, RewrittenKey)] == [0]
+        await catalog.configure(ref.topic_id, lambda _: configs)
+        await trio.sleep(20 * CHECK)
+        assert (await world.state(ref)).root.through == 16
+        assert len(await read(caller, ref)) == 40
+
+
+@pytest.mark.parametrize("looked_up", [False, True])
+async def test_a_new_owner_reads_pages_instead_of_each_segment(autojump_clock: MockClock, *, looked_up: bool) -> None:
     world = World(SETTINGS, indexing=True, rewrites=True)
     world.now_ms = 10 * HOUR_MS
     async with world.service() as (caller, catalog):
         ref = await world.topic(catalog, partitions=1)
-        for number in range(SEGMENTS_PER_PAGE + 6):
+        for number in range(2 * SEGMENTS_PER_PAGE + 6):
             await write(caller, ref, ("k", str(number)), timestamp=world.now_ms)
     async with world.service(merge="on", cache_size=0, index_cache_size=0) as (caller, _):
         await caller.flush(ref)
+        if looked_up:
+            # It reads the first page alone.
+            await caller.offset_at(ref, 1)
         before = len(world.objects.calls)
         await trio.sleep(3 * CHECK)
         read_keys = [call.key for call in world.objects.calls[before:] if call.kind in ("get", "get_range")]
-        assert sum("/orders/" in key and key.endswith(".kfs") for key in read_keys) <= 6
+        assert sum("/orders/" in key and key.endswith(".kfs") for key in read_keys) < 10
         world.now_ms += HOUR_MS + 1
         await trio.sleep(2 * CHECK)
         assert [key.base_offset for key in await rewritten(world, RewrittenKey)] == [0]
