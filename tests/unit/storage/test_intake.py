@@ -1,5 +1,7 @@
 """Records become durable in the intake of a run, and are recovered from it by the next owner."""
 
+from contextlib import AsyncExitStack
+
 import pytest
 import trio
 from trio.testing import MockClock
@@ -132,20 +134,27 @@ async def test_a_partition_released_in_a_hurry_leaves_its_tail(autojump_clock: M
         assert (await acked(caller, ref, b"b")).base_offset == 2
 
 
-async def test_the_tail_of_a_run_that_took_the_partition_over_again_is_recovered_after_its_death(
-    autojump_clock: MockClock,
+@pytest.mark.parametrize("dies", [True, False], ids=["and died", "and takes it over once more"])
+async def test_the_tail_of_a_run_that_took_the_partition_over_again_is_recovered(
+    autojump_clock: MockClock, *, dies: bool
 ) -> None:
     world = World(SLOW_SEGMENTS, intake=True)
-    async with world.service(graceful=False) as (caller, catalog):
+    async with AsyncExitStack() as stack:
+        caller, catalog = await stack.enter_async_context(world.service(graceful=False))
         ref = await topic_with_record(world, caller, catalog)
         await acked(caller, ref, b"a")
-    # As if it had released the partition in a hurry, got it back, and died before the tail was in segments.
-    state = await state_of(world, ref)
-    state.tail.CopyFrom(IntakeTail(run_id=state.owner, epoch=state.epoch, end=2))
-    state.epoch += 1
-    await world.metadata.txn([], [Put(state_key(ref), state.SerializeToString())])
-    async with world.service() as (caller, _):
-        await trio.sleep(LEASE)
+        # As if it had released the partition in a hurry and got it back, and the tail is not in segments yet.
+        state = await state_of(world, ref)
+        state.tail.CopyFrom(IntakeTail(run_id=state.owner, epoch=state.epoch, end=2))
+        state.epoch += 1
+        await world.metadata.txn([], [Put(state_key(ref), state.SerializeToString())])
+        if dies:
+            await stack.aclose()
+            caller, _ = await stack.enter_async_context(world.service())
+            await trio.sleep(LEASE)
+        else:
+            # The run notices that the state has changed.
+            await caller.flush(ref)
         assert await caller.read_all(ref) == [b"0", b"a"]
         assert (await acked(caller, ref, b"b")).base_offset == 2
 
