@@ -90,9 +90,11 @@ async def run(directory: Path, *, minutes: float, seed: int, say: Callable[[str]
                     await storm(world, seed, begin)
                 world.heal()
                 report_line("everything is healed")
+                _count_rewrites(report, [node.log for node in world.storages])
+                before = report.rewrites.copy()
                 await await_acks(senders, PROGRESS_SECONDS)
                 report_line("all producers make progress in all partitions")
-                await until(lambda: _never_rewritten(world, report), PROGRESS_SECONDS, "no committed")
+                await until(lambda: _not_rewritten_since(before, world, report), PROGRESS_SECONDS, "no committed")
                 await finish(senders, others, report_line)
             except NoProgress as error:
                 stuck.append(str(error))
@@ -119,10 +121,10 @@ async def run(directory: Path, *, minutes: float, seed: int, say: Callable[[str]
     return report
 
 
-def _never_rewritten(world: World, report: Report) -> list[str]:
-    """Return the kinds of rewrites of which none was committed."""
+def _not_rewritten_since(before: Counter[str], world: World, report: Report) -> list[str]:
+    """Return the kinds of rewrites of which no more were committed than ``before``."""
     _count_rewrites(report, [node.log for node in world.storages])
-    return [kind for kind in KINDS if not report.rewrites[kind]]
+    return [kind for kind in KINDS if report.rewrites[kind] == before[kind]]
 
 
 def _count_rewrites(report: Report, logs: Iterable[Path]) -> None:

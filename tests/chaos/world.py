@@ -32,7 +32,7 @@ COMMON_SETTINGS = {
 REWRITE_SETTINGS = {
     "KAFSCALE_REWRITE_CHECK_MS": "2000",
     "KAFSCALE_REWRITE_GRACE_MS": "2000",
-    # A merged object needs at least 8 segments, and the first rewrite after a take-over reads the header of each.
+    # A merged object needs at least 8 segments.
     "KAFSCALE_SEGMENT_INTERVAL_MS": "750",
     # The smallest sizes that are allowed.
     "KAFSCALE_REWRITE_BYTES": "1MB",
