@@ -140,16 +140,18 @@ class RewriteStep(_message.Message):
     def __init__(self, inputs: _Optional[_Iterable[_Union[RewriteInput, _Mapping]]] = ...) -> None: ...
 
 class RewriteInput(_message.Message):
-    __slots__ = ("start", "end", "rewritten", "epoch")
+    __slots__ = ("start", "end", "rewritten", "epoch", "size")
     START_FIELD_NUMBER: _ClassVar[int]
     END_FIELD_NUMBER: _ClassVar[int]
     REWRITTEN_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
+    SIZE_FIELD_NUMBER: _ClassVar[int]
     start: int
     end: int
     rewritten: _rewritten_pb2.RewrittenEntry
     epoch: int
-    def __init__(self, start: _Optional[int] = ..., end: _Optional[int] = ..., rewritten: _Optional[_Union[_rewritten_pb2.RewrittenEntry, _Mapping]] = ..., epoch: _Optional[int] = ...) -> None: ...
+    size: int
+    def __init__(self, start: _Optional[int] = ..., end: _Optional[int] = ..., rewritten: _Optional[_Union[_rewritten_pb2.RewrittenEntry, _Mapping]] = ..., epoch: _Optional[int] = ..., size: _Optional[int] = ...) -> None: ...
 
 class CompactionRules(_message.Message):
     __slots__ = ("dirty", "end", "resumed", "now_ms", "horizon_ms", "memory_bytes", "batch_bytes", "producers")

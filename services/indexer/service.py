@@ -70,6 +70,7 @@ class IndexerService:
             store,
             namespace,
             most=settings.rewrites,
+            read_ahead_bytes=settings.rewrite_read_ahead_bytes,
             runner=run_with(run_sync) if run_sync is not None else run_in_process,
             now_ms=now_ms,
             counters=self.counters,

@@ -39,3 +39,10 @@ class IndexerSettings:
         "process with a lower priority, and its memory (KAFSCALE_REWRITE_BYTES, KAFSCALE_COMPACTION_MEMORY). Further "
         "ones wait.",
     )
+    rewrite_read_ahead_bytes: int = setting(
+        "KAFSCALE_REWRITE_READ_AHEAD_BYTES",
+        default=8 * MIB,
+        parse=within(size, 0, 1024 * MIB),
+        doc="The maximum size of the objects that each merge or compaction reads before it needs them, at most 16 at "
+        "the same time, so that small objects do not wait for one request after the other. 0: none.",
+    )

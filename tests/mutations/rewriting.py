@@ -180,4 +180,14 @@ MUTATIONS = (
         Change(_CHOICE, "within_retention", "config.retention_ms // _SHARE_OF_RETENTION", "config.retention_ms"),
         _MERGING + "test_a_merged_object_spans_only_a_part_of_what_retention_keeps",
     ),
+    Mutation(
+        "objects are read ahead up to a size",
+        Change(
+            "services.indexer.rewriting.read_ahead",
+            "ReadAhead._begin",
+            "self._bytes + size > self._most_bytes",
+            "False",
+        ),
+        "tests/unit/indexer/test_rewriting.py::test_objects_are_read_ahead_up_to_a_size_and_each_once",
+    ),
 )

@@ -78,10 +78,10 @@ def check(request: RewriteRequest) -> None:
             raise InvalidRequest(f"no object of a step ends at {one.end}, where a dirty object ends")
 
 
-def objects_read(request: RewriteRequest) -> int:
-    """Return how many objects a rewrite reads that does all of its steps."""
-    dirty = sum(map(_has_object, request.compaction.dirty))
-    return dirty + sum(_has_object(one) for step in request.steps for one in step.inputs)
+def inputs_of(request: RewriteRequest) -> list[RewriteInput]:
+    """Return the inputs whose objects a rewrite reads that does all of its steps, in the order in which it does."""
+    steps = (one for step in request.steps for one in step.inputs)
+    return [one for one in (*request.compaction.dirty, *steps) if _has_object(one)]
 
 
 def rewriting(request: RewriteRequest, *, secret: bytes, created_ms: int) -> Pass:

@@ -18,7 +18,8 @@ from kafscale.v1.common_pb2 import Status
 from kafscale.v1.indexer_pb2 import RewriteEvent, RewriteInput, RewriteRequest, RewrittenStep
 from services.indexer.counters import IndexerCounters
 from services.indexer.errors import status_of
-from services.indexer.rewriting.passes import Finished, Read, Store, Wanted, check, objects_read
+from services.indexer.rewriting.passes import Finished, Read, Store, Wanted, check, inputs_of
+from services.indexer.rewriting.read_ahead import ReadAhead
 from services.indexer.rewriting.runners import Runner, Work
 
 _PROGRESS_SECONDS = 1.0
@@ -37,12 +38,14 @@ class Rewrites:
         namespace: str,
         *,
         most: int,
+        read_ahead_bytes: int,
         runner: Runner,
         now_ms: Callable[[], int],
         counters: IndexerCounters,
     ) -> None:
         self._store = store
         self._namespace = namespace
+        self._read_ahead_bytes = read_ahead_bytes
         self._runner = runner
         self._now_ms = now_ms
         self._counters = counters
@@ -50,13 +53,20 @@ class Rewrites:
 
     async def run(self, request: RewriteRequest, send: Send) -> None:
         """Do the steps of a request, and send an event for each, for the progress, and for an error."""
+        async with trio.open_nursery() as nursery:
+            await self._run(request, send, nursery)
+            nursery.cancel_scope.cancel()
+
+    async def _run(self, request: RewriteRequest, send: Send, nursery: trio.Nursery) -> None:
+        """``nursery``: for reads of objects that are not asked for yet."""
         kind = "compact" if request.HasField("compaction") else "merge"
         result = "unavailable"
         try:
             check(request)
             call = _Call(self._store, self._namespace, request, send, self._counters)
+            ahead = ReadAhead(inputs_of(request), call.read_input, most_bytes=self._read_ahead_bytes, nursery=nursery)
             async with self._turn(), self._runner(request, secrets.token_bytes(_SECRET_BYTES), self._now_ms()) as work:
-                await call.serve(work)
+                await call.serve(work, ahead)
             result = "done"
         except KafscaleError as error:
             status = status_of(error)
@@ -96,12 +106,12 @@ class _Call:
         self._place = namespace, request.partition.topic, request.partition.partition
         self._send = send
         self._counters = counters
-        self._read, self._total = 0, objects_read(request)
+        self._read, self._total = 0, len(inputs_of(request))
         self._reported_at = -math.inf
         # Of the object that was read last, to which damage is attributed.
         self._key = ""
 
-    async def serve(self, work: Work) -> None:
+    async def serve(self, work: Work, ahead: ReadAhead) -> None:
         """Do what the work wants until its end. Raises CorruptData, InvalidRequest, ObjectNotFound, Unavailable,
         Refused."""
         answer: Buffer | None = None
@@ -110,7 +120,7 @@ class _Call:
                 answer = None
                 await self._report(wanted.step)
             elif isinstance(wanted, Read):
-                answer = await self._input(wanted.input)
+                answer = await self._input(wanted.input, ahead)
             else:
                 key = await self._put(wanted)
                 # The object must not be in memory twice.
@@ -123,20 +133,27 @@ class _Call:
         except CorruptData as error:
             raise CorruptData(f"{self._key}: {error}") from error
 
-    async def _input(self, one: RewriteInput) -> bytes:
-        if one.HasField("rewritten"):
-            self._key = str(RewrittenKey.of(one.rewritten, *self._place))
-        else:
-            self._key = paths.segment_key(*self._place, one.start)
-        try:
-            body = (await self._store.get(self._key)).body
-        except ObjectNotFound as error:
-            raise ObjectNotFound(f"{self._key}: missing") from error
+    async def _input(self, one: RewriteInput, ahead: ReadAhead) -> bytes:
+        self._key = self._key_of(one)
+        body = await ahead.get(one)
         self._read += 1
         self._counters.rewrite_read_bytes += len(body)
         if trio.current_time() - self._reported_at >= _PROGRESS_SECONDS:
             await self._report()
         return body
+
+    async def read_input(self, one: RewriteInput) -> bytes:
+        """Return the object of an input. Raises ObjectNotFound, Unavailable, Refused."""
+        key = self._key_of(one)
+        try:
+            return (await self._store.get(key)).body
+        except ObjectNotFound as error:
+            raise ObjectNotFound(f"{key}: missing") from error
+
+    def _key_of(self, one: RewriteInput) -> str:
+        if one.HasField("rewritten"):
+            return str(RewrittenKey.of(one.rewritten, *self._place))
+        return paths.segment_key(*self._place, one.start)
 
     async def _put(self, wanted: Store) -> str:
         """Store an object, after its index. Return its key."""

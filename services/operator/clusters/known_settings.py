@@ -216,6 +216,7 @@ KNOWN: dict[str, frozenset[str]] = {
             "KAFSCALE_LEASE_TTL_SECONDS",
             "KAFSCALE_LOG_LEVEL",
             "KAFSCALE_REWRITES",
+            "KAFSCALE_REWRITE_READ_AHEAD_BYTES",
             "KAFSCALE_RPC_ADDR",
             "KAFSCALE_RPC_ADVERTISED_ADDR",
             "KAFSCALE_RPC_CONNECT_TIMEOUT_MS",

@@ -54,6 +54,8 @@ class Part:
         found = RewriteInput(start=self.start, end=self.end, epoch=self.epoch)
         if self.rewritten is not None:
             found.rewritten.CopyFrom(self.rewritten)
+        else:
+            found.size = self.size
         return found
 
 

@@ -76,11 +76,9 @@ class World:
     next_offset: int = 0
     inputs: list[RewriteInput] = field(default_factory=list)
 
-    def service(self, *, own_process: bool = False, rewrites: int = 1) -> IndexerService:
+    def service(self, *, own_process: bool = False, **settings: int) -> IndexerService:
         run_sync = None if own_process else run_inline
-        return IndexerService(
-            self.store, "ns", IndexerSettings(rewrites=rewrites), run_sync=run_sync, now_ms=lambda: NOW_MS
-        )
+        return IndexerService(self.store, "ns", IndexerSettings(**settings), run_sync=run_sync, now_ms=lambda: NOW_MS)
 
     async def add(self, *batches: bytes, epoch: int = 3, lacking: int = 0) -> str:
         """Store the next segment, and return its key. After it, offsets are ``lacking``."""
@@ -88,7 +86,9 @@ class World:
         key = paths.segment_key("ns", "t", 0, built.base_offset)
         await self.store.put_if_absent(key, built.data)
         self.next_offset = built.next_offset + lacking
-        self.inputs.append(RewriteInput(start=built.base_offset, end=self.next_offset, epoch=epoch))
+        self.inputs.append(
+            RewriteInput(start=built.base_offset, end=self.next_offset, epoch=epoch, size=len(built.data))
+        )
         return key
 
     async def add_rewritten(self, *batches: bytes, lacking: int = 0) -> RewrittenEntry:
@@ -234,7 +234,8 @@ async def test_each_finished_step_and_the_progress_are_reported(world: World, au
     for number in range(8):
         await world.add(batch((f"{number}", "1")))
     world.store.plan = lambda call: Fault(delay=0.4) if call.kind == "get" and "segment-" in call.key else None
-    events = await rewritten(world.service(), world.compact(world.inputs[:4], world.inputs[4:]))
+    service = world.service(rewrite_read_ahead_bytes=0)
+    events = await rewritten(service, world.compact(world.inputs[:4], world.inputs[4:]))
     assert [event.HasField("step") for event in events].count(True) == 2
     progress = [event.objects_read for event in events if not event.HasField("step")]
     # At most one a second: each object takes 0.4 s.
@@ -243,6 +244,19 @@ async def test_each_finished_step_and_the_progress_are_reported(world: World, au
     assert [(event.objects_read, event.objects_total) for event in events if event.HasField("step")] == [
         (12, 16),
         (16, 16),
+    ]
+
+
+async def test_objects_are_read_ahead_up_to_a_size_and_each_once(world: World, autojump_clock: MockClock) -> None:
+    for number in range(60):
+        await world.add(batch((f"{number}", "1")))
+    world.store.plan = lambda call: Fault(delay=1.0) if call.kind == "get" and "segment-" in call.key else None
+    began = trio.current_time()
+    await rewritten(world.service(rewrite_read_ahead_bytes=5 * world.inputs[-1].size), world.merge())
+    # The object that is waited for, and five more.
+    assert trio.current_time() - began == 60 / 6
+    assert sorted(call.key for call in world.store.calls if call.kind == "get" and "segment-" in call.key) == [
+        paths.segment_key("ns", "t", 0, one.start) for one in world.inputs
     ]
 
 
