@@ -1,14 +1,15 @@
 """How long acknowledgements take while segments are merged, compared with the same load without merging.
 
 One process with MinIO. The load is half of what a producer reaches without a limit. Rounds with and without merging
-alternate, and each has a topic of its own. With merging, objects of 4 MiB are made from segments of 64 KiB, so that
-merging goes on during the whole round.
+alternate. For each pair, another topic is filled with segments of 64 KiB, whose merging begins with the second round.
 
-    python -m tests.bench.merging_latency [--seconds 60] [--rounds 3]
+    python -m tests.bench.merging_latency [--seconds 20] [--rounds 3] [--segments 5000]
 """
 
+import json
 import tempfile
 import time
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from statistics import median, quantiles
@@ -16,17 +17,15 @@ from statistics import median, quantiles
 import click
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin._config import AlterConfigOpType
 from confluent_kafka.cimpl import NewTopic
 
 from tests.servers.minio import running_minio
 from tests.support.broker import KafscaleBroker
+from tests.support.configs import changed
 
-_SETTINGS = {
-    "KAFSCALE_SEGMENT_BYTES": "64KB",
-    "KAFSCALE_MERGE_BYTES": "4MB",
-    "KAFSCALE_REWRITE_CHECK_MS": "1000",
-    "KAFSCALE_REWRITE_GRACE_MS": "5000",
-}
+_SETTINGS = {"KAFSCALE_SEGMENT_BYTES": "64KB", "KAFSCALE_REWRITE_CHECK_MS": "1000"}
+_LARGE_SEGMENTS = {"segment.bytes": str(4 << 20)}
 _RECORD_BYTES = 1000
 _BATCH_BYTES = 16_384
 _MOST_WAITING = 2000
@@ -55,17 +54,39 @@ def _latencies(bootstrap: str, topic: str, seconds: float, records_per_second: f
     return found
 
 
-def _create(bootstrap: str, topic: str, *, merges: bool) -> None:
-    configs = {"kafscale.merge.enable": str(merges).lower(), "compression.type": "producer"}
+def _create(bootstrap: str, topic: str, configs: Mapping[str, str]) -> None:
     admin = AdminClient({"bootstrap.servers": bootstrap})
-    [made] = admin.create_topics([NewTopic(topic, 1, 1, config=configs)]).values()
+    [made] = admin.create_topics([NewTopic(topic, 1, 1, config={"compression.type": "producer", **configs})]).values()
     made.result()
 
 
+def _fill(bootstrap: str, topic: str, segments: int) -> None:
+    """Produce small segments to a new topic."""
+    _create(bootstrap, topic, {"max.message.bytes": "60000"})
+    producer = Producer({"bootstrap.servers": bootstrap, "batch.size": 50_000, "linger.ms": 20, "log_level": 0})
+    body = bytes(_RECORD_BYTES)
+    for _ in range(segments * 65):
+        producer.produce(topic, body)
+        producer.poll(0.001 if len(producer) > 10_000 else 0)
+    producer.flush()
+
+
+def _merge(bootstrap: str, topic: str) -> None:
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    changed(admin, topic, ("kafscale.merge.enable", AlterConfigOpType.SET, "true"))
+
+
+def _merges(log: Path, topic: str) -> tuple[int, int]:
+    """Return how many merges of a topic have begun, and how many of them have finished."""
+    events = [json.loads(line)["event"] for line in log.read_text().splitlines() if f'"{topic}-0"' in line]
+    return events.count("rewrite begins"), events.count("rewrite finished")
+
+
 @click.command()
-@click.option("--seconds", default=60.0, show_default=True, help="The length of a round.")
+@click.option("--seconds", default=20.0, show_default=True, help="The length of a round.")
 @click.option("--rounds", default=3, show_default=True)
-def main(seconds: float, rounds: int) -> None:
+@click.option("--segments", default=5000, show_default=True, help="How many segments there are to merge in a round.")
+def main(seconds: float, rounds: int, segments: int) -> None:
     """Measure acknowledgements with and without merging at half load."""
     results: dict[bool, list[tuple[float, float]]] = {False: [], True: []}
     with tempfile.TemporaryDirectory() as scratch:
@@ -73,17 +94,20 @@ def main(seconds: float, rounds: int) -> None:
         (directory / "minio").mkdir()
         with running_minio(directory / "minio") as minio:
             broker = KafscaleBroker(directory / "one", {**minio.broker_settings("latency"), **_SETTINGS})
-            _create(broker.bootstrap, "full", merges=False)
-            full = len(_latencies(broker.bootstrap, "full", _MEASURED_FOR, 1e9)) / _MEASURED_FOR
+            _create(broker.bootstrap, "live", _LARGE_SEGMENTS)
+            full = len(_latencies(broker.bootstrap, "live", _MEASURED_FOR, 1e9)) / _MEASURED_FOR
             click.echo(f"without a limit: {full * _RECORD_BYTES / 1e6:.1f} MB/s")
             for number in range(rounds):
+                small = f"small-{number}"
+                _fill(broker.bootstrap, small, segments)
                 for merges in (False, True):
-                    topic = f"round-{number}-{merges}"
-                    _create(broker.bootstrap, topic, merges=merges)
-                    cuts = quantiles(_latencies(broker.bootstrap, topic, seconds, full / 2), n=100)
+                    if merges:
+                        _merge(broker.bootstrap, small)
+                    cuts = quantiles(_latencies(broker.bootstrap, "live", seconds, full / 2), n=100)
                     results[merges].append((cuts[49], cuts[98]))
-                    name = "merging" if merges else "not merging"
-                    click.echo(f"{name}: p50 {cuts[49]:.1f} ms, p99 {cuts[98]:.1f} ms")
+                    begun, finished = _merges(directory / "one" / "broker.log", small)
+                    state = f"{begun} merges began, {finished} finished" if merges else "not merging"
+                    click.echo(f"{state}: p50 {cuts[49]:.1f} ms, p99 {cuts[98]:.1f} ms")
             broker.stop()
     for name, place in (("p50", 0), ("p99", 1)):
         without, with_ = (median(one[place] for one in results[merges]) for merges in (False, True))

@@ -11,6 +11,9 @@ from kafscale.v1.indexer_pb2 import RewriteInput
 
 _MOST = 16
 """Objects read ahead at the same time."""
+_REST = 8
+"""How many times as long as a pass of the event loop the process serves others before the next read begins."""
+_LONGEST_REST = 0.1
 
 
 @dataclass(slots=True, eq=False)
@@ -44,12 +47,14 @@ class ReadAhead:
         self._nursery = nursery
         self._begun: deque[_Begun] = deque()
         self._bytes = 0
+        self._turn = trio.Lock()
 
     async def get(self, one: RewriteInput) -> bytes:
         """Return the object. Raises what ``read`` raises."""
         found = self._find(one)
         self._begin()
         if found is None:
+            await self._rest()
             return await self._read(one)
         await found.ended.wait()
         if isinstance(found.result, KafscaleError):
@@ -78,9 +83,17 @@ class ReadAhead:
             self._bytes += size
             self._nursery.start_soon(self._read_into, begun)
 
+    async def _rest(self) -> None:
+        """Let a process that is busy do other work first, such as that of storage in the one-process mode."""
+        async with self._turn:
+            began = trio.current_time()
+            await trio.lowlevel.checkpoint()
+            await trio.sleep(min(_REST * (trio.current_time() - began), _LONGEST_REST))
+
     async def _read_into(self, begun: _Begun) -> None:
         with begun.scope:
             try:
+                await self._rest()
                 begun.result = await self._read(begun.input)
             except KafscaleError as error:
                 begun.result = error

@@ -260,6 +260,26 @@ async def test_objects_are_read_ahead_up_to_a_size_and_each_once(world: World, a
     ]
 
 
+async def test_a_busy_process_does_other_work_between_reads(world: World, mock_clock: MockClock) -> None:
+    for number in range(10):
+        await world.add(batch((f"{number}", "1")))
+    passes = 0
+
+    async def work() -> None:
+        nonlocal passes
+        while True:
+            mock_clock.jump(0.002)
+            passes += 1
+            await trio.lowlevel.checkpoint()
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(work)
+        await rewritten(world.service(), world.merge())
+        nursery.cancel_scope.cancel()
+    # A read rests for eight passes.
+    assert passes >= 8 * 10
+
+
 @BOTH
 async def test_compaction_keeps_the_last_record_of_each_key(world: World, own_process: bool) -> None:
     await world.add(batch(("a", "1"), ("b", "1")), batch(("a", "2"), ("c", "1")))
