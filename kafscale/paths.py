@@ -394,6 +394,15 @@ def topic_key(namespace: str, topic: str) -> str:
     return f"{topics_prefix(namespace)}{topic}"
 
 
+def users_prefix(namespace: str) -> str:
+    return f"{metadata_root(namespace)}users/"
+
+
+def user_key(namespace: str, user: str) -> str:
+    """The metadata key of a user. Names can be any text and are percent-encoded."""
+    return f"{users_prefix(namespace)}{quote(user, safe='')}"
+
+
 def partition_state_key(namespace: str, topic: str, partition: int) -> str:
     return f"{partition_states_prefix(namespace)}{topic}/{partition}"
 

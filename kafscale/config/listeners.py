@@ -5,13 +5,16 @@ Nothing is bound or resolved here, except for the name of this machine if an adv
 
 import re
 import socket
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 
 from kafscale.config.settings import integer, optional, setting, text
 from kafscale.errors import ConfigError
 
 DEFAULT_ADDRESS = "127.0.0.1:9092"
-DEFAULT_NAME = "PLAINTEXT"
+PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL = PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+"""Kafka's security protocols: without and with TLS, without and with authentication by SASL."""
+DEFAULT_NAME = PLAINTEXT
 OWN_NAME = "{hostname}"
 """Stands for the host name of this machine in advertised addresses, as containers and pods know it."""
 
@@ -34,6 +37,17 @@ class Listener:
     port: int
     advertised_host: str
     advertised_port: int
+    protocol: str = PLAINTEXT
+
+    @property
+    def encrypted(self) -> bool:
+        """Whether clients connect by TLS."""
+        return self.protocol in (SSL, SASL_SSL)
+
+    @property
+    def by_sasl(self) -> bool:
+        """Whether clients authenticate by SASL."""
+        return self.protocol in (SASL_PLAINTEXT, SASL_SSL)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,6 +69,13 @@ class ListenerSettings:
         doc="The addresses that clients connect to: one for each name in KAFSCALE_LISTENERS, in the same form. The "
         f"host `{OWN_NAME}` is replaced by the name of this machine, container or pod. If not set, the addresses in "
         "KAFSCALE_LISTENERS.",
+    )
+    security_protocol_map: str | None = setting(
+        "KAFSCALE_LISTENER_SECURITY_PROTOCOL_MAP",
+        default=None,
+        parse=optional(text),
+        doc=f"The security protocols of listeners: `NAME:PROTOCOL,NAME2:PROTOCOL`, each one of {', '.join(PROTOCOLS)}. "
+        "A listener that is not listed and has the name of a protocol uses that one, any other uses PLAINTEXT.",
     )
     broker_addr: str | None = setting(
         "KAFSCALE_BROKER_ADDR",
@@ -78,7 +99,18 @@ class ListenerSettings:
 
     def resolve(self) -> tuple[Listener, ...]:
         """Return the listeners in the configured order, at least one. Raises a ConfigError that names the variable."""
+        protocols = _protocols(self.security_protocol_map)
+        return tuple(
+            replace(each, protocol=protocols.get(each.name, each.name if each.name in PROTOCOLS else PLAINTEXT))
+            for each in self._resolved(protocols)
+        )
+
+    def _resolved(self, protocols: Mapping[str, str]) -> tuple[Listener, ...]:
+        """Return the listeners without their protocols."""
         if self.listeners is None:
+            unknown = set(protocols) - {DEFAULT_NAME}
+            if unknown:
+                raise _unknown_listener(unknown)
             return (self._short_form(),)
         for env, value in (
             ("KAFSCALE_BROKER_ADDR", self.broker_addr),
@@ -87,7 +119,11 @@ class ListenerSettings:
         ):
             if value is not None:
                 raise ConfigError(f"KAFSCALE_LISTENERS and {env} are both set; use one of the two forms")
-        return _named_form(self.listeners, self.advertised_listeners)
+        named = _named_form(self.listeners, self.advertised_listeners)
+        unknown = set(protocols) - {each.name for each in named}
+        if unknown:
+            raise _unknown_listener(unknown)
+        return named
 
     def _short_form(self) -> Listener:
         if self.advertised_listeners is not None:
@@ -98,6 +134,25 @@ class ListenerSettings:
             advertised_host = _host("KAFSCALE_ADVERTISED_HOST", with_own_name(self.advertised_host).strip("[]"))
         _refuse_anywhere("KAFSCALE_ADVERTISED_HOST", DEFAULT_NAME, advertised_host)
         return Listener(DEFAULT_NAME, host, port, advertised_host, self.advertised_port or port)
+
+
+def _unknown_listener(names: Iterable[str]) -> ConfigError:
+    return ConfigError(f"KAFSCALE_LISTENER_SECURITY_PROTOCOL_MAP names {min(names)}, which is not a listener")
+
+
+def _protocols(value: str | None) -> dict[str, str]:
+    protocols: dict[str, str] = {}
+    for item in value.split(",") if value else ():
+        name, _, protocol = (part.strip().upper() for part in item.partition(":"))
+        if not _NAME.fullmatch(name) or protocol not in PROTOCOLS:
+            raise ConfigError(
+                f"KAFSCALE_LISTENER_SECURITY_PROTOCOL_MAP has {item.strip()!r}; an entry is NAME:PROTOCOL with one of "
+                f"{', '.join(PROTOCOLS)}"
+            )
+        if name in protocols:
+            raise ConfigError(f"KAFSCALE_LISTENER_SECURITY_PROTOCOL_MAP names {name} twice")
+        protocols[name] = protocol
+    return protocols
 
 
 def _named_form(listeners: str, advertised_listeners: str | None) -> tuple[Listener, ...]:

@@ -120,7 +120,7 @@ class KafkaConnection:
         self._flexible = flexible
         self._on_ready = on_ready
         self._on_reply = on_reply
-        self._max_request_bytes = max_request_bytes
+        self.max_request_bytes = max_request_bytes
         self._max_in_flight = max_in_flight
         self._max_in_flight_bytes = max_in_flight_bytes
         self._in_flight_bytes = 0
@@ -219,8 +219,8 @@ class KafkaConnection:
         return position + len(taken)
 
     def _frame_size(self, size: int) -> int:
-        if not 0 <= size <= self._max_request_bytes:
-            raise ProtocolError(f"a request of {size} bytes, outside of 0 to {self._max_request_bytes}")
+        if not 0 <= size <= self.max_request_bytes:
+            raise ProtocolError(f"a request of {size} bytes, outside of 0 to {self.max_request_bytes}")
         return size
 
     def _parse(self, frame: memoryview) -> Request:

@@ -307,3 +307,27 @@ class NodeId(_message.Message):
     format: int
     instance: str
     def __init__(self, format: _Optional[int] = ..., instance: _Optional[str] = ...) -> None: ...
+
+class ScramCredential(_message.Message):
+    __slots__ = ("mechanism", "salt", "iterations", "stored_key", "server_key")
+    MECHANISM_FIELD_NUMBER: _ClassVar[int]
+    SALT_FIELD_NUMBER: _ClassVar[int]
+    ITERATIONS_FIELD_NUMBER: _ClassVar[int]
+    STORED_KEY_FIELD_NUMBER: _ClassVar[int]
+    SERVER_KEY_FIELD_NUMBER: _ClassVar[int]
+    mechanism: int
+    salt: bytes
+    iterations: int
+    stored_key: bytes
+    server_key: bytes
+    def __init__(self, mechanism: _Optional[int] = ..., salt: _Optional[bytes] = ..., iterations: _Optional[int] = ..., stored_key: _Optional[bytes] = ..., server_key: _Optional[bytes] = ...) -> None: ...
+
+class User(_message.Message):
+    __slots__ = ("format", "name", "credentials")
+    FORMAT_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    CREDENTIALS_FIELD_NUMBER: _ClassVar[int]
+    format: int
+    name: str
+    credentials: _containers.RepeatedCompositeFieldContainer[ScramCredential]
+    def __init__(self, format: _Optional[int] = ..., name: _Optional[str] = ..., credentials: _Optional[_Iterable[_Union[ScramCredential, _Mapping]]] = ...) -> None: ...

@@ -20,6 +20,7 @@ from kafscale.metadata.members import LiveMember, Members
 from kafscale.metadata.ownership import OwnershipMap
 from kafscale.metadata.sqlite import open_sqlite
 from kafscale.metadata.topics import TopicCatalog
+from kafscale.metadata.users import UserCatalog
 from kafscale.objects.availability import StoreHealth
 from kafscale.objects.lifecycle import LifecycleWatch
 from kafscale.objects.metrics import OperationCounters
@@ -133,12 +134,13 @@ async def _serve(settings: Loaded, stopping: trio.Event) -> None:
         )
         coordinator = CoordinatorService(coordinator_parts)
         show_coordinator(coordinator, coordinator_parts.counters, operations)
-        ownership = OwnershipMap(metadata, namespace)
+        ownership, users = OwnershipMap(metadata, namespace), UserCatalog(metadata, namespace)
         gateway_parts = GatewayDependencies(
             settings=settings[GatewaySettings],
             namespace=namespace,
             metadata=metadata,
             catalog=catalog,
+            users=users,
             storages=storage_members,
             gateways=gateways,
             coordinators=coordinator_members,
@@ -173,9 +175,8 @@ async def _serve(settings: Loaded, stopping: trio.Event) -> None:
         await nursery.start(endpoint.serve, stopping, bind_storage(storage), admin)
         await nursery.start(coordinator_members.run)
         await nursery.start(serve_groups)
-        await nursery.start(gateways.run)
-        await nursery.start(indexers.run)
-        await nursery.start(ownership.run)
+        for watched in (gateways.run, indexers.run, ownership.run, users.run):
+            await nursery.start(watched)
         # On shutdown, clients are disconnected first, then their records are stored, then the stores are closed.
         await nursery.start(serve_clients)
         endpoint.ready(operations)

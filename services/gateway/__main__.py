@@ -10,6 +10,7 @@ from kafscale.config.stores import NamespaceSettings
 from kafscale.metadata.members import Members
 from kafscale.metadata.ownership import OwnershipMap
 from kafscale.metadata.topics import TopicCatalog
+from kafscale.metadata.users import UserCatalog
 from kafscale.process.logging import LogSettings
 from kafscale.process.process import Loaded, run_process
 from kafscale.process.startup import (
@@ -43,6 +44,7 @@ async def serve(settings: Loaded, stopping: trio.Event) -> None:
     ):
         endpoint = await Endpoint.bind("gateway", settings, operations)
         catalog, ownership = TopicCatalog(metadata, namespace), OwnershipMap(metadata, namespace)
+        users = UserCatalog(metadata, namespace)
         storages, gateways, coordinators, indexers = (
             Members(metadata, namespace, service) for service in ("storage", "gateway", "coordinator", "indexer")
         )
@@ -51,6 +53,7 @@ async def serve(settings: Loaded, stopping: trio.Event) -> None:
             namespace=namespace,
             metadata=metadata,
             catalog=catalog,
+            users=users,
             storages=storages,
             gateways=gateways,
             coordinators=coordinators,
@@ -65,7 +68,7 @@ async def serve(settings: Loaded, stopping: trio.Event) -> None:
         gateway = Gateway(parts)
         report = ClusterReport(parts, indexers, operations.health, connector(settings, operations, PeerHealth))
         admin = bind_admin(AdminService(gateway, report), token=settings[GatewaySettings].admin_token)
-        watched = (catalog.run, storages.run, gateways.run, coordinators.run, indexers.run, ownership.run)
+        watched = (catalog.run, users.run, storages.run, gateways.run, coordinators.run, indexers.run, ownership.run)
         async with (
             running(settings, *watched),
             endpoint.serving(admin),

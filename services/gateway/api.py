@@ -20,7 +20,9 @@ from kafscale.metadata.outage import Refusal
 from kafscale.metadata.ownership import OwnershipMap
 from kafscale.metadata.producer_ids import ProducerIds
 from kafscale.metadata.topics import TopicCatalog
+from kafscale.metadata.users import UserCatalog
 from kafscale.tracing import Tracer
+from services.gateway.access.authentication import Authentication
 from services.gateway.brokers import Brokers
 from services.gateway.coordinators.links import Coordinators
 from services.gateway.counters import GatewayCounters, error_codes
@@ -55,6 +57,7 @@ class Environment:
     listeners: tuple[Listener, ...]
     topics: TopicCache
     producer_ids: ProducerIds
+    users: UserCatalog
     # For partially received requests. A client that stops in the middle of one must be disconnected.
     request_memory: RequestMemory
     reply_memory: ReplyMemory
@@ -95,8 +98,21 @@ class Client(Protocol):
         """The client's address in Kafka's notation, with a leading slash."""
         ...
 
+    @property
+    def authentication(self) -> Authentication:
+        """Who the client is."""
+        ...
+
+    def authenticated(self) -> None:
+        """To be called when the client has authenticated."""
+        ...
+
     def close(self, reason: str) -> None:
         """Close the connection without answering pending requests."""
+        ...
+
+    def leave(self) -> None:
+        """Accept no more requests, and close the connection when those in flight are answered."""
         ...
 
 

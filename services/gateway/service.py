@@ -13,8 +13,11 @@ from kafscale.metadata.membership import Membership, boot_clock, suspension_cloc
 from kafscale.metadata.ownership import OwnershipMap
 from kafscale.metadata.producer_ids import ProducerIds
 from kafscale.metadata.topics import TopicCatalog
+from kafscale.metadata.users import UserCatalog
 from kafscale.topics.configs import default_values
 from kafscale.tracing import Tracer
+from services.gateway.access.authentication import Authenticator
+from services.gateway.access.bootstrap import create_first_user
 from services.gateway.api import Environment
 from services.gateway.brokers import Brokers
 from services.gateway.clients.listener import Acceptor
@@ -38,15 +41,16 @@ _CONVERSIONS = 2
 class GatewayDependencies:
     """The dependencies of a gateway.
 
-    ``catalog``, ``ownership``, and the members of each service, ``storages``, ``gateways`` and ``coordinators``, must
-    be running before `Gateway.run` is called. ``address`` is where other services reach this gateway, or empty if they
-    are in the same process.
+    ``catalog``, ``users``, ``ownership``, and the members of each service, ``storages``, ``gateways`` and
+    ``coordinators``, must be running before `Gateway.run` is called. ``address`` is where other services reach this
+    gateway, or empty if they are in the same process.
     """
 
     settings: GatewaySettings
     namespace: str
     metadata: MetadataStore
     catalog: TopicCatalog
+    users: UserCatalog
     storages: Members
     gateways: Members
     coordinators: Members
@@ -110,7 +114,8 @@ class Gateway:
 
         Raises ConfigError if a listener is invalid or cannot be bound, or if another gateway has the node id.
         """
-        acceptor = Acceptor(self.parts.settings.resolve(), self.parts.settings)
+        settings = self.parts.settings
+        acceptor = Acceptor(settings.resolve(), settings, Authenticator(self.parts.users))
         try:
             await self._serve(acceptor, stop, task_status)
         finally:
@@ -149,6 +154,7 @@ class Gateway:
             listeners=bound,
             topics=TopicCache(parts.catalog, default_values(settings)),
             producer_ids=ProducerIds(parts.metadata, parts.namespace),
+            users=parts.users,
             request_memory=self.request_memory,
             reply_memory=self.reply_memory,
             fetch_sessions=self.fetch_sessions,
@@ -169,6 +175,7 @@ class Gateway:
             nursery.start_soon(pauses.run)
             await nursery.start(router.run)
             await nursery.start(coordinators.run)
+            await create_first_user(settings, parts.users)
             await nursery.start(registration.run)
             self._environment = environment
             nursery.start_soon(leave)

@@ -22,12 +22,15 @@ from kafscale.metadata.members import LiveMember, Members
 from kafscale.metadata.memory import MemoryMetadataStore
 from kafscale.metadata.ownership import OwnershipMap
 from kafscale.metadata.topics import TopicCatalog
+from kafscale.metadata.users import UserCatalog
 from kafscale.objects.memory import MemoryObjectStore
 from kafscale.objects.retry import Backoff, RetryingObjectStore
 from kafscale.rpc.generated import GroupCoordinatorClient, IndexerClient, SegmentStorageClient
+from kafscale.security.principals import ANONYMOUS
 from kafscale.threads import run_inline
+from services.gateway.access.authentication import Authentication
 from services.gateway.api import Environment
-from services.gateway.clients.connection import ClientConnection
+from services.gateway.clients.connection import ClientConnection, peer_of
 from services.gateway.service import Gateway, GatewayDependencies
 from services.gateway.settings import GatewaySettings
 from services.indexer.service import IndexerService
@@ -223,7 +226,17 @@ class _Acceptor:
     async def serve(self, stream: _Stream) -> None:
         if self._environment is None:
             return
-        connection = ClientConnection(cast(trio.SocketStream, stream), self._environment, self._listeners[0])
+        socket = cast(trio.SocketStream, stream)
+        peer, host = peer_of(socket)
+        connection = ClientConnection(
+            socket,
+            Authentication(ANONYMOUS),
+            self._environment,
+            self._listeners[0],
+            peer=peer,
+            host=host,
+            on_authenticated=lambda: None,
+        )
         self._connections[connection] = None
         try:
             await connection.run()
@@ -236,10 +249,10 @@ async def serve_gateway(cluster: Cluster, process: GatewayProcess, stop: trio.Ev
     metadata = cluster.metadata_of(process)
     process.catalog = catalog = TopicCatalog(metadata, NAMESPACE)
     storages, gateways = Members(metadata, NAMESPACE, "storage"), Members(metadata, NAMESPACE, "gateway")
-    ownership = OwnershipMap(metadata, NAMESPACE)
+    ownership, users = OwnershipMap(metadata, NAMESPACE), UserCatalog(metadata, NAMESPACE)
 
     coordinators = Members(metadata, NAMESPACE, "coordinator")
-    followers = [catalog.run, storages.run, gateways.run, ownership.run]
+    followers = [catalog.run, users.run, storages.run, gateways.run, ownership.run]
     if cluster.connect_coordinator is not None:
         followers.append(coordinators.run)
 
@@ -249,6 +262,7 @@ async def serve_gateway(cluster: Cluster, process: GatewayProcess, stop: trio.Ev
             namespace=NAMESPACE,
             metadata=metadata,
             catalog=catalog,
+            users=users,
             storages=storages,
             gateways=gateways,
             coordinators=coordinators,

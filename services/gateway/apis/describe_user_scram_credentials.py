@@ -2,8 +2,8 @@
 
 - 0: users; null or an empty list requests all. Flexible.
 
-Clients are not authenticated, so no user has credentials. As in Kafka, each requested user is answered with
-RESOURCE_NOT_FOUND, and a user that is requested twice with DUPLICATE_RESOURCE.
+The response has mechanisms and iterations only. A user that does not exist is answered with RESOURCE_NOT_FOUND, and a
+user that is requested twice with DUPLICATE_RESOURCE.
 """
 
 from collections import Counter
@@ -12,17 +12,23 @@ from dataclasses import dataclass
 from kio.schema.errors import ErrorCode
 
 from kafscale.kafka import codec
-from services.gateway.api import Api, Call, Work
+from services.gateway.api import Api, Call, Environment, Work
 
 KEY = 50
 
 
 @dataclass(frozen=True, slots=True)
+class _Credential:
+    mechanism: int
+    iterations: int
+
+
+@dataclass(frozen=True, slots=True)
 class _User:
     user: str
-    error_code: ErrorCode
+    error_code: ErrorCode = ErrorCode.none
     error_message: str | None = None
-    credential_infos: tuple[()] = ()
+    credential_infos: tuple[_Credential, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,17 +41,24 @@ class _Reply:
 
 def handle(call: Call) -> Work | None:
     request = codec.decode_request(KEY, call.version, call.request.body)
-    times = Counter(user.name for user in request.users or ())
-    call.answer(_Reply([_found(name, times[name]) for name in times]))
+    environment = call.environment
+    times = Counter(user.name for user in request.users or ()) or Counter(sorted(environment.users.users))
+    call.answer(_Reply([_found(environment, name, times[name]) for name in times]))
     return None
 
 
-def _found(name: str, times: int) -> _User:
+def _found(environment: Environment, name: str, times: int) -> _User:
     if times > 1:
         message = f"Cannot describe SCRAM credentials for the same user twice in a single request: {name}"
         return _User(name, ErrorCode.duplicate_resource, message)
-    message = f"Attempt to describe a user credential that does not exist: {name}"
-    return _User(name, ErrorCode.resource_not_found, message)
+    user = environment.users.users.get(name)
+    if user is None:
+        message = f"Attempt to describe a user credential that does not exist: {name}"
+        return _User(name, ErrorCode.resource_not_found, message)
+    credentials = sorted(user.credentials.items(), key=lambda item: item[0].code)
+    return _User(
+        name, credential_infos=tuple(_Credential(mechanism.code, known.iterations) for mechanism, known in credentials)
+    )
 
 
 def fail(call: Call, error: ErrorCode) -> None:

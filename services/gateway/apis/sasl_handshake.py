@@ -1,10 +1,12 @@
 """SaslHandshake (17), versions 0 to 1: the SASL mechanism that a client wants to authenticate with.
 
-- 0: the mechanism.
-- 1: no changes.
+- 0: the mechanism. Only its refusals are supported.
+- 1: SaslAuthenticate requests follow.
 
-No listener supports SASL. As on a plaintext or SSL listener of Kafka, the response is ILLEGAL_SASL_STATE without
-mechanisms, and clients report that they are configured for SASL while the broker is not.
+A mechanism that the listener does not offer is answered with UNSUPPORTED_SASL_MECHANISM and those that it offers, and
+the connection is closed. On a listener without SASL, and after authentication unless clients must authenticate again,
+the response is ILLEGAL_SASL_STATE without mechanisms, and clients report that they are configured for SASL while the
+broker is not.
 """
 
 from dataclasses import dataclass
@@ -24,8 +26,16 @@ class _Reply:
 
 
 def handle(call: Call) -> Work | None:
-    codec.decode_request(KEY, call.version, call.request.body)
-    call.answer(_Reply(ErrorCode.illegal_sasl_state))
+    request = codec.decode_request(KEY, call.version, call.request.body)
+    authentication = call.client.authentication
+    if not authentication.may_begin:
+        call.answer(_Reply(ErrorCode.illegal_sasl_state))
+        return None
+    if call.version == 0 or not authentication.choose(request.mechanism):
+        call.answer(_Reply(ErrorCode.unsupported_sasl_mechanism, authentication.mechanisms))
+        call.client.leave()
+        return None
+    call.answer(_Reply(ErrorCode.none, authentication.mechanisms))
     return None
 
 

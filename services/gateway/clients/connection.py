@@ -4,6 +4,7 @@ Clients are isolated from each other. A protocol error closes only the connectio
 handler is answered with an error for that request, or closes that connection.
 """
 
+from collections.abc import Callable
 from ipaddress import ip_address
 
 import structlog
@@ -15,8 +16,9 @@ from kafscale.errors import CorruptData
 from kafscale.kafka import codec
 from kafscale.kafka.connection import KafkaConnection, ProtocolError, ReplySlot, Request
 from kafscale.kafka.wire import Buffer
+from services.gateway.access.authentication import Authentication
 from services.gateway.api import Api, Call, Environment, Order, Work
-from services.gateway.clients.registry import API_VERSIONS, APIS, refusal
+from services.gateway.clients.registry import API_VERSIONS, APIS, BEFORE_AUTHENTICATION, refusal
 from services.gateway.clients.wire_log import WireLog
 from services.gateway.counters import UNSPOKEN
 from services.gateway.request_memory import Share
@@ -25,6 +27,7 @@ _SMALLEST_READ = 512 << 10
 _LARGEST_READ = 1 << 20
 _JOINED_UP_TO = 128 << 10
 """Responses up to this size are joined before they are sent: a copy is cheaper than a call with many buffers."""
+_ENCRYPTED_AT_ONCE = 256 << 10
 _MAX_PIECES = 1024  # IOV_MAX
 _MAX_TASKS = 4
 """The maximum number of requests of one connection that run in their own tasks, such as parked fetches."""
@@ -38,19 +41,38 @@ _PATIENCE_OF_OTHERS_SECONDS = 5.0
 _log = structlog.get_logger(__name__)
 
 
-class ClientConnection:
-    """``listener`` is the one that accepted the connection."""
+Stream = trio.SocketStream | trio.SSLStream[trio.SocketStream]
 
-    def __init__(self, stream: trio.SocketStream, environment: Environment, listener: Listener) -> None:
+
+class ClientConnection:
+    """``listener`` is the one that accepted the connection. ``authentication``: who the client is.
+
+    Until the client has authenticated, it may only do that, within KAFSCALE_HANDSHAKE_MS.
+    """
+
+    def __init__(
+        self,
+        stream: Stream,
+        authentication: Authentication,
+        environment: Environment,
+        listener: Listener,
+        *,
+        peer: str,
+        host: str,
+        on_authenticated: Callable[[], None],
+    ) -> None:
         self._stream = stream
-        self._peer, self.host = _peer_of(stream)
+        self._on_authenticated = on_authenticated
+        self._peer, self.host = peer, host
         self._environment = environment
         self.listener = listener
+        self.authentication = authentication
+        settings = environment.settings
         self._kafka = KafkaConnection(
             flexible=codec.is_flexible,
             on_ready=self._wake_writer,
             on_reply=self._replied,
-            max_request_bytes=environment.settings.max_request_bytes,
+            max_request_bytes=settings.max_unauthenticated_request_bytes,
             max_in_flight=environment.settings.max_in_flight,
             max_in_flight_bytes=environment.settings.max_in_flight_bytes,
         )
@@ -104,6 +126,11 @@ class ClientConnection:
         self._closed_because = self._closed_because or reason
         self._scope.cancel()
 
+    def authenticated(self) -> None:
+        """Called when the client has authenticated."""
+        self._kafka.max_request_bytes = self._environment.settings.max_request_bytes
+        self._on_authenticated()
+
     def _paused(self) -> None:
         self.close("the process was paused, so requests of this client may be stale")
 
@@ -126,6 +153,10 @@ class ClientConnection:
                         self._paused()
                     async with trio.open_nursery() as nursery:
                         nursery.start_soon(self._write)
+                        if self.authentication.principal is not None:
+                            self.authenticated()
+                        else:
+                            nursery.start_soon(self._authenticate_in_time)
                         with self._reading:
                             await self._read(nursery)
                         if not self._leaving:
@@ -137,6 +168,12 @@ class ClientConnection:
             self._kafka.close()
             if self._closed_because:
                 _log.info("connection closed", peer=self._peer, reason=self._closed_because)
+
+    async def _authenticate_in_time(self) -> None:
+        seconds = self._environment.settings.handshake_ms / 1000
+        await trio.sleep(seconds)
+        if self.authentication.principal is None:
+            self.close(f"not authenticated within {seconds:g} s")
 
     async def _read(self, nursery: trio.Nursery) -> None:
         kafka = self._kafka
@@ -178,6 +215,7 @@ class ClientConnection:
         api = APIS.get(request.api_key)
         if api is None or (request.api_version not in api.versions and api.key != API_VERSIONS):
             raise ProtocolError(refusal(request.api_key, request.api_version))
+        self._check_authenticated(api)
         request.slot.received_at = self._received_at
         version = request.api_version if request.api_version in api.versions else UNSPOKEN
         self._environment.counters.requests[api.key, version] += 1
@@ -211,6 +249,15 @@ class ClientConnection:
             return
         self._tasks += 1
         nursery.start_soon(self._work_in_task, api, call, work)
+
+    def _check_authenticated(self, api: Api) -> None:
+        """Raise ProtocolError if the client may not send this request before it authenticates, or does so again."""
+        if api.key in BEFORE_AUTHENTICATION:
+            return
+        if self.authentication.principal is None:
+            raise ProtocolError(f"{api.name} request before authentication")
+        if self.authentication.expired:
+            raise ProtocolError("the client did not authenticate again in time")
 
     async def _in_turn(self, order: Order) -> None:
         """Wait until all earlier requests that a request of this ``order`` may not overlap with are answered."""
@@ -274,6 +321,9 @@ class ClientConnection:
         if sum(map(len, pieces)) <= _JOINED_UP_TO:
             await self._stream.send_all(b"".join(pieces))
             return
+        if isinstance(self._stream, trio.SSLStream):
+            await _send_encrypted(self._stream, pieces)
+            return
         try:
             await _send_pieces(self._stream.socket, pieces)
         except OSError as error:
@@ -312,7 +362,7 @@ class ClientConnection:
         self._room = trio.Event()
 
 
-def _peer_of(stream: trio.SocketStream) -> tuple[str, str]:
+def peer_of(stream: trio.SocketStream) -> tuple[str, str]:
     """The peer's address for the log, and its host in Kafka's notation."""
     try:
         peer = stream.socket.getpeername()
@@ -329,6 +379,14 @@ def kafka_host(address: str) -> str:
     if parsed.version == 4:
         return f"/{parsed}"
     return "/" + ":".join(f"{int(part, 16):x}" for part in parsed.exploded.split("%")[0].split(":"))
+
+
+async def _send_encrypted(stream: trio.SSLStream[trio.SocketStream], pieces: list[Buffer]) -> None:
+    """Send all pieces by TLS. What is encrypted at once is in memory twice."""
+    for piece in pieces:
+        view = memoryview(piece)
+        for start in range(0, len(view), _ENCRYPTED_AT_ONCE):
+            await stream.send_all(view[start : start + _ENCRYPTED_AT_ONCE])
 
 
 async def _send_pieces(socket: trio.socket.SocketType, pieces: list[Buffer]) -> None:

@@ -14,8 +14,10 @@ import trio.lowlevel
 
 from kafscale.config.listeners import Listener
 from kafscale.errors import ConfigError
+from services.gateway.access.authentication import Authenticator
 from services.gateway.api import Environment
-from services.gateway.clients.connection import ClientConnection
+from services.gateway.clients.connection import ClientConnection, peer_of
+from services.gateway.clients.entrance import Entrance
 from services.gateway.settings import GatewaySettings
 
 _SWEEPS_PER_TIMEOUT = 4
@@ -30,17 +32,22 @@ _log = structlog.get_logger(__name__)
 class Acceptor:
     """The listeners of the gateway and the connections that they accepted."""
 
-    def __init__(self, listeners: tuple[Listener, ...], settings: GatewaySettings) -> None:
+    def __init__(
+        self, listeners: tuple[Listener, ...], settings: GatewaySettings, authenticator: Authenticator
+    ) -> None:
+        """Raises a ConfigError if a certificate of a listener cannot be used."""
         self._listeners = listeners
         self._settings = settings
+        self._entrance = Entrance(listeners, settings, authenticator)
         self._sockets: list[list[trio.SocketListener]] = []
+        self._open = 0
         self._connections: set[ClientConnection] = set()
         self._full = False
         self._limit = _connection_limit(settings.max_connections)
 
     @property
     def connections(self) -> int:
-        return len(self._connections)
+        return self._open
 
     async def bind(self) -> tuple[Listener, ...]:
         """Bind the listeners and return them with their actual ports. Raises ConfigError if one cannot be bound."""
@@ -60,6 +67,7 @@ class Acceptor:
                 for listener, sockets in zip(self._listeners, self._sockets, strict=True):
                     accepting.start_soon(self._accept, listener, sockets, connections, environment)
                 accepting.start_soon(self._sweep)
+                accepting.start_soon(self._entrance.run)
                 await stop.wait()
                 accepting.cancel_scope.cancel()
             environment.stopping = True
@@ -96,18 +104,33 @@ class Acceptor:
         await trio.serve_listeners(serve, sockets, handler_nursery=connections)
 
     async def _serve(self, stream: trio.SocketStream, listener: Listener, environment: Environment) -> None:
-        if len(self._connections) >= self._limit:
+        if self._open >= self._limit or self._entrance.is_full(listener):
             if not self._full:
-                _log.warning("connection limit reached, closing new connections", connections=len(self._connections))
+                _log.warning("connection limit reached, closing new connections", connections=self._open)
             self._full = True
             environment.counters.turned_away += 1
             await trio.aclose_forcefully(stream)
             return
         self._full = False
-        connection = ClientConnection(stream, environment, listener)
-        self._connections.add(connection)
+        self._open += 1
         environment.counters.accepted += 1
         environment.counters.connections += 1
+        known = self._entrance.enter()
+        try:
+            peer, host = peer_of(stream)
+            admitted = await self._entrance.admit(stream, listener, peer, host)
+            if admitted is not None:
+                connection = ClientConnection(
+                    *admitted, environment, listener, peer=peer, host=host, on_authenticated=known
+                )
+                await self._serve_client(connection, environment)
+        finally:
+            known()
+            self._open -= 1
+            environment.counters.connections -= 1
+
+    async def _serve_client(self, connection: ClientConnection, environment: Environment) -> None:
+        self._connections.add(connection)
         if environment.stopping:
             connection.leave()
         try:
@@ -116,7 +139,6 @@ class Acceptor:
             _log.exception("connection failed")
         finally:
             self._connections.discard(connection)
-            environment.counters.connections -= 1
 
     async def _sweep(self) -> None:
         """Close connections that are idle or stalled."""

@@ -8,10 +8,12 @@ from importlib import import_module
 
 from services.gateway import apis
 from services.gateway.api import Api
-from services.gateway.apis import api_versions
+from services.gateway.apis import api_versions, sasl_authenticate, sasl_handshake
 from services.gateway.clients.unsupported import UNSUPPORTED
 
 API_VERSIONS = api_versions.KEY
+BEFORE_AUTHENTICATION = frozenset((API_VERSIONS, sasl_handshake.KEY, sasl_authenticate.KEY))
+"""The APIs that a client may call before it is authenticated."""
 
 
 def _supported() -> dict[int, Api]:

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 _NO_TRANSACTIONS = "there are no transactions"
 _NO_REPLICAS = "there are no replicas; the object store keeps the data"
 _NO_KRAFT = "cluster state is in etcd, not in KRaft"
-_NO_USERS = "clients are neither authenticated nor authorized"
+_NO_TOKENS = "there are no delegation tokens"
 _NO_SHARES = "there are no share groups"
 _NO_STREAMS = "there are no streams groups; Kafka Streams can use the classic protocol"
 _NO_NEW_GROUPS = "consumer groups use the classic protocol"
@@ -23,11 +23,10 @@ UNSUPPORTED: Mapping[int, tuple[str, str]] = {
     27: ("WriteTxnMarkers", _NO_TRANSACTIONS),
     28: ("TxnOffsetCommit", _NO_TRANSACTIONS),
     34: ("AlterReplicaLogDirs", _NO_REPLICAS),
-    36: ("SaslAuthenticate", _NO_USERS),
-    38: ("CreateDelegationToken", _NO_USERS),
-    39: ("RenewDelegationToken", _NO_USERS),
-    40: ("ExpireDelegationToken", _NO_USERS),
-    41: ("DescribeDelegationToken", _NO_USERS),
+    38: ("CreateDelegationToken", _NO_TOKENS),
+    39: ("RenewDelegationToken", _NO_TOKENS),
+    40: ("ExpireDelegationToken", _NO_TOKENS),
+    41: ("DescribeDelegationToken", _NO_TOKENS),
     52: ("Vote", _NO_KRAFT),
     53: ("BeginQuorumEpoch", _NO_KRAFT),
     54: ("EndQuorumEpoch", _NO_KRAFT),

@@ -34,11 +34,6 @@ def _since(api_key: int, version: int, **values: Any) -> dict[str, Any]:
     return {name: value for name, value in values.items() if name in known}
 
 
-async def sasl_handshake(harness: Harness, client: Client, version: int) -> None:
-    reply = await client.ask(17, version, mechanism="PLAIN")
-    assert (reply.error_code, reply.mechanisms) == (34, ())
-
-
 async def describe_acls(harness: Harness, client: Client, version: int) -> None:
     reply = await client.ask(29, version, **_ANY_ACL)
     assert (reply.throttle_time, reply.error_code, reply.resources) == (timedelta(0), 54, ())
@@ -144,34 +139,6 @@ async def alter_client_quotas(harness: Harness, client: Client, version: int) ->
         assert "Client quotas are not supported" in reply.entries[0].error_message
 
 
-async def describe_user_scram_credentials(harness: Harness, client: Client, version: int) -> None:
-    user = nested(50, version, "UserName")
-    everybody = await client.ask(50, version, users=None)
-    assert (everybody.throttle_time, everybody.error_code, everybody.results) == (timedelta(0), 0, ())
-    reply = await client.ask(50, version, users=(user(name="a"), user(name="b"), user(name="b")))
-    assert (reply.error_code, reply.error_message) == (0, None)
-    assert [(each.user, each.error_code) for each in reply.results] == [("a", 91), ("b", 92)]
-
-
-async def alter_user_scram_credentials(harness: Harness, client: Client, version: int) -> None:
-    deletion, upsertion = (nested(51, version, f"ScramCredential{name}") for name in ("Deletion", "Upsertion"))
-
-    def new(name: str, mechanism: int = 1) -> Any:
-        return upsertion(name=name, mechanism=mechanism, iterations=4096, salt=b"salt", salted_password=bytes(32))
-
-    reply = await client.ask(
-        51,
-        version,
-        deletions=tuple(deletion(name=name, mechanism=kind) for name, kind in (("a", 1), ("a", 2), ("b", 9))),
-        upsertions=(new("a"), new("c"), new("c", 2), new("d", 0), new("")),
-    )
-    assert reply.throttle_time == timedelta(0)
-    results = [(each.user, each.error_code) for each in reply.results]
-    assert results == [("a", 91), ("b", 33), ("c", 33), ("d", 33), ("", 93)]
-    assert all(each.error_message for each in reply.results)
-    assert "SCRAM credentials are not supported" in reply.results[2].error_message
-
-
 async def describe_quorum(harness: Harness, client: Client, version: int) -> None:
     partition = nested(55, version, "PartitionData")(partition_index=0)
     topic = nested(55, version, "TopicData")(topic_name="__cluster_metadata", partitions=(partition,))
@@ -245,7 +212,6 @@ async def list_config_resources(harness: Harness, client: Client, version: int) 
 
 
 EXCHANGES: dict[int, Exchange] = {
-    17: sasl_handshake,
     29: describe_acls,
     30: create_acls,
     31: delete_acls,
@@ -254,8 +220,6 @@ EXCHANGES: dict[int, Exchange] = {
     46: list_partition_reassignments,
     48: describe_client_quotas,
     49: alter_client_quotas,
-    50: describe_user_scram_credentials,
-    51: alter_user_scram_credentials,
     55: describe_quorum,
     61: describe_producers,
     65: describe_transactions,

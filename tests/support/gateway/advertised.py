@@ -4,7 +4,14 @@ import trio
 from structlog.types import EventDict
 
 from services.gateway.clients.registry import APIS
-from tests.support.gateway import absent_exchanges, admin_exchanges, exchanges, group_exchanges, topic_exchanges
+from tests.support.gateway import (
+    absent_exchanges,
+    admin_exchanges,
+    exchanges,
+    group_exchanges,
+    security_exchanges,
+    topic_exchanges,
+)
 
 EXCHANGES = (
     exchanges.EXCHANGES
@@ -12,6 +19,7 @@ EXCHANGES = (
     | admin_exchanges.EXCHANGES
     | group_exchanges.GROUP_EXCHANGES
     | absent_exchanges.EXCHANGES
+    | security_exchanges.EXCHANGES
 )
 
 

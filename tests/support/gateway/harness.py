@@ -22,6 +22,7 @@ from kafscale.metadata.memory import MemoryMetadataStore
 from kafscale.metadata.ownership import OwnershipMap
 from kafscale.metadata.topic_values import TopicInfo
 from kafscale.metadata.topics import TopicCatalog
+from kafscale.metadata.users import UserCatalog
 from kafscale.records.codecs import Codec
 from kafscale.records.record import Record, build_batch
 from kafscale.v1.metadata_pb2 import EpochHistory, Member
@@ -248,6 +249,7 @@ def parts_of(cluster: Cluster, **settings: Any) -> GatewayDependencies:
         namespace=NAMESPACE,
         metadata=metadata,
         catalog=TopicCatalog(metadata, NAMESPACE),
+        users=UserCatalog(metadata, NAMESPACE),
         storages=Members(metadata, NAMESPACE, "storage"),
         gateways=Members(metadata, NAMESPACE, "gateway"),
         coordinators=Members(metadata, NAMESPACE, "coordinator"),
@@ -280,7 +282,14 @@ async def running_gateway(
         stopped.set()
 
     async with trio.open_nursery() as nursery:
-        for watched in (parts.catalog, parts.storages, parts.gateways, parts.coordinators, parts.ownership):
+        for watched in (
+            parts.catalog,
+            parts.users,
+            parts.storages,
+            parts.gateways,
+            parts.coordinators,
+            parts.ownership,
+        ):
             await nursery.start(watched.run)
         listeners = await nursery.start(run)
         first = next(iter(cluster.storages.values()))

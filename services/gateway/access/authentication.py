@@ -1,0 +1,187 @@
+"""Authentication of one connection: who its client is, by its certificate or by SASL.
+
+The exchange is Kafka's: SaslHandshake names a mechanism, then SaslAuthenticate carries its messages (KIP-152). With
+KAFSCALE_SASL_MAX_REAUTH_MS, the client repeats both on the same connection before its session ends (KIP-368).
+"""
+
+import secrets
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import trio
+
+from kafscale.config.client_security import PLAIN
+from kafscale.errors import KafscaleError
+from kafscale.metadata.users import UserCatalog
+from kafscale.security import plain, scram
+from kafscale.security.principals import Principal, user
+from kafscale.security.scram import Credential, Mechanism, ScramServer
+
+_MECHANISMS = {mechanism.value: mechanism for mechanism in Mechanism}
+_STRONGEST_FIRST = (Mechanism.SHA_512, Mechanism.SHA_256)
+_CHECKS = 2
+"""Passwords that are checked at the same time, because each takes milliseconds of CPU time."""
+_FIRST_DELAY, _LONGEST_DELAY = 0.1, 5.0
+"""Seconds until a failure is answered: the first one of a user from an address, and after several in a row."""
+_FORGOTTEN_AFTER = 60.0
+_MOST_REMEMBERED = 10_000
+
+
+class NotAuthenticated(KafscaleError):
+    """Authentication failed. The message is for the client and does not say what was wrong about its credentials."""
+
+
+class Authenticator:
+    """Checks the credentials of all clients of a gateway."""
+
+    def __init__(self, users: UserCatalog) -> None:
+        self._users = users
+        # Decoys must not change while the process runs, and nobody may compute them.
+        self._secret = secrets.token_bytes(32)
+        self._checks = trio.CapacityLimiter(_CHECKS)
+        # By user and address: how often authentication failed in a row, and when it did last.
+        self._failures: dict[tuple[str, str], tuple[int, float]] = {}
+
+    def scram(self, mechanism: Mechanism) -> ScramServer:
+        """Begin an exchange."""
+        return ScramServer(mechanism, lambda name: self._credential(mechanism, name), secrets.token_urlsafe(24))
+
+    async def check_password(self, name: str, password: str) -> bool:
+        """Return whether the user has this password. It takes the same time for a user that does not exist."""
+        found = self._users.users.get(name)
+        credentials = found.credentials if found else {}
+        mechanism = next((each for each in _STRONGEST_FIRST if each in credentials), _STRONGEST_FIRST[0])
+        known = credentials.get(mechanism) or self._credential(mechanism, name)
+        return await trio.to_thread.run_sync(
+            scram.has_password, mechanism, known, password.encode(), limiter=self._checks
+        )
+
+    async def delay(self, name: str, host: str, began: float) -> None:
+        """Wait before a failure is answered, longer after each one of this user from this address.
+
+        The time since ``began`` counts, so that the answer does not tell how long the check took.
+        """
+        now = trio.current_time()
+        failures, last = self._failures.pop((name, host), (0, now))
+        failures = 1 if last < now - _FORGOTTEN_AFTER else failures + 1
+        while len(self._failures) >= _MOST_REMEMBERED:
+            del self._failures[next(iter(self._failures))]
+        self._failures[name, host] = failures, now
+        await trio.sleep_until(began + min(_FIRST_DELAY * 2 ** min(failures - 1, 10), _LONGEST_DELAY))
+
+    def _credential(self, mechanism: Mechanism, name: str) -> Credential:
+        found = self._users.users.get(name)
+        known = found.credentials.get(mechanism) if found else None
+        return known or scram.decoy(mechanism, self._secret, name)
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a mechanism answers. ``session_ms``: after which time the client must authenticate again; 0: never."""
+
+    message: bytes
+    session_ms: int = 0
+
+
+class Authentication:
+    """The state of one connection. ``principal`` is given if no SASL is needed.
+
+    ``mechanisms``: those that the client may choose; empty if the listener has no SASL. ``session_ms``: how long a
+    client is authenticated; 0: forever.
+    """
+
+    def __init__(
+        self,
+        principal: Principal | None,
+        *,
+        host: str = "",
+        mechanisms: tuple[str, ...] = (),
+        session_ms: int = 0,
+        authenticator: Authenticator | None = None,
+        now: Callable[[], float] = trio.current_time,
+    ) -> None:
+        self.principal = principal
+        """Who the client is; None before it is authenticated."""
+        self.mechanisms = mechanisms
+        self._host = host
+        self._session_ms = session_ms
+        self._authenticator = authenticator
+        self._now = now
+        self._chosen = ""
+        self._scram: ScramServer | None = None
+        self._ends: float | None = None
+        self._former_mechanism = ""
+        # The user that the client claims to be.
+        self._claimed = ""
+
+    @property
+    def expired(self) -> bool:
+        """Whether the session has ended, so that the client may only authenticate again."""
+        return self._ends is not None and self._now() >= self._ends
+
+    @property
+    def may_begin(self) -> bool:
+        """Whether the client may name a mechanism: for the first time, or to authenticate again."""
+        return bool(self.mechanisms) and (self.principal is None or bool(self._session_ms))
+
+    def choose(self, mechanism: str) -> bool:
+        """Begin with a mechanism. Return False if it is not offered."""
+        self._scram = None
+        self._chosen = mechanism if mechanism in self.mechanisms else ""
+        return bool(self._chosen)
+
+    @property
+    def begun(self) -> bool:
+        """Whether a mechanism was chosen, so that its messages may follow."""
+        return bool(self._chosen)
+
+    async def proceed(self, message: bytes) -> Answer:
+        """Process a message of the chosen mechanism. Raises NotAuthenticated, after a delay."""
+        began = self._now()
+        try:
+            return await self._proceed(message)
+        except NotAuthenticated:
+            await self._required().delay(self._claimed, self._host, began)
+            raise
+
+    async def _proceed(self, message: bytes) -> Answer:
+        if self._former_mechanism and self._chosen != self._former_mechanism:
+            raise NotAuthenticated("the SASL mechanism cannot change when a client authenticates again")
+        if self._chosen == PLAIN:
+            return self._done(await self._check_plain(message), b"")
+        if self._scram is None:
+            self._scram = self._required().scram(_MECHANISMS[self._chosen])
+        exchange = self._scram
+        try:
+            answer = exchange.respond(message)
+            self._claimed = exchange.user_name
+        except scram.ScramFailed:
+            raise NotAuthenticated(
+                "Authentication failed during authentication due to invalid credentials with SASL mechanism "
+                f"{self._chosen}"
+            ) from None
+        return self._done(exchange.user_name, answer) if exchange.complete else Answer(answer)
+
+    async def _check_plain(self, message: bytes) -> str:
+        try:
+            name, password = plain.parse(message)
+        except plain.PlainFailed as error:
+            raise NotAuthenticated(f"Authentication failed: {error}") from None
+        self._claimed = name
+        if not await self._required().check_password(name, password):
+            raise NotAuthenticated("Authentication failed: Invalid username or password")
+        return name
+
+    def _done(self, name: str, answer: bytes) -> Answer:
+        principal = user(name)
+        if self.principal is not None and principal != self.principal:
+            raise NotAuthenticated("the user cannot change when a client authenticates again")
+        self.principal = principal
+        self._former_mechanism, self._chosen, self._scram = self._chosen, "", None
+        self._ends = self._now() + self._session_ms / 1000 if self._session_ms else None
+        return Answer(answer, self._session_ms)
+
+    def _required(self) -> Authenticator:
+        if self._authenticator is None:
+            raise RuntimeError("a listener with SASL needs an authenticator")
+        return self._authenticator

@@ -1,0 +1,139 @@
+"""TLS on Kafka listeners: one context for each listener, made again when its files change."""
+
+import ssl
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+import structlog
+import trio
+from cryptography import x509
+
+from kafscale.config.client_security import LISTENER, NONE, REQUIRED, ClientSecuritySettings
+from kafscale.config.listeners import Listener
+from kafscale.errors import ConfigError
+from kafscale.security.principals import ANONYMOUS, NameRules, Principal
+
+_CHECK_SECONDS = 5.0
+_VERSIONS = {"1.2": ssl.TLSVersion.TLSv1_2, "1.3": ssl.TLSVersion.TLSv1_3}
+
+_log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class _Files:
+    certificate: Path
+    key: Path
+    authorities: Path | None
+
+    def state(self) -> tuple[object, ...]:
+        """Return what changes when a file does. Raises OSError."""
+        files = [path.stat() for path in (self.certificate, self.key, self.authorities) if path is not None]
+        return tuple((file.st_ino, file.st_size, file.st_mtime_ns) for file in files)
+
+
+class ServerTls:
+    """The TLS of all encrypted listeners. `run` must be running, so that changed files are noticed."""
+
+    def __init__(self, settings: ClientSecuritySettings, listeners: Iterable[Listener]) -> None:
+        """Read the files. Raises a ConfigError that names the faulty one."""
+        self._settings = settings
+        self._rules = NameRules(settings.tls_principal_mapping_rules)
+        self._listeners = [each for each in listeners if each.encrypted]
+        self._files = {each.name: _files_of(settings, each) for each in self._listeners}
+        self._states = {name: _state(files) for name, files in self._files.items()}
+        self._contexts = {name: self._context(files) for name, files in self._files.items()}
+        self._faults = dict.fromkeys(self._files, "")
+        self._by_host = {each.advertised_host.lower(): each.name for each in reversed(self._listeners)}
+
+    def context(self, listener: Listener) -> ssl.SSLContext:
+        """Return the context for new connections to a listener."""
+        return self._contexts[listener.name]
+
+    def principal(self, certificate: bytes | None) -> Principal:
+        """Return who a client with this certificate (DER) is. Raises NoRuleApplies."""
+        if certificate is None:
+            return ANONYMOUS
+        return self._rules.user_of(distinguished_name(certificate))
+
+    async def run(self) -> None:
+        """Look for changed files until cancelled. A faulty change is logged, and the former files stay in use."""
+        while True:
+            await trio.sleep(_CHECK_SECONDS)
+            await trio.to_thread.run_sync(self.reload)
+
+    def reload(self) -> None:
+        """Use files that have changed for new connections. A faulty change is logged, once."""
+        for name, files in self._files.items():
+            try:
+                state = _state(files)
+                if state == self._states[name]:
+                    continue
+                self._states[name] = state
+                self._contexts[name] = self._context(files)
+            except ConfigError as error:
+                if str(error) != self._faults[name]:
+                    _log.error("certificate of a listener not changed", listener=name, error=str(error))
+                self._faults[name] = str(error)
+            else:
+                self._faults[name] = ""
+                _log.info("certificate of a listener changed", listener=name)
+
+    def _context(self, files: _Files) -> ssl.SSLContext:
+        settings = self._settings
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.minimum_version = _VERSIONS[settings.tls_min_version]
+        # Renegotiation lets a client cause work without end.
+        context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_NO_COMPRESSION
+        try:
+            context.load_cert_chain(files.certificate, files.key, password=_no_password)
+        except (OSError, ValueError) as error:
+            raise ConfigError(
+                f"KAFSCALE_TLS_CERT_FILE, KAFSCALE_TLS_KEY_FILE: {files.certificate} and {files.key} are not a "
+                f"certificate and its key: {error}"
+            ) from error
+        if settings.tls_ciphers is not None:
+            try:
+                context.set_ciphers(settings.tls_ciphers)
+            except ssl.SSLError as error:
+                raise ConfigError(f"KAFSCALE_TLS_CIPHERS: {error}") from error
+        if settings.tls_client_auth != NONE and files.authorities is not None:
+            context.verify_mode = ssl.CERT_REQUIRED if settings.tls_client_auth == REQUIRED else ssl.CERT_OPTIONAL
+            try:
+                context.load_verify_locations(files.authorities)
+            except (OSError, ssl.SSLError) as error:
+                raise ConfigError(f"KAFSCALE_TLS_CA_FILE: {files.authorities}: {error}") from error
+        context.sni_callback = self._choose
+        return context
+
+    def _choose(self, connection: ssl.SSLObject, host: str | None, _: ssl.SSLContext) -> None:
+        """Use the certificate of the listener whose advertised host the client asks for."""
+        name = self._by_host.get((host or "").lower())
+        if name is not None:
+            connection.context = self._contexts[name]
+
+
+def distinguished_name(certificate: bytes) -> str:
+    """Return the name of a certificate's (DER) subject by RFC 4514, as ``CN=ann,OU=sales,C=DE``."""
+    return x509.load_der_x509_certificate(certificate).subject.rfc4514_string()
+
+
+def _files_of(settings: ClientSecuritySettings, listener: Listener) -> _Files:
+    def path(text: str) -> Path:
+        return Path(text.replace(LISTENER, listener.name.lower()))
+
+    if settings.tls_cert_file is None or settings.tls_key_file is None:
+        raise ConfigError(f"listener {listener.name} has TLS; set KAFSCALE_TLS_CERT_FILE and KAFSCALE_TLS_KEY_FILE")
+    authorities = None if settings.tls_ca_file is None else path(settings.tls_ca_file)
+    return _Files(path(settings.tls_cert_file), path(settings.tls_key_file), authorities)
+
+
+def _state(files: _Files) -> tuple[object, ...]:
+    try:
+        return files.state()
+    except OSError as error:
+        raise ConfigError(f"KAFSCALE_TLS_*_FILE: {error.filename}: {error.strerror}") from error
+
+
+def _no_password() -> str:
+    raise ValueError("the key is encrypted")

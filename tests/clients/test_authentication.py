@@ -1,0 +1,121 @@
+"""Real clients on a listener with TLS and SASL: each mechanism, with the right and a wrong password."""
+
+import asyncio
+import ssl
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import aiokafka
+import confluent_kafka as ck
+import kafka
+import pytest
+import trustme
+from aiokafka.errors import KafkaConnectionError
+
+from tests.support.broker import KafscaleBroker
+
+MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
+USER, PASSWORD = "admin", "correct horse, battery=staple"
+
+
+@pytest.fixture(scope="module")
+def authority(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A directory with ca.pem, and the certificate of a server for 127.0.0.1."""
+    directory, made = tmp_path_factory.mktemp("certificates"), trustme.CA()
+    made.cert_pem.write_to_path(directory / "ca.pem")
+    issued = made.issue_cert("127.0.0.1", "localhost")
+    issued.private_key_pem.write_to_path(directory / "key.pem")
+    (directory / "cert.pem").write_bytes(b"".join(each.bytes() for each in issued.cert_chain_pems))
+    return directory
+
+
+@pytest.fixture(scope="module")
+def broker(authority: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafscaleBroker]:
+    settings = {
+        "KAFSCALE_LISTENER_SECURITY_PROTOCOL_MAP": "PLAINTEXT:SASL_SSL",
+        "KAFSCALE_TLS_CERT_FILE": str(authority / "cert.pem"),
+        "KAFSCALE_TLS_KEY_FILE": str(authority / "key.pem"),
+        "KAFSCALE_SASL_ENABLED_MECHANISMS": ",".join(MECHANISMS),
+        "KAFSCALE_BOOTSTRAP_USER": USER,
+        "KAFSCALE_BOOTSTRAP_PASSWORD": PASSWORD,
+    }
+    made = KafscaleBroker(tmp_path_factory.mktemp("broker"), settings)
+    try:
+        yield made
+    finally:
+        made.stop()
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+def test_librdkafka(broker: KafscaleBroker, authority: Path, mechanism: str) -> None:
+    def settings(password: str) -> dict[str, Any]:
+        return {
+            "bootstrap.servers": broker.bootstrap,
+            "security.protocol": "SASL_SSL",
+            "ssl.ca.location": str(authority / "ca.pem"),
+            "sasl.mechanism": mechanism,
+            "sasl.username": USER,
+            "sasl.password": password,
+            "log_level": 0,
+        }
+
+    topic = f"librdkafka-{mechanism}"
+    producer = ck.Producer(settings(PASSWORD))
+    for number in range(2000):
+        producer.produce(topic, b"%d" % number * 100)
+    assert producer.flush(30) == 0
+    consumer = ck.Consumer({**settings(PASSWORD), "group.id": topic, "auto.offset.reset": "earliest"})
+    consumer.subscribe([topic])
+    found = 0
+    while found < 2000:
+        batch = consumer.consume(500, timeout=20)
+        assert batch
+        found += len(batch)
+    consumer.close()
+
+    errors: list[ck.KafkaError] = []
+    refused = ck.Producer({**settings("wrong"), "error_cb": errors.append})
+    refused.produce(topic, b"x")
+    deadline = time.monotonic() + 30
+    while ck.KafkaError._AUTHENTICATION not in {error.code() for error in errors}:
+        assert time.monotonic() < deadline
+        refused.poll(0.1)
+    refused.purge()
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+def test_kafka_python(broker: KafscaleBroker, authority: Path, mechanism: str) -> None:
+    producer = kafka.KafkaProducer(
+        bootstrap_servers=broker.bootstrap,
+        security_protocol="SASL_SSL",
+        ssl_cafile=str(authority / "ca.pem"),
+        sasl_mechanism=mechanism,
+        sasl_plain_username=USER,
+        sasl_plain_password=PASSWORD,
+    )
+    assert producer.send("kafka-python", b"v").get(30).offset >= 0
+    producer.close()
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+def test_aiokafka(broker: KafscaleBroker, authority: Path, mechanism: str) -> None:
+    async def produce(password: str) -> None:
+        producer = aiokafka.AIOKafkaProducer(
+            bootstrap_servers=broker.bootstrap,
+            security_protocol="SASL_SSL",
+            ssl_context=ssl.create_default_context(cafile=str(authority / "ca.pem")),
+            sasl_mechanism=mechanism,
+            sasl_plain_username=USER,
+            sasl_plain_password=password,
+        )
+        try:
+            await producer.start()
+            await producer.send_and_wait("aiokafka", b"v")
+        finally:
+            await producer.stop()
+
+    asyncio.run(produce(PASSWORD))
+    with pytest.raises(KafkaConnectionError):
+        asyncio.run(produce("wrong"))

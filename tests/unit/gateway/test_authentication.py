@@ -1,0 +1,419 @@
+"""Listeners with SASL and TLS: who is let in, when, and what is refused before."""
+
+import ssl
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+import trio
+import trustme
+from structlog.testing import capture_logs
+
+from kafscale.config.listeners import Listener
+from kafscale.errors import ConfigError
+from kafscale.security.principals import ANONYMOUS, NoRuleApplies, user
+from kafscale.security.scram import Mechanism, credential, salted_password
+from services.gateway.access.tls import ServerTls
+from services.gateway.settings import GatewaySettings
+from tests.support.gateway.advertised import closing_line
+from tests.support.gateway.harness import Client, Harness, running_gateway
+
+SASL: dict[str, Any] = {"listeners": "SASL_PLAINTEXT://127.0.0.1:0", "sasl_mechanisms": ("PLAIN", "SCRAM-SHA-256")}
+FAILED, ILLEGAL_STATE, UNSUPPORTED = 58, 34, 33
+
+
+async def with_user(harness: Harness, name: str, password: str, *mechanisms: Mechanism) -> None:
+    known = {
+        mechanism: credential(mechanism, salted_password(mechanism, password.encode(), b"salt", 4096), b"salt", 4096)
+        for mechanism in mechanisms or (Mechanism.SHA_256,)
+    }
+    await harness.parts.users.change(name, lambda _: known)
+
+
+async def handshake(client: Client, mechanism: str = "PLAIN") -> Any:
+    return await client.ask(17, 1, mechanism=mechanism)
+
+
+async def authenticate(client: Client, message: bytes = b"\x00ann\x00secret") -> Any:
+    return await client.ask(36, 2, auth_bytes=message)
+
+
+@asynccontextmanager
+async def sasl(**settings: Any) -> AsyncIterator[Harness]:
+    """A gateway with a SASL listener and the user ann."""
+    async with running_gateway(**{**SASL, **settings}) as harness:
+        await with_user(harness, "ann", "secret")
+        yield harness
+
+
+async def test_a_client_with_the_right_password_is_served() -> None:
+    async with sasl() as harness:
+        client = await harness.connect()
+        assert (await client.ask(18, 0)).error_code == 0
+        reply = await handshake(client)
+        assert (reply.error_code, reply.mechanisms) == (0, ("PLAIN", "SCRAM-SHA-256"))
+        reply = await authenticate(client)
+        assert (reply.error_code, reply.error_message, reply.auth_bytes) == (0, None, b"")
+        assert (await client.ask(60, 1, include_cluster_authorized_operations=False)).error_code == 0
+        # There is nothing to authenticate again.
+        assert (await handshake(client)).error_code == ILLEGAL_STATE
+        assert (await authenticate(client)).error_code == ILLEGAL_STATE
+
+
+@pytest.mark.parametrize("message", [b"\x00ann\x00wrong", b"\x00bob\x00secret", b"\x00ann", b"ann\x00bob\x00secret"])
+async def test_a_wrong_user_or_password_is_answered_and_the_connection_closed(message: bytes) -> None:
+    async with sasl() as harness:
+        client = await harness.connect()
+        await handshake(client)
+        began = trio.current_time()
+        reply = await authenticate(client, message)
+        assert reply.error_code == FAILED
+        assert reply.error_message.startswith("Authentication failed")
+        assert trio.current_time() - began > 0.09
+        assert await client.closed()
+
+
+async def test_failures_in_a_row_are_answered_later_and_later() -> None:
+    async with sasl() as harness:
+        took = []
+        for _ in range(3):
+            client = await harness.connect()
+            await handshake(client)
+            began = trio.current_time()
+            await authenticate(client, b"\x00ann\x00wrong")
+            took.append(trio.current_time() - began)
+        assert took[0] < took[1] < took[2]
+        assert took[2] > 0.39
+
+
+async def test_the_answers_to_scram_are_the_same_for_an_unknown_user_and_a_wrong_password() -> None:
+    async with sasl() as harness:
+        answers = []
+        for name in ("ann", "bob"):
+            client = await harness.connect()
+            await handshake(client, "SCRAM-SHA-256")
+            first = await authenticate(client, b"n,,n=" + name.encode() + b",r=abc")
+            assert first.error_code == 0
+            nonce = first.auth_bytes.split(b",")[0]
+            assert b",i=4096" in first.auth_bytes
+            last = await authenticate(client, b"c=biws," + nonce + b",p=" + b"A" * 43 + b"=")
+            answers.append((last.error_code, last.error_message, last.auth_bytes))
+            assert await client.closed()
+        assert answers[0] == answers[1]
+        assert answers[0][0] == FAILED
+
+
+async def test_a_mechanism_that_is_not_offered_is_refused() -> None:
+    async with sasl() as harness:
+        for version, mechanism in ((1, "SCRAM-SHA-512"), (1, "GSSAPI"), (0, "PLAIN")):
+            client = await harness.connect()
+            reply = await client.ask(17, version, mechanism=mechanism)
+            assert (reply.error_code, reply.mechanisms) == (UNSUPPORTED, ("PLAIN", "SCRAM-SHA-256"))
+            assert await client.closed()
+
+
+async def test_nothing_else_is_answered_before_authentication() -> None:
+    async with sasl(max_unauthenticated_request_bytes=2000) as harness:
+        client = await harness.connect()
+        with capture_logs() as logged:
+            await client.send(3, 12, b"")
+            line = await closing_line(logged)
+        assert line["reason"] == "Metadata request before authentication"
+        client = await harness.connect()
+        await client.stream.send_all((2001).to_bytes(4, "big"))
+        assert await client.closed()
+        client = await harness.connect()
+        await handshake(client)
+        assert (await authenticate(client)).error_code == 0
+        # The limit of authenticated clients applies.
+        await client.ask(36, 2, auth_bytes=bytes(5000))
+
+
+async def test_a_client_that_does_not_authenticate_in_time_is_disconnected() -> None:
+    async with sasl(handshake_ms=200) as harness:
+        silent, known = await harness.connect(), await harness.connect()
+        await handshake(known)
+        assert (await authenticate(known)).error_code == 0
+        assert await silent.closed()
+        assert (await known.ask(18, 0)).error_code == 0
+
+
+async def test_clients_that_are_not_known_are_limited_in_number() -> None:
+    async with sasl(max_unauthenticated=2) as harness:
+        known = await harness.connect()
+        await handshake(known)
+        assert (await authenticate(known)).error_code == 0
+        waiting = [await harness.connect() for _ in range(2)]
+        for client in waiting:
+            await client.ask(18, 0)
+        assert await (await harness.connect()).closed()
+        await waiting.pop().stream.aclose()
+        await trio.sleep(0.1)
+        assert (await (await harness.connect()).ask(18, 0)).error_code == 0
+
+
+async def test_a_session_ends_unless_the_same_user_authenticates_again() -> None:
+    async with sasl(sasl_max_reauth_ms=400) as harness:
+        await with_user(harness, "bob", "other")
+        clients = [await harness.connect() for _ in range(3)]
+        for client in clients:
+            await handshake(client)
+            assert (await authenticate(client)).session_lifetime.total_seconds() == 0.4
+        renewed, other, late = clients
+        await handshake(other)
+        reply = await authenticate(other, b"\x00bob\x00other")
+        assert (reply.error_code, "cannot change" in reply.error_message) == (FAILED, True)
+        assert await other.closed()
+        for _ in range(3):
+            await trio.sleep(0.25)
+            await handshake(renewed)
+            assert (await authenticate(renewed)).error_code == 0
+            assert (await renewed.ask(60, 1, include_cluster_authorized_operations=False)).error_code == 0
+        with capture_logs() as logged:
+            await late.send(60, 1, b"\x00\x01\x00")
+            line = await closing_line(logged)
+        assert line["reason"] == "the client did not authenticate again in time"
+
+
+async def test_a_changed_password_is_used_at_once() -> None:
+    async with sasl() as harness:
+        await with_user(harness, "ann", "new")
+        client = await harness.connect()
+        await handshake(client)
+        assert (await authenticate(client, b"\x00ann\x00new")).error_code == 0
+        await harness.parts.users.change("ann", lambda _: {})
+        client = await harness.connect()
+        await handshake(client)
+        assert (await authenticate(client, b"\x00ann\x00new")).error_code == FAILED
+
+
+async def test_the_first_user_is_created_once(tmp_path: Path) -> None:
+    file = tmp_path / "password"
+    file.write_text("first\n")
+    settings: dict[str, Any] = {**SASL, "bootstrap_user": "admin", "bootstrap_password_file": str(file)}
+    async with running_gateway(**settings) as harness:
+        for password, code in (("first", 0), ("first\n", FAILED)):
+            client = await harness.connect()
+            await handshake(client)
+            assert (await authenticate(client, f"\0admin\0{password}".encode())).error_code == code
+        await with_user(harness, "admin", "changed")
+        async with running_gateway(cluster=harness.cluster, **settings) as other:
+            client = await other.connect()
+            await handshake(client)
+            assert (await authenticate(client, b"\0admin\0changed")).error_code == 0
+
+
+async def test_no_secret_is_logged() -> None:
+    with capture_logs() as logged:
+        async with sasl() as harness:
+            for message in (b"\x00ann\x00secret", b"\x00ann\x00wrong-secret"):
+                client = await harness.connect()
+                await handshake(client)
+                await authenticate(client, message)
+    assert "secret" not in repr(logged)
+
+
+@dataclass(frozen=True)
+class Files:
+    """A CA with a server's certificate for 127.0.0.1, and one of a client."""
+
+    directory: Path
+    authority: trustme.CA
+
+    @classmethod
+    def make(cls, directory: Path, *hosts: str) -> "Files":
+        directory.mkdir(exist_ok=True)
+        made = cls(directory, trustme.CA())
+        made.authority.cert_pem.write_to_path(directory / "ca.pem")
+        made.issue(*hosts or ("127.0.0.1",))
+        return made
+
+    def issue(self, *hosts: str) -> None:
+        issued = self.authority.issue_cert(*hosts)
+        issued.private_key_pem.write_to_path(self.directory / "key.pem")
+        (self.directory / "cert.pem").write_bytes(b"".join(each.bytes() for each in issued.cert_chain_pems))
+
+    def settings(self, **settings: Any) -> dict[str, Any]:
+        return {
+            "listeners": "SSL://127.0.0.1:0",
+            "tls_cert_file": str(self.directory / "cert.pem"),
+            "tls_key_file": str(self.directory / "key.pem"),
+            "tls_ca_file": str(self.directory / "ca.pem"),
+            **settings,
+        }
+
+    def client(self, common_name: str | None = None) -> ssl.SSLContext:
+        """A client that trusts the CA, with a certificate of it for ``common_name``."""
+        context = ssl.create_default_context()
+        self.authority.configure_trust(context)
+        if common_name is not None:
+            self.authority.issue_cert(f"{common_name}@example.org", common_name=common_name).configure_cert(context)
+        return context
+
+
+async def connect(harness: Harness, context: ssl.SSLContext) -> Client:
+    port = harness.listeners[0].port
+    stream = await trio.open_ssl_over_tcp_stream("127.0.0.1", port, ssl_context=context, https_compatible=True)
+    try:
+        await stream.do_handshake()
+    except trio.BrokenResourceError:
+        await trio.aclose_forcefully(stream)
+        raise
+    client = Client(cast(trio.SocketStream, stream))
+    harness.clients.append(client)
+    return client
+
+
+async def test_clients_are_served_by_tls(tmp_path: Path) -> None:
+    files = Files.make(tmp_path)
+    async with running_gateway(**files.settings(tls_min_version="1.3")) as harness:
+        client = await connect(harness, files.client())
+        assert (await client.ask(18, 0)).error_code == 0
+        for number in range(20):
+            await harness.topic(f"topic-{number}")
+        assert len((await client.ask(3, 1, topics=None)).topics) == 20
+        plaintext = await harness.connect()
+        await plaintext.send(18, 0, b"")
+        assert await plaintext.closed()
+        old = files.client()
+        old.maximum_version = ssl.TLSVersion.TLSv1_2
+        with pytest.raises(trio.BrokenResourceError):
+            await connect(harness, old)
+        with pytest.raises(trio.BrokenResourceError):
+            await connect(harness, ssl.create_default_context())
+        assert (await client.ask(18, 0)).error_code == 0
+
+
+@pytest.mark.parametrize(("required", "served"), [("required", False), ("requested", True), ("none", True)])
+async def test_clients_without_a_certificate(tmp_path: Path, required: str, served: bool) -> None:
+    files = Files.make(tmp_path)
+    async with running_gateway(**files.settings(tls_client_auth=required)) as harness:
+        with_one = await connect(harness, files.client("ann"))
+        assert (await with_one.ask(18, 0)).error_code == 0
+        try:
+            client = await connect(harness, files.client())
+            answered = (await client.ask(18, 0)).error_code == 0
+        except (trio.BrokenResourceError, EOFError):
+            answered = False
+        assert answered is served
+
+
+async def test_a_silent_client_does_not_keep_its_connection(tmp_path: Path) -> None:
+    files = Files.make(tmp_path)
+    async with running_gateway(**files.settings(handshake_ms=200, max_unauthenticated=1)) as harness:
+        silent = await harness.connect()
+        await silent.stream.send_all(b"\x16")
+        assert await (await harness.connect()).closed()
+        assert await silent.closed()
+        assert (await (await connect(harness, files.client())).ask(18, 0)).error_code == 0
+
+
+def _tls(files: Files, **settings: Any) -> ServerTls:
+    loaded = GatewaySettings(**files.settings(**settings))
+    return ServerTls(loaded, loaded.resolve())
+
+
+def _issued(tls: ServerTls, listener: Listener, client: ssl.SSLContext, host: str) -> set[str]:
+    """Return the host names in the certificate that a client gets from a listener."""
+    at_client, at_server = ssl.MemoryBIO(), ssl.MemoryBIO()
+    client.check_hostname = False
+    caller = client.wrap_bio(at_client, at_server, server_hostname=host)
+    called = tls.context(listener).wrap_bio(at_server, at_client, server_side=True)
+    done: set[ssl.SSLObject] = set()
+    while len(done) < 2:
+        for each in (caller, called):
+            try:
+                each.do_handshake()
+                done.add(each)
+            except ssl.SSLWantReadError:
+                pass
+    certificate = caller.getpeercert()
+    assert certificate is not None
+    return {str(name[1]) for name in certificate["subjectAltName"]}
+
+
+def test_changed_certificates_are_used_and_faulty_ones_are_not(tmp_path: Path) -> None:
+    files = Files.make(tmp_path, "old.example")
+    tls, (listener,) = _tls(files), GatewaySettings(**files.settings()).resolve()
+    assert _issued(tls, listener, files.client(), "x") == {"old.example"}
+    files.issue("new.example")
+    tls.reload()
+    assert _issued(tls, listener, files.client(), "x") == {"new.example"}
+    (tmp_path / "cert.pem").write_text("no certificate")
+    with capture_logs() as logged:
+        tls.reload()
+        tls.reload()
+        (tmp_path / "key.pem").unlink()
+        tls.reload()
+        tls.reload()
+    assert [line["log_level"] for line in logged] == ["error", "error"]
+    assert _issued(tls, listener, files.client(), "x") == {"new.example"}
+    files.issue("newest.example")
+    tls.reload()
+    assert _issued(tls, listener, files.client(), "x") == {"newest.example"}
+
+
+def test_a_listener_has_its_own_certificate_and_is_found_by_its_host(tmp_path: Path) -> None:
+    files = Files.make(tmp_path / "in", "in.example")
+    outer = Files(tmp_path / "out", files.authority)
+    outer.directory.mkdir()
+    outer.issue("out.example")
+    settings = GatewaySettings(
+        listeners="IN://:1,OUT://:2",
+        advertised_listeners="IN://in.example:1,OUT://out.example:2",
+        security_protocol_map="IN:SSL,OUT:SSL",
+        tls_cert_file=f"{tmp_path}/{{listener}}/cert.pem",
+        tls_key_file=f"{tmp_path}/{{listener}}/key.pem",
+    )
+    listeners = settings.resolve()
+    tls = ServerTls(settings, listeners)
+    assert _issued(tls, listeners[0], files.client(), "other.example") == {"in.example"}
+    assert _issued(tls, listeners[1], files.client(), "other.example") == {"out.example"}
+    assert _issued(tls, listeners[0], files.client(), "OUT.example") == {"out.example"}
+
+
+def test_a_certificate_gives_the_name_of_the_user(tmp_path: Path) -> None:
+    files = Files.make(tmp_path)
+    der = ssl.PEM_cert_to_DER_cert(
+        files.authority.issue_cert("ann@example.org", common_name="Ann").cert_chain_pems[0].bytes().decode()
+    )
+    assert _tls(files).principal(None) == ANONYMOUS
+    assert str(_tls(files).principal(der)).startswith("User:CN=Ann,")
+    mapped = _tls(files, tls_principal_mapping_rules="RULE:^CN=([^,]+),.*$/$1/L")
+    assert mapped.principal(der) == user("ann")
+    with pytest.raises(NoRuleApplies):
+        _tls(files, tls_principal_mapping_rules="RULE:^CN=Bob.*$/bob/").principal(der)
+
+
+@pytest.mark.parametrize(
+    ("settings", "named"),
+    [
+        ({"tls_key_file": "nowhere.pem"}, "nowhere.pem"),
+        ({"tls_ca_file": "key.pem", "tls_client_auth": "required"}, "KAFSCALE_TLS_CA_FILE"),
+        ({"tls_ciphers": "no-such-cipher"}, "KAFSCALE_TLS_CIPHERS"),
+        ({"tls_cert_file": "ca.pem"}, "KAFSCALE_TLS_CERT_FILE"),
+    ],
+)
+def test_a_faulty_setting_is_named(tmp_path: Path, settings: dict[str, str], named: str) -> None:
+    files = Files.make(tmp_path)
+    paths = {name: str(tmp_path / value) if name.endswith("_file") else value for name, value in settings.items()}
+    with pytest.raises(ConfigError, match=named):
+        _tls(files, **paths)
+
+
+@pytest.mark.parametrize(
+    ("settings", "named"),
+    [
+        ({"listeners": "SSL://h:1"}, "KAFSCALE_TLS_CERT_FILE"),
+        ({"listeners": "A://h:1", "security_protocol_map": "B:SSL"}, "names B"),
+        ({"listeners": "A://h:1", "security_protocol_map": "A:TLS"}, "KAFSCALE_LISTENER_SECURITY_PROTOCOL_MAP"),
+        ({"broker_addr": "h:1", "security_protocol_map": "SASL:SSL"}, "names SASL"),
+        ({"bootstrap_user": "a"}, "KAFSCALE_BOOTSTRAP_PASSWORD"),
+    ],
+)
+def test_a_faulty_listener_is_named(settings: dict[str, str], named: str) -> None:
+    with pytest.raises(ConfigError, match=named):
+        GatewaySettings(**settings)  # type: ignore[arg-type]
