@@ -182,8 +182,10 @@ def alter_quotas(*entries: tuple[Mapping[str, str | None], bool], validate_only:
     }
 
 
-def alter_scram(deletions: Sequence[tuple[str, int]], upsertions: Sequence[tuple[str, int]] = ()) -> dict[str, Any]:
-    password = {"iterations": 4096, "salt": b"salt", "salted_password": bytes(32)}
+def alter_scram(
+    deletions: Sequence[tuple[str, int]], upsertions: Sequence[tuple[str, int]] = (), *, iterations: int = 4096
+) -> dict[str, Any]:
+    password = {"iterations": iterations, "salt": b"salt", "salted_password": bytes(32)}
     return {
         "deletions": [{"name": name, "mechanism": mechanism} for name, mechanism in deletions],
         "upsertions": [{"name": name, "mechanism": mechanism, **password} for name, mechanism in upsertions],
@@ -356,6 +358,19 @@ CASES = (
     Case("old-scram-unknown", 51, alter_scram([("a", 9), ("b", 0), ("", 1)]), of=by_user),
     Case("new-scram-unknown", 51, alter_scram([("a", 1)], [("b", 9), ("c", 0), ("", 1), ("a", 2)]), of=by_user),
     Case("no-new-scram", 51, alter_scram([])),
+    Case("new-scram", 51, alter_scram([], [("x", 1), ("y", 2), ("z", 2), ("z", 1)]), of=by_user),
+    Case("more-new-scram", 51, alter_scram([], [("x", 2)]), of=by_user),
+    Case("new-scram-twice", 51, alter_scram([], [("z", 1), ("z", 1)]), of=by_user),
+    Case("new-and-old-scram", 51, alter_scram([("x", 1)], [("x", 1), ("x", 2)]), of=by_user),
+    Case("new-scram-too-few-iterations", 51, alter_scram([], [("z", 1)], iterations=4095), of=by_user),
+    Case("new-scram-too-many-iterations", 51, alter_scram([], [("z", 1)], iterations=16385), of=by_user),
+    Case("scram-there", 50, {"users": None}, of=by_user),
+    Case("scram-of-one", 50, {"users": [{"name": "y"}, {"name": "z"}]}, of=by_user),
+    Case("half-of-old-scram", 51, alter_scram([("x", 1), ("y", 1)]), of=by_user),
+    Case("scram-of-the-rest", 50, {"users": None}, of=by_user),
+    Case("old-scram-twice", 51, alter_scram([("x", 2), ("x", 2), ("y", 2)]), of=by_user),
+    Case("old-scram-there", 51, alter_scram([("x", 2)]), of=by_user),
+    Case("scram-of-nobody", 50, {"users": None}),
     Case(
         "producers",
         61,

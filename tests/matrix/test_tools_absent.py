@@ -1,4 +1,4 @@
-"""Kafka's tools for features without support here: ACLs, replica moves, quotas, SCRAM, transactions and KRaft."""
+"""Kafka's tools for features without support here: ACLs, replica moves, quotas, transactions and KRaft."""
 
 import json
 from pathlib import Path
@@ -90,14 +90,9 @@ def test_kafka_configs_shows_no_quotas_of_a_user(tools: KafkaTools) -> None:
         ("users", "producer_byte_rate=1024", "UnsupportedVersionException: Client quotas are not supported"),
         ("clients", "consumer_byte_rate=1024", "UnsupportedVersionException: Client quotas are not supported"),
         ("ips", "connection_creation_rate=5", "UnsupportedVersionException: Client quotas are not supported"),
-        (
-            "users",
-            "SCRAM-SHA-256=[password=b]",
-            "UnsupportedSaslMechanismException: SCRAM credentials are not supported",
-        ),
     ],
 )
-def test_kafka_configs_reports_that_quotas_and_users_are_not_supported(
+def test_kafka_configs_reports_that_quotas_are_not_supported(
     tools: KafkaTools, kind: str, config: str, message: str
 ) -> None:
     whose = ("--entity-type", kind, "--entity-name", "127.0.0.1")
@@ -124,7 +119,7 @@ def test_kafka_configs_lists_no_group_configs_and_no_log_levels(tools: KafkaTool
     assert all(line.startswith("Dynamic configs for group ") for line in every), "more than headings"
 
 
-def test_a_tool_with_sasl_settings_reports_that_sasl_is_not_supported(tools: KafkaTools, tmp_path: Path) -> None:
+def test_a_tool_with_sasl_settings_reports_that_the_listener_has_no_sasl(tools: KafkaTools, tmp_path: Path) -> None:
     settings = tmp_path / "sasl.properties"
     settings.write_text(
         "security.protocol=SASL_PLAINTEXT\nsasl.mechanism=PLAIN\n"

@@ -3,11 +3,13 @@
 - 0: deletions, and credentials to set. Flexible.
 
 The client sends a salted password, never the password. A user exists as long as it has a credential of any mechanism.
-Each user has one result. If a part for a user is invalid, nothing is changed for that user.
+Each user has one result. As in Kafka, a request may change one credential of a user; otherwise the result is
+DUPLICATE_RESOURCE, and nothing is changed for that user.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import trio
@@ -17,11 +19,12 @@ from kafscale.kafka import codec
 from kafscale.metadata.outage import STORE_FAILURES
 from kafscale.metadata.users import Credentials
 from kafscale.security.scram import LEAST_ITERATIONS, MOST_ITERATIONS, Credential, Mechanism, credential
-from services.gateway.api import Api, Call, Work
+from services.gateway.api import Api, Call, Environment, Work
 
 KEY = 51
 
 _SECONDS = 10.0
+_NOT_THERE = "Attempt to delete a user credential that does not exist"
 _MECHANISMS = {mechanism.code: mechanism for mechanism in Mechanism}
 
 
@@ -44,52 +47,61 @@ class _Refused(Exception):
         self.code = code
 
 
-_Changes = dict[Mechanism, Credential | None]
-"""New credentials; None: to be deleted."""
+_Change = tuple[Mechanism, Credential | None]
+"""The new credential; None: it is to be deleted."""
 
 
 def handle(call: Call) -> Work | None:
     request = codec.decode_request(KEY, call.version, call.request.body)
-    results = {each.name: _Result(each.name) for each in (*request.deletions, *request.upsertions)}
-    changes: dict[str, _Changes] = {name: {} for name in results}
-    for each, credential_of in (
-        *((deletion, _deletion) for deletion in request.deletions),
-        *((upsertion, _credential) for upsertion in request.upsertions),
-    ):
-        result = results[each.name]
+    environment = call.environment
+    results: dict[str, _Result] = {}
+    changes: dict[str, _Change] = {}
+    parts: list[tuple[Any, Callable[[Any], _Change]]] = [
+        *((deletion, partial(_deletion, environment)) for deletion in request.deletions),
+        *((upsertion, _upsertion) for upsertion in request.upsertions),
+    ]
+    for each, change_of in parts:
+        result = results.setdefault(each.name, _Result(each.name))
         try:
             if not result.error_code:
-                _add(changes[each.name], each, credential_of)
+                change = change_of(each)
+                if each.name in changes:
+                    message = "A user credential cannot be altered twice in the same request"
+                    raise _Refused(ErrorCode.duplicate_resource, message)
+                changes[each.name] = change
         except _Refused as refused:
             result.error_code, result.error_message = refused.code, str(refused)
     return _change_all(call, [*results.values()], changes)
 
 
-def _add(changes: _Changes, each: Any, credential_of: Callable[[Mechanism, Any], Credential | None]) -> None:
+def _mechanism(each: Any) -> Mechanism:
     if not each.name:
         raise _Refused(ErrorCode.unacceptable_credential, "Username must not be empty")
     mechanism = _MECHANISMS.get(each.mechanism)
     if mechanism is None:
         raise _Refused(ErrorCode.unsupported_sasl_mechanism, "Unknown SCRAM mechanism")
-    new = credential_of(mechanism, each)
-    if mechanism in changes:
-        raise _Refused(ErrorCode.duplicate_resource, "A user credential cannot be altered twice in the same request")
-    changes[mechanism] = new
+    return mechanism
 
 
-def _deletion(_: Mechanism, __: Any) -> None:
-    return None
+def _deletion(environment: Environment, deletion: Any) -> _Change:
+    mechanism = _mechanism(deletion)
+    user = environment.users.users.get(deletion.name)
+    if user is None or mechanism not in user.credentials:
+        raise _Refused(ErrorCode.resource_not_found, _NOT_THERE)
+    return mechanism, None
 
 
-def _credential(mechanism: Mechanism, upsertion: Any) -> Credential:
+def _upsertion(upsertion: Any) -> _Change:
+    mechanism = _mechanism(upsertion)
     if upsertion.iterations < LEAST_ITERATIONS:
         raise _Refused(ErrorCode.unacceptable_credential, "Too few iterations")
     if upsertion.iterations > MOST_ITERATIONS:
         raise _Refused(ErrorCode.unacceptable_credential, "Too many iterations")
-    return credential(mechanism, bytes(upsertion.salted_password), bytes(upsertion.salt), upsertion.iterations)
+    salted, salt = bytes(upsertion.salted_password), bytes(upsertion.salt)
+    return mechanism, credential(mechanism, salted, salt, upsertion.iterations)
 
 
-async def _change_all(call: Call, results: list[_Result], changes: dict[str, _Changes]) -> None:
+async def _change_all(call: Call, results: list[_Result], changes: dict[str, _Change]) -> None:
     async with trio.open_nursery() as nursery:
         for result in results:
             if not result.error_code:
@@ -97,18 +109,16 @@ async def _change_all(call: Call, results: list[_Result], changes: dict[str, _Ch
     call.answer(_Reply(results))
 
 
-async def _change(call: Call, result: _Result, changes: _Changes) -> None:
+async def _change(call: Call, result: _Result, change: _Change) -> None:
+    mechanism, new = change
+
     def changed(before: Credentials) -> Credentials:
-        if any(new is None and mechanism not in before for mechanism, new in changes.items()):
-            raise _Refused(ErrorCode.resource_not_found, "Attempt to delete a user credential that does not exist")
-        merged = {**before, **changes}
-        return {mechanism: new for mechanism, new in merged.items() if new is not None}
+        others = {each: known for each, known in before.items() if each is not mechanism}
+        return others if new is None else {**others, mechanism: new}
 
     try:
         with trio.fail_after(_SECONDS), call.environment.logging_refusals(API.name):
             await call.environment.users.change(result.user, changed)
-    except _Refused as refused:
-        result.error_code, result.error_message = refused.code, str(refused)
     except (*STORE_FAILURES, trio.TooSlowError):
         result.error_code = ErrorCode.request_timed_out
         result.error_message = "The metadata store did not answer in time, so the outcome is unknown."

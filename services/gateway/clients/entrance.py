@@ -1,6 +1,7 @@
 """Finds out who connects: TLS handshakes, client certificates, and which listeners need SASL."""
 
 from collections.abc import Callable
+from contextlib import suppress
 from ssl import SSLError
 
 import structlog
@@ -15,6 +16,8 @@ from services.gateway.clients.connection import Stream
 
 _LOGGED_EVERY = 1.0
 """Seconds between log lines about failed handshakes, because anyone can cause many."""
+
+_ALERT_SECONDS = 1.0
 
 _log = structlog.get_logger(__name__)
 
@@ -68,7 +71,7 @@ class Entrance:
                     principal = self._tls.principal(secured.getpeercert(binary_form=True))
             except (trio.TooSlowError, trio.BrokenResourceError, trio.ClosedResourceError, NoRuleApplies) as error:
                 self._log_failure(listener, peer, error)
-                await trio.aclose_forcefully(stream)
+                await _close(stream, secured)
                 return None
         if not listener.by_sasl:
             return secured, Authentication(principal)
@@ -89,3 +92,12 @@ class Entrance:
         reason = cause.reason if isinstance(cause, SSLError) else str(error) or type(error).__name__
         _log.info("TLS handshake failed", listener=listener.name, peer=peer, reason=reason, failed=self._failed)
         self._failed, self._logged_at = 0, now
+
+
+async def _close(stream: trio.SocketStream, secured: trio.SSLStream[trio.SocketStream]) -> None:
+    """Close a connection whose handshake failed, after the alert that says why, which Trio does not send itself."""
+    alert: bytes = secured._outgoing.read()  # there is no public way to it
+    with trio.move_on_after(_ALERT_SECONDS), suppress(trio.BrokenResourceError, trio.ClosedResourceError):
+        if alert:
+            await stream.send_all(alert)
+    await trio.aclose_forcefully(stream)

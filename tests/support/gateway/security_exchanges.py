@@ -49,7 +49,6 @@ async def alter_user_scram_credentials(harness: Harness, client: Client, version
         deletions=(deletion(name="a", mechanism=1), deletion(name="b", mechanism=9)),
         upsertions=(
             new("c"),
-            new("c", 2, 8192),
             new("d", 0),
             new(""),
             new("e", 1, 4095),
@@ -63,13 +62,18 @@ async def alter_user_scram_credentials(harness: Harness, client: Client, version
     results = [(each.user, each.error_code) for each in reply.results]
     assert results == [("a", 91), ("b", 33), ("c", 0), ("d", 33), ("", 93), ("e", 93), ("f", 93), ("g", 92), ("h", 0)]
     assert all(bool(each.error_message) == bool(each.error_code) for each in reply.results)
+    assert await known() == [("c", [(1, 4096)]), ("h", [(1, 4096)])]
+    reply = await client.ask(51, version, deletions=(), upsertions=(new("c", 2, 8192),))
+    assert [each.error_code for each in reply.results] == [0]
     assert await known() == [("c", [(1, 4096), (2, 8192)]), ("h", [(1, 4096)])]
     found = await client.ask(50, 0, users=(user(name="h"),))
     assert [(each.user, each.error_code) for each in found.results] == [("h", 0)]
-    deletions = (deletion(name="c", mechanism=1), deletion(name="h", mechanism=1), deletion(name="h", mechanism=2))
+    deletions = (deletion(name="c", mechanism=1), deletion(name="h", mechanism=2))
     reply = await client.ask(51, version, deletions=deletions, upsertions=())
     assert [(each.user, each.error_code) for each in reply.results] == [("c", 0), ("h", 91)]
     assert await known() == [("c", [(2, 8192)]), ("h", [(1, 4096)])]
+    reply = await client.ask(51, version, deletions=(deletion(name="h", mechanism=1),), upsertions=())
+    assert await known() == [("c", [(2, 8192)])]
 
 
 EXCHANGES: dict[int, Exchange] = {

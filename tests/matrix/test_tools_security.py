@@ -1,0 +1,139 @@
+"""Kafka's tools with TLS and SASL: users that they make, and how wrong credentials are reported."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import trustme
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+    load_pem_private_key,
+)
+
+from tests.servers.cluster import running_cluster
+from tests.servers.etcd import Etcd
+from tests.servers.minio import Minio
+from tests.support.broker import KafscaleBroker
+from tests.support.kafka_tools import KafkaTools, kafka_tools
+
+Properties = Callable[..., Path]
+PASSWORD = "a;b c,d=e"
+
+
+@pytest.fixture(scope="module")
+def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("security")
+
+
+@pytest.fixture(scope="module")
+def authority(directory: Path) -> trustme.CA:
+    """A CA, of which ca.pem is in the directory, as are cert.pem and key.pem for 127.0.0.1."""
+    made = trustme.CA()
+    made.cert_pem.write_to_path(directory / "ca.pem")
+    issued = made.issue_cert("127.0.0.1")
+    issued.private_key_pem.write_to_path(directory / "key.pem")
+    (directory / "cert.pem").write_bytes(b"".join(each.bytes() for each in issued.cert_chain_pems))
+    return made
+
+
+def _tls(directory: Path, protocol: str) -> dict[str, str]:
+    return {
+        "KAFSCALE_LISTENER_SECURITY_PROTOCOL_MAP": f"PLAINTEXT:{protocol}",
+        "KAFSCALE_TLS_CERT_FILE": str(directory / "cert.pem"),
+        "KAFSCALE_TLS_KEY_FILE": str(directory / "key.pem"),
+        "KAFSCALE_TLS_CA_FILE": str(directory / "ca.pem"),
+    }
+
+
+@pytest.fixture(scope="module")
+def secured(directory: Path, authority: trustme.CA, etcd: Etcd, minio: Minio) -> Iterator[KafkaTools]:
+    """Tools for a cluster with two gateways, SASL_SSL and the user admin."""
+    (directory / "password").write_text(PASSWORD)
+    env = {
+        **_tls(directory, "SASL_SSL"),
+        "KAFSCALE_SASL_ENABLED_MECHANISMS": "PLAIN,SCRAM-SHA-256,SCRAM-SHA-512",
+        "KAFSCALE_BOOTSTRAP_USER": "admin",
+        "KAFSCALE_BOOTSTRAP_PASSWORD_FILE": str(directory / "password"),
+    }
+    (directory / "cluster").mkdir()
+    with (
+        running_cluster(directory / "cluster", etcd=etcd, minio=minio, gateways=2, env=env) as cluster,
+        kafka_tools(cluster.bootstrap) as tools,
+    ):
+        yield tools
+
+
+@pytest.fixture(scope="module")
+def properties(directory: Path) -> Properties:
+    """Make a file with the settings of a Java client."""
+
+    def make(user: str, password: str = PASSWORD, mechanism: str = "SCRAM-SHA-512") -> Path:
+        module = "plain.PlainLoginModule" if mechanism == "PLAIN" else "scram.ScramLoginModule"
+        file = directory / f"{user}.properties"
+        file.write_text(
+            "security.protocol=SASL_SSL\nssl.truststore.type=PEM\n"
+            f"ssl.truststore.location={directory / 'ca.pem'}\nsasl.mechanism={mechanism}\n"
+            f"sasl.jaas.config=org.apache.kafka.common.security.{module} required "
+            f'username="{user}" password="{password}";\n'
+        )
+        return file
+
+    return make
+
+
+def _alter(tools: KafkaTools, admin: Path, user: str, *change: str) -> None:
+    whose = ("--entity-type", "users", "--entity-name", user)
+    tools.run("kafka-configs", "--command-config", admin, "--alter", *whose, *change)
+
+
+@pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"])
+def test_a_user_made_by_kafka_configs_produces_and_consumes(
+    secured: KafkaTools, properties: Properties, mechanism: str
+) -> None:
+    admin, user = properties("admin"), f"user-{mechanism}"
+    stored = "SCRAM-SHA-512" if mechanism == "PLAIN" else mechanism
+    _alter(secured, admin, user, "--add-config", f"{stored}=[iterations=8192,password=first]")
+    shown = secured.run("kafka-configs", "--command-config", admin, "--describe", "--entity-type", "users").out
+    assert f"SCRAM credential configs for user-principal '{user}' are {stored}=iterations=8192" in shown
+    theirs = properties(user, "first", mechanism)
+    topic = ("--topic", f"of-{mechanism}")
+    secured.run("kafka-console-producer", "--producer.config", theirs, *topic, stdin="one\ntwo\n")
+    read = secured.run(
+        "kafka-console-consumer", "--consumer.config", theirs, *topic, "--from-beginning", "--max-messages", 2
+    )
+    assert read.out == "one\ntwo\n"
+    refused = secured.run("kafka-topics", "--list", "--command-config", properties(user, "wrong", mechanism), status=1)
+    assert "SaslAuthenticationException: Authentication failed" in refused.err
+    _alter(secured, admin, user, "--delete-config", stored)
+    refused = secured.run("kafka-topics", "--list", "--command-config", properties(user, "first", mechanism), status=1)
+    assert "SaslAuthenticationException: Authentication failed" in refused.err
+
+
+def test_a_listener_that_needs_certificates(directory: Path, authority: trustme.CA) -> None:
+    issued = authority.issue_cert("ann@example.org", common_name="ann")
+    # Java reads only keys in PKCS #8.
+    key = load_pem_private_key(issued.private_key_pem.bytes(), None)
+    pem = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    (directory / "ann.pem").write_bytes(pem + b"".join(each.bytes() for each in issued.cert_chain_pems))
+    trusts = f"security.protocol=SSL\nssl.truststore.type=PEM\nssl.truststore.location={directory / 'ca.pem'}\n"
+    (directory / "nobody.properties").write_text(trusts)
+    (directory / "ann.properties").write_text(
+        f"{trusts}ssl.keystore.type=PEM\nssl.keystore.location={directory / 'ann.pem'}\n"
+    )
+    broker = KafscaleBroker(directory / "one", {**_tls(directory, "SSL"), "KAFSCALE_TLS_CLIENT_AUTH": "required"})
+    try:
+        with kafka_tools(broker.bootstrap) as tools:
+            topic, ann = ("--topic", "t"), directory / "ann.properties"
+            tools.run("kafka-topics", "--create", *topic, "--command-config", ann)
+            tools.run("kafka-console-producer", *topic, "--producer.config", ann, stdin="one\n")
+            read = tools.run(
+                "kafka-console-consumer", *topic, "--consumer.config", ann, "--from-beginning", "--max-messages", 1
+            )
+            assert read.out == "one\n"
+            nobody = ("--command-config", directory / "nobody.properties")
+            refused = tools.run("kafka-topics", "--list", *nobody, status=1)
+            assert "SslAuthenticationException" in refused.err
+    finally:
+        broker.stop()
