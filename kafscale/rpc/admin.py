@@ -35,6 +35,11 @@ DESCRIBE_GROUP = method(
 )
 RESET_OFFSETS = method(SERVICE, "ResetOffsets", pb.ResetOffsetsRequest, pb.ResetOffsetsReply)
 DELETE_GROUP = method(SERVICE, "DeleteConsumerGroup", pb.DeleteConsumerGroupRequest, pb.DeleteConsumerGroupReply)
+LIST_USERS = method(SERVICE, "ListUsers", pb.ListUsersRequest, pb.ListUsersReply)
+SET_USER_CREDENTIALS = method(SERVICE, "SetUserCredentials", pb.SetUserCredentialsRequest, pb.SetUserCredentialsReply)
+DELETE_USER_CREDENTIALS = method(
+    SERVICE, "DeleteUserCredentials", pb.DeleteUserCredentialsRequest, pb.DeleteUserCredentialsReply
+)
 DRAIN_INSTANCE = method(SERVICE, "DrainInstance", pb.DrainInstanceRequest, pb.DrainProgress)
 CANCEL_DRAIN = method(SERVICE, "CancelDrain", pb.CancelDrainRequest, pb.CancelDrainReply)
 FINALIZE_UPGRADE = method(SERVICE, "FinalizeUpgrade", pb.FinalizeUpgradeRequest, pb.FinalizeUpgradeReply)

@@ -575,3 +575,64 @@ class OwnerChange(_message.Message):
     owner_run: str
     epoch: int
     def __init__(self, topic: _Optional[str] = ..., partition: _Optional[int] = ..., owner: _Optional[str] = ..., owner_run: _Optional[str] = ..., epoch: _Optional[int] = ...) -> None: ...
+
+class ListUsersRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class ListUsersReply(_message.Message):
+    __slots__ = ("users",)
+    USERS_FIELD_NUMBER: _ClassVar[int]
+    users: _containers.RepeatedCompositeFieldContainer[UserStatus]
+    def __init__(self, users: _Optional[_Iterable[_Union[UserStatus, _Mapping]]] = ...) -> None: ...
+
+class UserStatus(_message.Message):
+    __slots__ = ("name", "credentials")
+    class Credential(_message.Message):
+        __slots__ = ("mechanism", "iterations")
+        MECHANISM_FIELD_NUMBER: _ClassVar[int]
+        ITERATIONS_FIELD_NUMBER: _ClassVar[int]
+        mechanism: str
+        iterations: int
+        def __init__(self, mechanism: _Optional[str] = ..., iterations: _Optional[int] = ...) -> None: ...
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    CREDENTIALS_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    credentials: _containers.RepeatedCompositeFieldContainer[UserStatus.Credential]
+    def __init__(self, name: _Optional[str] = ..., credentials: _Optional[_Iterable[_Union[UserStatus.Credential, _Mapping]]] = ...) -> None: ...
+
+class NewCredential(_message.Message):
+    __slots__ = ("mechanism", "iterations", "salt", "salted_password")
+    MECHANISM_FIELD_NUMBER: _ClassVar[int]
+    ITERATIONS_FIELD_NUMBER: _ClassVar[int]
+    SALT_FIELD_NUMBER: _ClassVar[int]
+    SALTED_PASSWORD_FIELD_NUMBER: _ClassVar[int]
+    mechanism: str
+    iterations: int
+    salt: bytes
+    salted_password: bytes
+    def __init__(self, mechanism: _Optional[str] = ..., iterations: _Optional[int] = ..., salt: _Optional[bytes] = ..., salted_password: _Optional[bytes] = ...) -> None: ...
+
+class SetUserCredentialsRequest(_message.Message):
+    __slots__ = ("name", "credentials")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    CREDENTIALS_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    credentials: _containers.RepeatedCompositeFieldContainer[NewCredential]
+    def __init__(self, name: _Optional[str] = ..., credentials: _Optional[_Iterable[_Union[NewCredential, _Mapping]]] = ...) -> None: ...
+
+class SetUserCredentialsReply(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class DeleteUserCredentialsRequest(_message.Message):
+    __slots__ = ("name", "mechanisms")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    MECHANISMS_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    mechanisms: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, name: _Optional[str] = ..., mechanisms: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class DeleteUserCredentialsReply(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...

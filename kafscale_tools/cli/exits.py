@@ -22,7 +22,7 @@ Exit status of commands that access a cluster:
   0  success
   1  the command failed in part or was cancelled, or a service is broken; see the message
   2  invalid options, names, numbers or configs
-  3  the topic, partition, group, instance, intake or snapshot does not exist
+  3  the topic, partition, group, user, instance, intake or snapshot does not exist
   4  the topic already exists
   5  the current state does not allow it: for example, the group has members, the instance is the last one,
      or the metadata store already has a cluster

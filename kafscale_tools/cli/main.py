@@ -24,6 +24,7 @@ _MODULES = {
     "restore": "kafscale_tools.cli.recovery",
     "segment": "kafscale_tools.cli.admin.segment",
     "topic": "kafscale_tools.cli.admin.topic",
+    "user": "kafscale_tools.cli.admin.user",
     "watch": "kafscale_tools.cli.admin.watch",
 }
 

@@ -10,7 +10,7 @@ from kio.schema.errors import ErrorCode
 from kafscale.errors import Refused, Unavailable
 from kafscale.rpc.errors import StatusError
 from kafscale.v1 import admin_pb2 as pb
-from services.gateway.admin import configs, consumer_groups, offsets, partitions, topics
+from services.gateway.admin import configs, consumer_groups, offsets, partitions, topics, users
 from services.gateway.admin.cluster import ClusterReport
 from services.gateway.admin.drain import Drains
 from services.gateway.admin.state_format import finalize_upgrade
@@ -23,12 +23,15 @@ _STATUS = grpc.StatusCode
 _CODES = {
     ErrorCode.unknown_topic_or_partition: _STATUS.NOT_FOUND,
     ErrorCode.group_id_not_found: _STATUS.NOT_FOUND,
+    ErrorCode.resource_not_found: _STATUS.NOT_FOUND,
     ErrorCode.topic_already_exists: _STATUS.ALREADY_EXISTS,
     ErrorCode.invalid_topic_exception: _STATUS.INVALID_ARGUMENT,
     ErrorCode.invalid_partitions: _STATUS.INVALID_ARGUMENT,
     ErrorCode.invalid_config: _STATUS.INVALID_ARGUMENT,
     ErrorCode.invalid_request: _STATUS.INVALID_ARGUMENT,
     ErrorCode.invalid_group_id: _STATUS.INVALID_ARGUMENT,
+    ErrorCode.unacceptable_credential: _STATUS.INVALID_ARGUMENT,
+    ErrorCode.unsupported_sasl_mechanism: _STATUS.INVALID_ARGUMENT,
     ErrorCode.non_empty_group: _STATUS.FAILED_PRECONDITION,
     ErrorCode.corrupt_message: _STATUS.DATA_LOSS,
     ErrorCode.request_timed_out: _STATUS.DEADLINE_EXCEEDED,
@@ -144,6 +147,18 @@ class AdminService:
     async def delete_consumer_group(self, request: pb.DeleteConsumerGroupRequest) -> pb.DeleteConsumerGroupReply:
         with self._handling() as environment:
             return await consumer_groups.delete_group(environment, request)
+
+    async def list_users(self, _: pb.ListUsersRequest) -> pb.ListUsersReply:
+        with self._handling() as environment:
+            return users.list_users(environment)
+
+    async def set_user_credentials(self, request: pb.SetUserCredentialsRequest) -> pb.SetUserCredentialsReply:
+        with self._handling() as environment:
+            return await users.set_credentials(environment, request)
+
+    async def delete_user_credentials(self, request: pb.DeleteUserCredentialsRequest) -> pb.DeleteUserCredentialsReply:
+        with self._handling() as environment:
+            return await users.delete_credentials(environment, request)
 
     async def drain_instance(
         self, request: pb.DrainInstanceRequest, send: Callable[[pb.DrainProgress], Awaitable[None]]

@@ -16,14 +16,14 @@ import trio
 from kio.schema.errors import ErrorCode
 
 from kafscale.kafka import codec
-from kafscale.metadata.outage import STORE_FAILURES
 from kafscale.metadata.users import Credentials
-from kafscale.security.scram import LEAST_ITERATIONS, MOST_ITERATIONS, Credential, Mechanism, credential
+from kafscale.security.scram import Credential, Mechanism
 from services.gateway.api import Api, Call, Environment, Work
+from services.gateway.owners.errors import RefusedPart
+from services.gateway.user_changes import change_user, new_credential
 
 KEY = 51
 
-_SECONDS = 10.0
 _NOT_THERE = "Attempt to delete a user credential that does not exist"
 _MECHANISMS = {mechanism.code: mechanism for mechanism in Mechanism}
 
@@ -39,12 +39,6 @@ class _Result:
 class _Reply:
     results: list[_Result]
     throttle_time: int = 0
-
-
-class _Refused(Exception):
-    def __init__(self, code: ErrorCode, message: str) -> None:
-        super().__init__(message)
-        self.code = code
 
 
 _Change = tuple[Mechanism, Credential | None]
@@ -67,19 +61,19 @@ def handle(call: Call) -> Work | None:
                 change = change_of(each)
                 if each.name in changes:
                     message = "A user credential cannot be altered twice in the same request"
-                    raise _Refused(ErrorCode.duplicate_resource, message)
+                    raise RefusedPart(ErrorCode.duplicate_resource, message)
                 changes[each.name] = change
-        except _Refused as refused:
+        except RefusedPart as refused:
             result.error_code, result.error_message = refused.code, str(refused)
     return _change_all(call, [*results.values()], changes)
 
 
 def _mechanism(each: Any) -> Mechanism:
     if not each.name:
-        raise _Refused(ErrorCode.unacceptable_credential, "Username must not be empty")
+        raise RefusedPart(ErrorCode.unacceptable_credential, "Username must not be empty")
     mechanism = _MECHANISMS.get(each.mechanism)
     if mechanism is None:
-        raise _Refused(ErrorCode.unsupported_sasl_mechanism, "Unknown SCRAM mechanism")
+        raise RefusedPart(ErrorCode.unsupported_sasl_mechanism, "Unknown SCRAM mechanism")
     return mechanism
 
 
@@ -87,18 +81,14 @@ def _deletion(environment: Environment, deletion: Any) -> _Change:
     mechanism = _mechanism(deletion)
     user = environment.users.users.get(deletion.name)
     if user is None or mechanism not in user.credentials:
-        raise _Refused(ErrorCode.resource_not_found, _NOT_THERE)
+        raise RefusedPart(ErrorCode.resource_not_found, _NOT_THERE)
     return mechanism, None
 
 
 def _upsertion(upsertion: Any) -> _Change:
     mechanism = _mechanism(upsertion)
-    if upsertion.iterations < LEAST_ITERATIONS:
-        raise _Refused(ErrorCode.unacceptable_credential, "Too few iterations")
-    if upsertion.iterations > MOST_ITERATIONS:
-        raise _Refused(ErrorCode.unacceptable_credential, "Too many iterations")
     salted, salt = bytes(upsertion.salted_password), bytes(upsertion.salt)
-    return mechanism, credential(mechanism, salted, salt, upsertion.iterations)
+    return mechanism, new_credential(mechanism, salted, salt, upsertion.iterations)
 
 
 async def _change_all(call: Call, results: list[_Result], changes: dict[str, _Change]) -> None:
@@ -117,11 +107,9 @@ async def _change(call: Call, result: _Result, change: _Change) -> None:
         return others if new is None else {**others, mechanism: new}
 
     try:
-        with trio.fail_after(_SECONDS), call.environment.logging_refusals(API.name):
-            await call.environment.users.change(result.user, changed)
-    except (*STORE_FAILURES, trio.TooSlowError):
-        result.error_code = ErrorCode.request_timed_out
-        result.error_message = "The metadata store did not answer in time, so the outcome is unknown."
+        await change_user(call.environment, API.name, result.user, changed)
+    except RefusedPart as refused:
+        result.error_code, result.error_message = refused.code, str(refused)
 
 
 def fail(call: Call, error: ErrorCode) -> None:

@@ -207,6 +207,33 @@ def test_groups_without_members_are_reset_and_deleted(server: AdminServer) -> No
     assert server.run("group", "describe", "g").exit_code == Exit.NOT_FOUND
 
 
+def test_users_are_listed_set_and_deleted(server: AdminServer) -> None:
+    assert server.run("user", "list").output.split() == ["USER", "CREDENTIALS"]
+    assert server.run("user", "delete", "ann", "--yes").exit_code == Exit.NOT_FOUND
+    done = server.run("user", "set", "ann", "--password-file", "-", input="secret\n")
+    assert done.output == "password of user ann set\n"
+    one = ("--mechanism", "scram-sha-512", "--iterations", "8192")
+    assert server.run("user", "set", "bob", *one, input="pass\npass\n").exit_code == 0
+    assert server.run("user", "set", "bob", input="one\nanother\n").exit_code != 0
+    assert server.run("user", "set", "bob", "--password-file", "-", input="\n").exit_code == Exit.WRONG
+    shown = json.loads(server.run("user", "list", "-o", "json").output)["users"]
+    assert shown == [
+        {
+            "name": "ann",
+            "credentials": [
+                {"mechanism": "SCRAM-SHA-256", "iterations": 4096},
+                {"mechanism": "SCRAM-SHA-512", "iterations": 4096},
+            ],
+        },
+        {"name": "bob", "credentials": [{"mechanism": "SCRAM-SHA-512", "iterations": 8192}]},
+    ]
+    assert server.run("user", "delete", "bob", "--mechanism", "SCRAM-SHA-256", "--yes").exit_code == Exit.NOT_FOUND
+    gone = server.run("user", "delete", "ann", "--mechanism", "SCRAM-SHA-256", input="y\n")
+    assert gone.output.splitlines()[-1] == "SCRAM-SHA-256 of user ann deleted"
+    assert server.run("user", "delete", "bob", "--yes").output == "user bob deleted\n"
+    assert [line.split()[0] for line in server.run("user", "list").output.splitlines()] == ["USER", "ann"]
+
+
 def test_groups_with_members_are_described_but_not_changed(server: AdminServer) -> None:
     server.there(_log, server.harness, "t", 1000)
     server.there(_join, server.harness)
