@@ -14,10 +14,11 @@ from typing import Any, Generic, Self, TypeVar
 
 import grpc
 import grpc.aio
+import structlog
 import trio
 from google.protobuf.message import DecodeError, Message
 
-from kafscale.errors import CorruptData, Refused
+from kafscale.errors import ConfigError, CorruptData, Refused
 from kafscale.rpc.bridge import asyncio_loop, finished, in_asyncio, result_of
 from kafscale.rpc.counters import CallCounters
 from kafscale.rpc.errors import error_of
@@ -38,15 +39,18 @@ _WATCH = "/grpc.health.v1.Health/Watch"
 _WATCH_PAUSE = 60.0
 """Seconds until a watch that has failed is begun again."""
 _FREQUENT_SECONDS = 0.05
+_log = structlog.get_logger(__name__)
+
 _CANCELLED = (grpc.StatusCode.CANCELLED, "the call was cancelled")
 
 
 class Channel:
     """A channel to one peer at ``target``, a ``host:port``. It connects on demand, and reconnects if necessary.
 
-    A call without a connection fails immediately, or when the current attempt to connect fails. ``error_of`` converts a
-    status to an exception; peers that are not KafScale services use their own codes. ``counters`` count all calls
-    except streams, and may be shared by several channels. ``traced``: calls pass on the current span.
+    A call without a connection fails immediately, or when the current attempt to connect fails. If the files of ``tls``
+    have changed by then, later calls use them. ``error_of`` converts a status to an exception; peers that are not
+    KafScale services use their own codes. ``counters`` count all calls except streams, and may be shared by several
+    channels. ``traced``: calls pass on the current span.
     """
 
     def __init__(
@@ -67,9 +71,12 @@ class Channel:
         self._options = self._limits.client_options()
         if tls is not None and tls.server_name:
             self._options.append(("grpc.ssl_target_name_override", tls.server_name))
+        self._tls = tls
         self._credentials = None if tls is None else channel_credentials(tls)
         self._calls = self._open(grpc)
         self._streams: grpc.aio.Channel | None = None
+        # With certificates that have changed since. Calls may be in flight on them.
+        self._former: list[tuple[grpc.Channel, grpc.aio.Channel | None]] = []
         self._closed = False
         self._stubs: dict[str, grpc.UnaryUnaryMultiCallable[bytes, bytes]] = {}
         self._watch: Any = None
@@ -85,10 +92,11 @@ class Channel:
         """Disconnect. Calls in flight and later calls raise Unavailable."""
         self._closed = True
         with trio.CancelScope(shield=True):
-            # close() waits until the calls that it cancels have ended.
-            await trio.to_thread.run_sync(self._calls.close)
-            if self._streams is not None:
-                await in_asyncio(self._streams.close(None))
+            for calls, streams in (*self._former, (self._calls, self._streams)):
+                # close() waits until the calls that it cancels have ended.
+                await trio.to_thread.run_sync(calls.close)
+                if streams is not None:
+                    await in_asyncio(streams.close(None))
 
     async def call(self, method: Method[Q, A], request: Q, *, timeout: float, metadata: Metadata = ()) -> A:
         """Return the reply within ``timeout`` seconds. If the task is cancelled, the call is cancelled at the peer too.
@@ -112,6 +120,8 @@ class Channel:
             raise self._error_of(*_CANCELLED) from None
         except grpc.RpcError as error:
             code = error.code()
+            if code == grpc.StatusCode.UNAVAILABLE:
+                self._renew()
             raise self._failure(code, error.details(), timeout) from None
         finally:
             self._counters.ended(method, code, trio.current_time() - began)
@@ -153,6 +163,7 @@ class Channel:
             return start(self._streams)
 
         self._check_open()
+        self._renew()
         # Opening does not block, and the opened call must not leak.
         with trio.CancelScope(shield=True):
             call = await in_asyncio(open_call())
@@ -160,6 +171,21 @@ class Channel:
             yield call
         finally:
             asyncio_loop().call_soon_threadsafe(call.cancel)
+
+    def _renew(self) -> None:
+        """Use certificates that have changed for later calls."""
+        if self._tls is None:
+            return
+        try:
+            credentials = channel_credentials(self._tls)
+        except ConfigError as error:
+            _log.error("certificate for calls between services not changed", error=str(error))
+            return
+        if credentials is not self._credentials:
+            self._former.append((self._calls, self._streams))
+            self._credentials, self._streams, self._watch = credentials, None, None
+            self._calls = self._open(grpc)
+            self._stubs.clear()
 
     def _open(self, stack: Any) -> Any:
         """Open a channel of ``stack``, one of gRPC's two stacks, which have the same functions."""

@@ -1,13 +1,18 @@
-"""TLS between services. The PEM files are read and checked once, at startup."""
+"""TLS between services. The PEM files are read and checked at startup, and again when they change."""
 
 import ssl
 from dataclasses import dataclass
-from functools import cache
+from functools import lru_cache
 from pathlib import Path
 
 import grpc
+import structlog
 
 from kafscale.errors import ConfigError
+
+_log = structlog.get_logger(__name__)
+
+_State = tuple[tuple[int, int, int], ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,18 +33,59 @@ class RpcTls:
 
 
 def server_credentials(tls: RpcTls) -> grpc.ServerCredentials:
-    """Return the credentials of a server. Raises a ConfigError that names the invalid file."""
+    """Return the credentials of a server. Raises a ConfigError that names the invalid file.
+
+    Files that have changed are used for new connections. A faulty change is logged, and the former files stay in use.
+    """
+    state = state_of(tls)
+    first = _server_configuration(tls)
+
+    def changed() -> grpc.ServerCertificateConfiguration | None:
+        nonlocal state
+        try:
+            now = state_of(tls)
+            if now == state:
+                return None
+            state = now
+            return _server_configuration(tls)
+        except ConfigError as error:
+            _log.error("certificate for calls between services not changed", error=str(error))
+            return None
+
+    # The stubs do not know that None means unchanged.
+    return grpc.dynamic_ssl_server_credentials(first, changed, tls.require_client_cert)  # type: ignore[arg-type]
+
+
+def channel_credentials(tls: RpcTls) -> grpc.ChannelCredentials:
+    """Return the credentials of a client: the same until a file changes. Raises a ConfigError that names the invalid
+    file."""
+    return _channel_credentials(tls, state_of(tls))
+
+
+@lru_cache(maxsize=16)
+def _channel_credentials(tls: RpcTls, _: _State) -> grpc.ChannelCredentials:
+    key, certificate = _own_pair(tls) or (None, None)
+    return grpc.ssl_channel_credentials(_authorities(tls), key, certificate)
+
+
+def _server_configuration(tls: RpcTls) -> grpc.ServerCertificateConfiguration:
     pair = _own_pair(tls)
     if pair is None:
         raise ConfigError("TLS: a server needs a certificate and its key")
-    return grpc.ssl_server_credentials([pair], _authorities(tls), tls.require_client_cert)
+    return grpc.ssl_server_certificate_configuration([pair], _authorities(tls))
 
 
-@cache
-def channel_credentials(tls: RpcTls) -> grpc.ChannelCredentials:
-    """Return the credentials of a client, cached. Raises a ConfigError that names the invalid file."""
-    key, certificate = _own_pair(tls) or (None, None)
-    return grpc.ssl_channel_credentials(_authorities(tls), key, certificate)
+def state_of(tls: RpcTls) -> _State:
+    """Return what changes when a file does. Raises a ConfigError that names a file that cannot be read."""
+    found = []
+    for path in (tls.ca_file, tls.cert_file, tls.key_file):
+        if path is not None:
+            try:
+                file = path.stat()
+            except OSError as error:
+                raise ConfigError(f"TLS: {path} cannot be read: {error.strerror}") from error
+            found.append((file.st_ino, file.st_size, file.st_mtime_ns))
+    return tuple(found)
 
 
 def _own_pair(tls: RpcTls) -> tuple[bytes, bytes] | None:

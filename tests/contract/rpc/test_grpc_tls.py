@@ -1,5 +1,6 @@
 """TLS and mutual TLS between processes, with certificates created by the test."""
 
+import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -92,6 +93,59 @@ async def test_a_client_with_the_ca_connects_over_tls(ours: Authority) -> None:
 
 async def test_two_certificates_of_one_ca_connect_over_mutual_tls(ours: Authority) -> None:
     await _talk(ours.mutual_server, ours.server)
+
+
+async def test_certificates_that_have_changed_are_used_without_a_restart(
+    ours: Authority, theirs: Authority, tmp_path: Path
+) -> None:
+    tls = RpcTls(
+        ca_file=tmp_path / "ca.pem",
+        cert_file=tmp_path / "cert.pem",
+        key_file=tmp_path / "key.pem",
+        require_client_cert=True,
+    )
+
+    def use(authority: Authority) -> None:
+        for source in (authority.ca_file, authority.cert_file, authority.key_file):
+            shutil.copy(source, tmp_path / source.name)
+
+    async def serve(port: int, stop: trio.Event, task_status: trio.TaskStatus[int]) -> None:
+        await RpcServer([bind_storage(Carrier())], tls=tls).run(f"127.0.0.1:{port}", stop, task_status)
+        stopped.set()
+
+    async def fetched(channel: Channel) -> bool:
+        try:
+            await SegmentStorageClient(channel).fetch(FetchRequest(), timeout=TIMEOUT)
+        except Unavailable:
+            return False
+        return True
+
+    use(ours)
+    stop, stopped = trio.Event(), trio.Event()
+    with trio.fail_after(2 * TIMEOUT):
+        async with trio.open_nursery() as nursery:
+            port = await nursery.start(serve, 0, stop)
+            address = f"127.0.0.1:{port}"
+            async with Channel(address, tls=tls) as early:
+                assert await fetched(early)
+                use(theirs)
+                for current, served in ((theirs.server, True), (ours.server, False)):
+                    async with Channel(address, tls=current) as channel:
+                        assert await fetched(channel) is served
+                # A connection stays. The next one needs the new certificates.
+                assert await fetched(early)
+                stop.set()
+                await stopped.wait()
+                stop = trio.Event()
+                await nursery.start(serve, port, stop)
+                while not await fetched(early):  # noqa: ASYNC110  gRPC connects in its own time
+                    await trio.sleep(0.1)
+                async with SegmentStorageClient(early).commits(CommitsRequest()) as stream:
+                    assert (await stream.receive()).ready
+                (tmp_path / "cert.pem").write_text("no certificate")
+                async with Channel(address, tls=theirs.server) as channel:
+                    assert await fetched(channel)
+            stop.set()
 
 
 async def test_mutual_tls_refuses_a_client_without_a_certificate(ours: Authority) -> None:
