@@ -15,7 +15,7 @@ class GatewayCounters:
     def __init__(self) -> None:
         self.connections = 0
         self.most_connections = 0
-        self.accepted = self.turned_away = 0
+        self.accepted = self.turned_away = self.handshakes_failed = 0
         self.received_bytes = self.sent_bytes = 0
         self.requests: Counter[tuple[int, int]] = Counter()  # by API and version
         self.broken: Counter[int] = Counter()  # by API

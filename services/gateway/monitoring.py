@@ -75,6 +75,11 @@ def _connection_families(counters: GatewayCounters) -> list[Family]:
             lambda: counters.turned_away,
         ),
         counter(
+            "kafscale_gateway_tls_handshakes_failed_total",
+            "The number of client connections that were closed because their TLS handshake failed.",
+            lambda: counters.handshakes_failed,
+        ),
+        counter(
             "kafscale_gateway_received_bytes_total",
             "The number of bytes received from clients.",
             lambda: counters.received_bytes,

@@ -119,7 +119,9 @@ class Acceptor:
         try:
             peer, host = peer_of(stream)
             admitted = await self._entrance.admit(stream, listener, peer, host)
-            if admitted is not None:
+            if admitted is None:
+                environment.counters.handshakes_failed += 1
+            else:
                 connection = ClientConnection(
                     *admitted, environment, listener, peer=peer, host=host, on_authenticated=known
                 )

@@ -285,6 +285,7 @@ async def test_clients_are_served_by_tls(tmp_path: Path) -> None:
         with pytest.raises(trio.BrokenResourceError):
             await connect(harness, ssl.create_default_context())
         assert (await client.ask(18, 0)).error_code == 0
+        assert harness.parts.counters.handshakes_failed == 3
 
 
 @pytest.mark.parametrize(("required", "served"), [("required", False), ("requested", True), ("none", True)])
