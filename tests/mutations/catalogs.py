@@ -144,7 +144,7 @@ MUTATIONS = (
         "only an owner with a proven lease deletes pages",
         Change(
             "services.storage.owning.deletes",
-            "OwnerDeletes.delete",
+            "OwnerDeletes._delete",
             "if partition.closed or partition.moving or not self._membership.proven:",
             "if partition.closed or partition.moving:",
         ),

@@ -234,7 +234,7 @@ MUTATIONS = (
         Change(
             "kafscale.kafka.connection",
             "KafkaConnection._frame_size",
-            "if not 0 <= size <= self._max_request_bytes:",
+            "if not 0 <= size <= self.max_request_bytes:",
             "if size < 0:",
         ),
         _CONNECTION + "test_a_frame_over_the_limit_is_refused_before_it_is_buffered",
@@ -244,7 +244,7 @@ MUTATIONS = (
         Change(
             "kafscale.kafka.connection",
             "KafkaConnection._frame_size",
-            "if not 0 <= size <= self._max_request_bytes:",
+            "if not 0 <= size <= self.max_request_bytes:",
             "if size < 0:",
         ),
         _LISTENER + "test_garbage_closes_only_its_own_connection",
@@ -271,7 +271,7 @@ MUTATIONS = (
     ),
     Mutation(
         "a bug in one connection closes no other",
-        Change("services.gateway.clients.listener", "Acceptor._serve", "except Exception:", "except OSError:"),
+        Change("services.gateway.clients.listener", "Acceptor._serve_client", "except Exception:", "except OSError:"),
         _LISTENER + "test_a_defect_in_serving_one_connection_closes_no_other",
     ),
     Mutation(

@@ -105,7 +105,7 @@ MUTATIONS = (
         "a delete without an answer is awaited",
         Change(
             "services.storage.upkeep.deletion",
-            "_Deletion._delete",
+            "_Deletion._delete_together",
             "        except KafscaleError:\n            self._note_pending()\n            raise\n",
             "        except KafscaleError:\n            raise\n",
         ),
@@ -113,7 +113,12 @@ MUTATIONS = (
     ),
     Mutation(
         "a paused process deletes nothing of the next topic",
-        Change("services.storage.upkeep.deletion", "_Deletion._delete", "if not self._membership.proven:", "if False:"),
+        Change(
+            "services.storage.upkeep.deletion",
+            "_Deletion._delete_together",
+            "if not self._membership.proven:",
+            "if False:",
+        ),
         _DELETION + "test_a_paused_instance_deletes_nothing_of_the_recreated_topic",
     ),
     Mutation(

@@ -62,7 +62,7 @@ MUTATIONS = (
         "only a proven owner deletes",
         Change(
             "services.storage.owning.deletes",
-            "OwnerDeletes.delete",
+            "OwnerDeletes._delete",
             "if partition.closed or partition.moving or not self._membership.proven:",
             "if partition.closed:",
         ),

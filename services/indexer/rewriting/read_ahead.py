@@ -13,7 +13,7 @@ _MOST = 16
 """Objects read ahead at the same time."""
 _REST = 8
 """How many times as long as a pass of the event loop the process serves others before the next read begins."""
-_LONGEST_REST = 0.1
+_LONGEST_REST = 0.02
 
 
 @dataclass(slots=True, eq=False)

@@ -10,7 +10,7 @@ from kafscale import paths
 from kafscale.objects.interface import ObjectStore
 from kafscale.rewritten.keys import RewrittenKey, RootKey, parse_rewritten_key, rewritten_prefix
 from services.storage.log.partition import Partition
-from services.storage.owning.deletes import OwnerDeletes
+from services.storage.owning.deletes import DELETED_TOGETHER, OwnerDeletes
 from services.storage.reading.roots import root_key
 
 _PAGE = 1000
@@ -33,7 +33,7 @@ class Obsolete:
         # The index of a segment may still be on its way.
         await partition.indexed(partition.log.segments.through)
         while partition.undeleted:
-            batch = list(partition.undeleted)[:_PAGE]
+            batch = list(partition.undeleted)[:DELETED_TOGETHER]
             if not await self._deletes.delete(partition, batch):
                 return False
             for key in batch:

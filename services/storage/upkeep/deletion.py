@@ -22,6 +22,7 @@ from kafscale.metadata.topics import TopicCatalog
 from kafscale.objects.interface import ObjectStore
 from kafscale.rewritten.keys import parse_rewritten_key, rewritten_prefix, roots_prefix
 from kafscale.v1.metadata_pb2 import PartitionState, Topic
+from services.storage.owning.deletes import DELETED_TOGETHER
 from services.storage.owning.owned import Key
 from services.storage.upkeep.topic_objects import TopicObjects
 
@@ -205,6 +206,10 @@ class _Deletion:
                     break
 
     async def _delete(self, keys: list[str]) -> None:
+        for start in range(0, len(keys), DELETED_TOGETHER):
+            await self._delete_together(keys[start : start + DELETED_TOGETHER])
+
+    async def _delete_together(self, keys: list[str]) -> None:
         # Take the date first, so that the store refuses a delete sent by a process that was paused after the check.
         dated = self._objects.now()
         if not self._membership.proven:

@@ -126,6 +126,23 @@ async def test_a_topic_that_is_not_merged_any_more_keeps_its_other_segments(auto
         assert len(await read(caller, ref)) == 40
 
 
+async def test_replaced_objects_are_deleted_within_the_validity_of_a_signature(autojump_clock: MockClock) -> None:
+    world = World(SETTINGS, indexing=True, rewrites=True)
+    world.now_ms = 10 * HOUR_MS
+    async with world.service(merge="on") as (caller, catalog):
+        ref = await world.topic(catalog, partitions=1)
+        for number in range(161):
+            await write(caller, ref, ("k", str(number)), timestamp=world.now_ms)
+        world.now_ms += HOUR_MS + 1
+        await trio.sleep(GRACE + 6 * CHECK)
+        assert len(await segments(world)) == 1
+        deletes = [
+            len(call.keys) for call in world.objects.calls if call.kind == "delete_many" and "/orders/" in call.keys[0]
+        ]
+        assert sum(deletes) >= 2 * 160
+        assert max(deletes) == 100
+
+
 @pytest.mark.parametrize("looked_up", [False, True])
 async def test_a_new_owner_reads_pages_instead_of_each_segment(autojump_clock: MockClock, *, looked_up: bool) -> None:
     world = World(SETTINGS, indexing=True, rewrites=True)
