@@ -51,7 +51,8 @@ def _secured(directory: Path) -> tuple[dict[str, str], dict[str, Any]]:
 
 def _produce(client: Mapping[str, Any], topic: str, records: int) -> float:
     """Return MB/s."""
-    [made] = AdminClient(dict(client)).create_topics([NewTopic(topic, 1, 1)]).values()
+    admin = AdminClient(dict(client))
+    [made] = admin.create_topics([NewTopic(topic, 1, 1)]).values()
     made.result()
     producer, value = Producer({**client, "linger.ms": 5, "compression.type": "none"}), bytes(_RECORD_BYTES)
     began = time.monotonic()

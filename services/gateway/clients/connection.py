@@ -19,6 +19,7 @@ from kafscale.kafka.wire import Buffer
 from services.gateway.access.authentication import Authentication
 from services.gateway.api import Api, Call, Environment, Order, Work
 from services.gateway.clients.registry import API_VERSIONS, APIS, BEFORE_AUTHENTICATION, refusal
+from services.gateway.clients.tls_stream import TlsStream
 from services.gateway.clients.wire_log import WireLog
 from services.gateway.counters import UNSPOKEN
 from services.gateway.request_memory import Share
@@ -27,7 +28,6 @@ _SMALLEST_READ = 512 << 10
 _LARGEST_READ = 1 << 20
 _JOINED_UP_TO = 128 << 10
 """Responses up to this size are joined before they are sent: a copy is cheaper than a call with many buffers."""
-_ENCRYPTED_AT_ONCE = 256 << 10
 _MAX_PIECES = 1024  # IOV_MAX
 _MAX_TASKS = 4
 """The maximum number of requests of one connection that run in their own tasks, such as parked fetches."""
@@ -41,7 +41,7 @@ _PATIENCE_OF_OTHERS_SECONDS = 5.0
 _log = structlog.get_logger(__name__)
 
 
-Stream = trio.SocketStream | trio.SSLStream[trio.SocketStream]
+Stream = trio.SocketStream | TlsStream
 
 
 class ClientConnection:
@@ -321,8 +321,9 @@ class ClientConnection:
         if sum(map(len, pieces)) <= _JOINED_UP_TO:
             await self._stream.send_all(b"".join(pieces))
             return
-        if isinstance(self._stream, trio.SSLStream):
-            await _send_encrypted(self._stream, pieces)
+        if isinstance(self._stream, TlsStream):
+            for piece in pieces:
+                await self._stream.send_all(piece)
             return
         try:
             await _send_pieces(self._stream.socket, pieces)
@@ -379,14 +380,6 @@ def kafka_host(address: str) -> str:
     if parsed.version == 4:
         return f"/{parsed}"
     return "/" + ":".join(f"{int(part, 16):x}" for part in parsed.exploded.split("%")[0].split(":"))
-
-
-async def _send_encrypted(stream: trio.SSLStream[trio.SocketStream], pieces: list[Buffer]) -> None:
-    """Send all pieces by TLS. What is encrypted at once is in memory twice."""
-    for piece in pieces:
-        view = memoryview(piece)
-        for start in range(0, len(view), _ENCRYPTED_AT_ONCE):
-            await stream.send_all(view[start : start + _ENCRYPTED_AT_ONCE])
 
 
 async def _send_pieces(socket: trio.socket.SocketType, pieces: list[Buffer]) -> None:

@@ -1,8 +1,6 @@
 """Finds out who connects: TLS handshakes, client certificates, and which listeners need SASL."""
 
 from collections.abc import Callable
-from contextlib import suppress
-from ssl import SSLError
 
 import structlog
 import trio
@@ -13,11 +11,11 @@ from kafscale.security.principals import ANONYMOUS, NoRuleApplies
 from services.gateway.access.authentication import Authentication, Authenticator
 from services.gateway.access.tls import ServerTls
 from services.gateway.clients.connection import Stream
+from services.gateway.clients.tls_stream import TlsStream
 
 _LOGGED_EVERY = 1.0
 """Seconds between log lines about failed handshakes, because anyone can cause many."""
 
-_ALERT_SECONDS = 1.0
 
 _log = structlog.get_logger(__name__)
 
@@ -63,15 +61,15 @@ class Entrance:
         secured: Stream = stream
         principal = ANONYMOUS
         if listener.encrypted:
-            secured = trio.SSLStream(stream, self._tls.context(listener), server_side=True, https_compatible=True)
+            secured = TlsStream(stream, self._tls.context(listener))
             try:
                 with trio.fail_after(self._settings.handshake_ms / 1000):
                     await secured.do_handshake()
                 if not listener.by_sasl:
-                    principal = self._tls.principal(secured.getpeercert(binary_form=True))
+                    principal = self._tls.principal(secured.peer_certificate())
             except (trio.TooSlowError, trio.BrokenResourceError, trio.ClosedResourceError, NoRuleApplies) as error:
                 self._log_failure(listener, peer, error)
-                await _close(stream, secured)
+                await trio.aclose_forcefully(stream)
                 return None
         if not listener.by_sasl:
             return secured, Authentication(principal)
@@ -88,16 +86,6 @@ class Entrance:
         now = trio.current_time()
         if now < self._logged_at + _LOGGED_EVERY:
             return
-        cause = error.__cause__
-        reason = cause.reason if isinstance(cause, SSLError) else str(error) or type(error).__name__
+        reason = "too slow" if isinstance(error, trio.TooSlowError) else str(error)
         _log.info("TLS handshake failed", listener=listener.name, peer=peer, reason=reason, failed=self._failed)
         self._failed, self._logged_at = 0, now
-
-
-async def _close(stream: trio.SocketStream, secured: trio.SSLStream[trio.SocketStream]) -> None:
-    """Close a connection whose handshake failed, after the alert that says why, which Trio does not send itself."""
-    alert: bytes = secured._outgoing.read()  # there is no public way to it
-    with trio.move_on_after(_ALERT_SECONDS), suppress(trio.BrokenResourceError, trio.ClosedResourceError):
-        if alert:
-            await stream.send_all(alert)
-    await trio.aclose_forcefully(stream)

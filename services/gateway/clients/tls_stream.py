@@ -1,0 +1,111 @@
+"""TLS on a connection, with the standard library's `ssl.SSLObject`.
+
+Trio's SSLStream returns one TLS record of 16 KB at a time, which makes large requests several times slower. It also
+closes a connection whose handshake fails without the alert that tells the client why.
+"""
+
+import ssl
+from contextlib import suppress
+
+import trio
+
+_READ_BYTES = 256 << 10
+_ENCRYPTED_AT_ONCE = 256 << 10
+_LAST_SECONDS = 1.0
+"""How long the last message, an alert, may take before the connection is closed."""
+
+
+class TlsStream:
+    """The server's side of a TLS connection. One task may send while another one receives."""
+
+    def __init__(self, stream: trio.SocketStream, context: ssl.SSLContext) -> None:
+        self._stream = stream
+        self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+        self._tls = context.wrap_bio(self._incoming, self._outgoing, server_side=True)
+        self._sending = trio.Lock()
+
+    async def __aenter__(self) -> "TlsStream":
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.aclose()
+
+    async def do_handshake(self) -> None:
+        """Raises BrokenResourceError, after the alert is sent."""
+        while True:
+            try:
+                self._tls.do_handshake()
+            except ssl.SSLWantReadError:
+                await self._flush()
+                if not await self._receive():
+                    raise trio.BrokenResourceError("the client closed the connection") from None
+            except ssl.SSLError as error:
+                await self._flush_last()
+                raise trio.BrokenResourceError(error.reason or str(error)) from error
+            else:
+                await self._flush()
+                return
+
+    def peer_certificate(self) -> bytes | None:
+        """Return the client's certificate (DER), or None if it has none."""
+        return self._tls.getpeercert(binary_form=True)
+
+    async def receive_some(self, most: int) -> bytes:
+        """Return at least one and up to ``most`` bytes, or none at the end. Raises BrokenResourceError."""
+        while True:
+            found = bytearray()
+            try:
+                while len(found) < most:
+                    piece = self._tls.read(most - len(found))
+                    if not piece:
+                        return bytes(found)
+                    found += piece
+            except ssl.SSLWantReadError:
+                # A message of the client, such as an update of its keys, may need an answer.
+                await self._flush()
+                if not found and not await self._receive():
+                    return b""
+            except ssl.SSLZeroReturnError:
+                return bytes(found)
+            except ssl.SSLError as error:
+                if not found:
+                    await self._flush_last()
+                    raise trio.BrokenResourceError(error.reason or str(error)) from error
+            if found:
+                return bytes(found)
+
+    async def send_all(self, data: bytes | bytearray | memoryview) -> None:
+        """Send all bytes. What is encrypted at once is in memory twice. Raises BrokenResourceError."""
+        view = memoryview(data)
+        for start in range(0, len(view), _ENCRYPTED_AT_ONCE):
+            try:
+                self._tls.write(view[start : start + _ENCRYPTED_AT_ONCE])
+            except ssl.SSLError as error:
+                raise trio.BrokenResourceError(error.reason or str(error)) from error
+            await self._flush()
+
+    async def aclose(self) -> None:
+        """Tell the client that nothing more follows, and close the connection without waiting for its answer."""
+        try:
+            with suppress(ssl.SSLError, ValueError):
+                self._tls.unwrap()
+            await self._flush_last()
+        finally:
+            await trio.aclose_forcefully(self._stream)
+
+    async def _receive(self) -> bool:
+        """Wait for bytes of the client. Return False at the end."""
+        data = await self._stream.receive_some(_READ_BYTES)
+        if data:
+            self._incoming.write(data)
+        return bool(data)
+
+    async def _flush(self) -> None:
+        async with self._sending:
+            data = self._outgoing.read()
+            if data:
+                await self._stream.send_all(data)
+
+    async def _flush_last(self) -> None:
+        with trio.move_on_after(_LAST_SECONDS), suppress(trio.BrokenResourceError, trio.ClosedResourceError):
+            await self._flush()
