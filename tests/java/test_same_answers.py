@@ -279,6 +279,9 @@ def by_entity(reply: Any) -> Any:
 
 
 def by_user(reply: Any) -> Any:
+    for user in reply["results"]:
+        # Kafka returns the credentials of a user in any order.
+        user.get("credential_infos", []).sort(key=lambda each: each["mechanism"])
     return sorted(reply["results"], key=lambda each: each["user"])
 
 
