@@ -25,6 +25,8 @@ _FIRST_DELAY, _LONGEST_DELAY = 0.1, 5.0
 """Seconds until a failure is answered: the first one of a user from an address, and after several in a row."""
 _FORGOTTEN_AFTER = 60.0
 _MOST_REMEMBERED = 10_000
+_REMEMBERED_CHARACTERS = 200
+"""Of the name of a user, which a client that is not authenticated chooses."""
 
 
 class NotAuthenticated(KafscaleError):
@@ -61,7 +63,7 @@ class Authenticator:
 
         The time since ``began`` counts, so that the answer does not tell how long the check took.
         """
-        now = trio.current_time()
+        now, name = trio.current_time(), name[:_REMEMBERED_CHARACTERS]
         failures, last = self._failures.pop((name, host), (0, now))
         failures = 1 if last < now - _FORGOTTEN_AFTER else failures + 1
         while len(self._failures) >= _MOST_REMEMBERED:

@@ -180,6 +180,8 @@ class ClientConnection:
         try:
             while True:
                 size = min(max(kafka.bytes_missing, _SMALLEST_READ), _LARGEST_READ)
+                if self.authentication.principal is None:
+                    size = min(size, self._environment.settings.max_unauthenticated_request_bytes)
                 self._receiving = True
                 data = await self._stream.receive_some(size)
                 self._receiving = False

@@ -9,7 +9,7 @@ from contextlib import suppress
 
 import trio
 
-_READ_BYTES = 256 << 10
+_LEAST_READ, _MOST_READ = 32 << 10, 256 << 10
 _ENCRYPTED_AT_ONCE = 256 << 10
 _LAST_SECONDS = 1.0
 """How long the last message, an alert, may take before the connection is closed."""
@@ -37,7 +37,7 @@ class TlsStream:
                 self._tls.do_handshake()
             except ssl.SSLWantReadError:
                 await self._flush()
-                if not await self._receive():
+                if not await self._receive(_LEAST_READ):
                     raise trio.BrokenResourceError("the client closed the connection") from None
             except ssl.SSLError as error:
                 await self._flush_last()
@@ -63,7 +63,7 @@ class TlsStream:
             except ssl.SSLWantReadError:
                 # A message of the client, such as an update of its keys, may need an answer.
                 await self._flush()
-                if not found and not await self._receive():
+                if not found and not await self._receive(min(max(most, _LEAST_READ), _MOST_READ)):
                     return b""
             except ssl.SSLZeroReturnError:
                 return bytes(found)
@@ -93,9 +93,9 @@ class TlsStream:
         finally:
             await trio.aclose_forcefully(self._stream)
 
-    async def _receive(self) -> bool:
+    async def _receive(self, most: int) -> bool:
         """Wait for bytes of the client. Return False at the end."""
-        data = await self._stream.receive_some(_READ_BYTES)
+        data = await self._stream.receive_some(most)
         if data:
             self._incoming.write(data)
         return bool(data)
