@@ -28,7 +28,7 @@ from kafscale.objects.retry import Backoff, RetryingObjectStore
 from kafscale.rpc.generated import GroupCoordinatorClient, IndexerClient, SegmentStorageClient
 from kafscale.security.principals import ANONYMOUS
 from kafscale.threads import run_inline
-from services.gateway.access.authentication import Authentication
+from services.gateway.access.authentication import Authentication, Authenticator
 from services.gateway.api import Environment
 from services.gateway.clients.connection import ClientConnection, peer_of
 from services.gateway.service import Gateway, GatewayDependencies
@@ -309,7 +309,7 @@ def small_logs() -> Iterator[None]:
 def in_memory_connections() -> AbstractContextManager[object]:
     """Within the block, gateways of simulated processes listen in memory."""
 
-    def make(listeners: tuple[Listener, ...], _: GatewaySettings) -> _Acceptor:
+    def make(listeners: tuple[Listener, ...], _: GatewaySettings, __: Authenticator) -> _Acceptor:
         process = current_process.get()
         assert isinstance(process, GatewayProcess)
         return _Acceptor(process, listeners)
