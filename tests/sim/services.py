@@ -249,10 +249,10 @@ async def serve_gateway(cluster: Cluster, process: GatewayProcess, stop: trio.Ev
     metadata = cluster.metadata_of(process)
     process.catalog = catalog = TopicCatalog(metadata, NAMESPACE)
     storages, gateways = Members(metadata, NAMESPACE, "storage"), Members(metadata, NAMESPACE, "gateway")
-    ownership, users = OwnershipMap(metadata, NAMESPACE), UserCatalog(metadata, NAMESPACE)
+    ownership = OwnershipMap(metadata, NAMESPACE)
 
     coordinators = Members(metadata, NAMESPACE, "coordinator")
-    followers = [catalog.run, users.run, storages.run, gateways.run, ownership.run]
+    followers = [catalog.run, storages.run, gateways.run, ownership.run]
     if cluster.connect_coordinator is not None:
         followers.append(coordinators.run)
 
@@ -262,7 +262,8 @@ async def serve_gateway(cluster: Cluster, process: GatewayProcess, stop: trio.Ev
             namespace=NAMESPACE,
             metadata=metadata,
             catalog=catalog,
-            users=users,
+            # Not watched, because there are none.
+            users=UserCatalog(metadata, NAMESPACE),
             storages=storages,
             gateways=gateways,
             coordinators=coordinators,
