@@ -74,7 +74,7 @@ def has_password(mechanism: Mechanism, known: Credential, password: bytes) -> bo
 def decoy(mechanism: Mechanism, secret: bytes, user_name: str) -> Credential:
     """Return a credential that no password has, for a user that does not exist. It is always the same for a name.
 
-    With it, the answers for an unknown user and for a wrong password do not differ.
+    With it, a server answers for an unknown user as for a wrong password.
     """
     name = user_name.encode()
     size = hashlib.new(mechanism.digest).digest_size

@@ -44,5 +44,6 @@ class IndexerSettings:
         default=8 * MIB,
         parse=within(size, 0, 1024 * MIB),
         doc="The maximum size of the objects that each merge or compaction reads before it needs them, at most 16 at "
-        "the same time, so that small objects do not wait for one request after the other. 0: none.",
+        "the same time, so that small objects do not wait for one request after the other. 0: none. In any case, "
+        "a process that is busy begins fewer reads.",
     )

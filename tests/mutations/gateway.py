@@ -271,7 +271,7 @@ MUTATIONS = (
     ),
     Mutation(
         "a bug in one connection closes no other",
-        Change("services.gateway.clients.listener", "Acceptor._serve_client", "except Exception:", "except OSError:"),
+        Change("services.gateway.clients.listener", "Acceptor._serve", "except Exception:", "except OSError:"),
         _LISTENER + "test_a_defect_in_serving_one_connection_closes_no_other",
     ),
     Mutation(

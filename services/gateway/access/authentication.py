@@ -22,7 +22,7 @@ _STRONGEST_FIRST = (Mechanism.SHA_512, Mechanism.SHA_256)
 _CHECKS = 2
 """Passwords that are checked at the same time, because each takes milliseconds of CPU time."""
 _FIRST_DELAY, _LONGEST_DELAY = 0.1, 5.0
-"""Seconds until a failure is answered: the first one of a user from an address, and after several in a row."""
+"""Seconds until the first failure of a user from an address is answered, and the longest until its next check."""
 _FORGOTTEN_AFTER = 60.0
 _MOST_REMEMBERED = 10_000
 _REMEMBERED_CHARACTERS = 200
@@ -33,6 +33,20 @@ class NotAuthenticated(KafscaleError):
     """Authentication failed. The message is for the client and does not say what was wrong about its credentials."""
 
 
+@dataclass(slots=True)
+class _Failures:
+    """Failures in a row. Times are Trio's."""
+
+    count: int = 0
+    last: float = 0.0
+    next_check: float = 0.0
+
+    @property
+    def delay(self) -> float:
+        """Seconds between the last failure and the next check."""
+        return min(_FIRST_DELAY * 2.0 ** min(self.count - 1, 10), _LONGEST_DELAY)
+
+
 class Authenticator:
     """Checks the credentials of all clients of a gateway."""
 
@@ -41,8 +55,8 @@ class Authenticator:
         # Decoys must not change while the process runs, and nobody may compute them.
         self._secret = secrets.token_bytes(32)
         self._checks = trio.CapacityLimiter(_CHECKS)
-        # By user and address: how often authentication failed in a row, and when it did last.
-        self._failures: dict[tuple[str, str], tuple[int, float]] = {}
+        # By user and address.
+        self._failures: dict[tuple[str, str], _Failures] = {}
 
     def scram(self, mechanism: Mechanism) -> ScramServer:
         """Begin an exchange."""
@@ -58,18 +72,38 @@ class Authenticator:
             scram.has_password, mechanism, known, password.encode(), limiter=self._checks
         )
 
-    async def delay(self, name: str, host: str, began: float) -> None:
-        """Wait before a failure is answered, longer after each one of this user from this address.
+    async def turn(self, name: str, host: str) -> None:
+        """Wait before a check if this user has failed from this address: one check at a time, later after each failure.
 
-        The time since ``began`` counts, so that the answer does not tell how long the check took.
+        Without failures, nobody waits.
         """
-        now, name = trio.current_time(), name[:_REMEMBERED_CHARACTERS]
-        failures, last = self._failures.pop((name, host), (0, now))
-        failures = 1 if last < now - _FORGOTTEN_AFTER else failures + 1
+        while True:
+            found = self._failures.get((name[:_REMEMBERED_CHARACTERS], host))
+            now = trio.current_time()
+            if found is None or found.last < now - _FORGOTTEN_AFTER:
+                return
+            if found.next_check <= now:
+                found.next_check = now + found.delay
+                return
+            await trio.sleep_until(found.next_check)
+
+    async def failed(self, name: str, host: str, began: float) -> None:
+        """Note a failure, and wait before it is answered. The time since ``began`` counts, so that the answer does not
+        tell how long the check took."""
+        now, key = trio.current_time(), (name[:_REMEMBERED_CHARACTERS], host)
+        found = self._failures.pop(key, None)
+        if found is None or found.last < now - _FORGOTTEN_AFTER:
+            found = _Failures()
         while len(self._failures) >= _MOST_REMEMBERED:
             del self._failures[next(iter(self._failures))]
-        self._failures[name, host] = failures, now
-        await trio.sleep_until(began + min(_FIRST_DELAY * 2 ** min(failures - 1, 10), _LONGEST_DELAY))
+        self._failures[key] = found
+        found.count += 1
+        found.last, found.next_check = now, now + found.delay
+        await trio.sleep_until(began + _FIRST_DELAY)
+
+    def succeeded(self, name: str, host: str) -> None:
+        """Forget failures."""
+        self._failures.pop((name[:_REMEMBERED_CHARACTERS], host), None)
 
     def _credential(self, mechanism: Mechanism, name: str) -> Credential:
         found = self._users.users.get(name)
@@ -143,7 +177,7 @@ class Authentication:
         try:
             return await self._proceed(message)
         except NotAuthenticated:
-            await self._required().delay(self._claimed, self._host, began)
+            await self._required().failed(self._claimed, self._host, began)
             raise
 
     async def _proceed(self, message: bytes) -> Answer:
@@ -154,6 +188,8 @@ class Authentication:
         if self._scram is None:
             self._scram = self._required().scram(_MECHANISMS[self._chosen])
         exchange = self._scram
+        if exchange.user_name:
+            await self._required().turn(exchange.user_name, self._host)
         try:
             answer = exchange.respond(message)
             self._claimed = exchange.user_name
@@ -170,6 +206,7 @@ class Authentication:
         except plain.PlainFailed as error:
             raise NotAuthenticated(f"Authentication failed: {error}") from None
         self._claimed = name
+        await self._required().turn(name, self._host)
         if not await self._required().check_password(name, password):
             raise NotAuthenticated("Authentication failed: Invalid username or password")
         return name
@@ -178,6 +215,7 @@ class Authentication:
         principal = user(name)
         if self.principal is not None and principal != self.principal:
             raise NotAuthenticated("the user cannot change when a client authenticates again")
+        self._required().succeeded(name, self._host)
         self.principal = principal
         self._former_mechanism, self._chosen, self._scram = self._chosen, "", None
         self._ends = self._now() + self._session_ms / 1000 if self._session_ms else None

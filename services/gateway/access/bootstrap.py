@@ -18,10 +18,10 @@ async def create_first_user(settings: ClientSecuritySettings, users: UserCatalog
 
     Raises a ConfigError if the file with the password cannot be read.
     """
-    name, password = settings.bootstrap_user, settings.first_password()
+    name = settings.bootstrap_user
     if name is None or name in users.users:
         return
-    made = await trio.to_thread.run_sync(_credentials, password)
+    made = await trio.to_thread.run_sync(_credentials, settings.first_password())
     outage = Outage("first user not created, retrying", first=0.1, longest=2.0)
     while True:
         try:

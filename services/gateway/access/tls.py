@@ -3,6 +3,7 @@
 import ssl
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import structlog
@@ -12,7 +13,7 @@ from cryptography import x509
 from kafscale.config.client_security import LISTENER, NONE, REQUIRED, ClientSecuritySettings
 from kafscale.config.listeners import Listener
 from kafscale.errors import ConfigError
-from kafscale.security.principals import ANONYMOUS, NameRules, Principal
+from kafscale.security.principals import ANONYMOUS, NameRules, NoRuleApplies, Principal
 
 _CHECK_SECONDS = 5.0
 _VERSIONS = {"1.2": ssl.TLSVersion.TLSv1_2, "1.3": ssl.TLSVersion.TLSv1_3}
@@ -41,20 +42,25 @@ class ServerTls:
         self._rules = NameRules(settings.tls_principal_mapping_rules)
         self._listeners = [each for each in listeners if each.encrypted]
         self._files = {each.name: _files_of(settings, each) for each in self._listeners}
-        self._states = {name: _state(files) for name, files in self._files.items()}
-        self._contexts = {name: self._context(files) for name, files in self._files.items()}
-        self._faults = dict.fromkeys(self._files, "")
         self._by_host = {each.advertised_host.lower(): each.name for each in reversed(self._listeners)}
+        self._state = self._current_state()
+        # By the listener that accepts a connection, and the listener whose certificate it presents.
+        self._contexts = self._all_contexts()
+        self._fault = ""
 
     def context(self, listener: Listener) -> ssl.SSLContext:
         """Return the context for new connections to a listener."""
-        return self._contexts[listener.name]
+        return self._contexts[listener.name, listener.name]
 
     def principal(self, certificate: bytes | None) -> Principal:
-        """Return who a client with this certificate (DER) is. Raises NoRuleApplies."""
+        """Return who a client with this certificate (DER) is. Raises NoRuleApplies, also if the name is unreadable."""
         if certificate is None:
             return ANONYMOUS
-        return self._rules.user_of(distinguished_name(certificate))
+        try:
+            name = distinguished_name(certificate)
+        except ValueError as error:
+            raise NoRuleApplies(f"the name in a client's certificate cannot be read: {error}") from error
+        return self._rules.user_of(name)
 
     async def run(self) -> None:
         """Look for changed files until cancelled. A faulty change is logged, and the former files stay in use."""
@@ -64,23 +70,33 @@ class ServerTls:
 
     def reload(self) -> None:
         """Use files that have changed for new connections. A faulty change is logged, once."""
-        for name, files in self._files.items():
-            try:
-                state = _state(files)
-                if state == self._states[name]:
-                    continue
-                self._states[name] = state
-                self._contexts[name] = self._context(files)
-            except ConfigError as error:
-                if str(error) != self._faults[name]:
-                    _log.error("certificate of a listener not changed", listener=name, error=str(error))
-                self._faults[name] = str(error)
-            else:
-                self._faults[name] = ""
-                _log.info("certificate of a listener changed", listener=name)
+        try:
+            state = self._current_state()
+            if state == self._state:
+                return
+            self._contexts = self._all_contexts()
+        except ConfigError as error:
+            if str(error) != self._fault:
+                _log.error("certificates of listeners not changed", error=str(error))
+            self._fault = str(error)
+        else:
+            self._state, self._fault = state, ""
+            _log.info("certificates of listeners changed")
 
-    def _context(self, files: _Files) -> ssl.SSLContext:
+    def _current_state(self) -> dict[str, tuple[object, ...]]:
+        return {name: _state(files) for name, files in self._files.items()}
+
+    def _all_contexts(self) -> dict[tuple[str, str], ssl.SSLContext]:
+        """Each accepting listener keeps its own CA for clients, whatever host they ask for."""
+        return {
+            (accepting.name, presented): self._context(accepting, presented)
+            for accepting in self._listeners
+            for presented in {accepting.name, *self._by_host.values()}
+        }
+
+    def _context(self, accepting: Listener, presented: str) -> ssl.SSLContext:
         settings = self._settings
+        files, authorities = self._files[presented], self._files[accepting.name].authorities
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.minimum_version = _VERSIONS[settings.tls_min_version]
         # Renegotiation lets a client cause work without end.
@@ -97,20 +113,22 @@ class ServerTls:
                 context.set_ciphers(settings.tls_ciphers)
             except ssl.SSLError as error:
                 raise ConfigError(f"KAFSCALE_TLS_CIPHERS: {error}") from error
-        if settings.tls_client_auth != NONE and files.authorities is not None:
+        if settings.tls_client_auth != NONE and authorities is not None:
             context.verify_mode = ssl.CERT_REQUIRED if settings.tls_client_auth == REQUIRED else ssl.CERT_OPTIONAL
             try:
-                context.load_verify_locations(files.authorities)
+                context.load_verify_locations(authorities)
             except (OSError, ssl.SSLError) as error:
-                raise ConfigError(f"KAFSCALE_TLS_CA_FILE: {files.authorities}: {error}") from error
-        context.sni_callback = self._choose
+                raise ConfigError(f"KAFSCALE_TLS_CA_FILE: {authorities}: {error}") from error
+        if set(self._by_host) - {accepting.advertised_host.lower()}:
+            context.sni_callback = partial(self._choose, accepting)
         return context
 
-    def _choose(self, connection: ssl.SSLObject, host: str | None, _: ssl.SSLContext) -> None:
-        """Use the certificate of the listener whose advertised host the client asks for."""
-        name = self._by_host.get((host or "").lower())
-        if name is not None:
-            connection.context = self._contexts[name]
+    def _choose(self, accepting: Listener, connection: ssl.SSLObject, host: str | None, _: ssl.SSLContext) -> None:
+        """Present the certificate of the listener whose advertised host the client asks for."""
+        asked = (host or "").lower()
+        name = self._by_host.get(asked)
+        if name is not None and asked != accepting.advertised_host.lower():
+            connection.context = self._contexts[accepting.name, name]
 
 
 def distinguished_name(certificate: bytes) -> str:

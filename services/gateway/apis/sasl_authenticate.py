@@ -5,8 +5,8 @@
 - 2: flexible.
 
 A failure is answered with SASL_AUTHENTICATION_FAILED, and the connection is closed. The answer for a user that does not
-exist is the same as for a wrong password. It is delayed by 100 ms, and longer after several failures of a user from an
-address. A message without a preceding SaslHandshake is answered with ILLEGAL_SASL_STATE.
+exist is that for a wrong password. It is delayed by 100 ms. After several failures of a user from an address, the next
+check waits up to 5 seconds. A message without a preceding SaslHandshake is answered with ILLEGAL_SASL_STATE.
 """
 
 from dataclasses import dataclass

@@ -126,6 +126,9 @@ class Acceptor:
                     *admitted, environment, listener, peer=peer, host=host, on_authenticated=known
                 )
                 await self._serve_client(connection, environment)
+        except Exception:  # noqa: BLE001  one failed connection must not affect others
+            _log.exception("connection failed")
+            await trio.aclose_forcefully(stream)
         finally:
             known()
             self._open -= 1
@@ -137,8 +140,6 @@ class Acceptor:
             connection.leave()
         try:
             await connection.run()
-        except Exception:  # noqa: BLE001  one failed connection must not affect others
-            _log.exception("connection failed")
         finally:
             self._connections.discard(connection)
 

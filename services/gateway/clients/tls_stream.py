@@ -78,11 +78,13 @@ class TlsStream:
         """Send all bytes. What is encrypted at once is in memory twice. Raises BrokenResourceError."""
         view = memoryview(data)
         for start in range(0, len(view), _ENCRYPTED_AT_ONCE):
-            try:
-                self._tls.write(view[start : start + _ENCRYPTED_AT_ONCE])
-            except ssl.SSLError as error:
-                raise trio.BrokenResourceError(error.reason or str(error)) from error
-            await self._flush()
+            # A task that receives never sends this, so a client that does not read does not stop its own requests.
+            async with self._sending:
+                try:
+                    self._tls.write(view[start : start + _ENCRYPTED_AT_ONCE])
+                except ssl.SSLError as error:
+                    raise trio.BrokenResourceError(error.reason or str(error)) from error
+                await self._send_outgoing()
 
     async def aclose(self) -> None:
         """Tell the client that nothing more follows, and close the connection without waiting for its answer."""
@@ -101,10 +103,14 @@ class TlsStream:
         return bool(data)
 
     async def _flush(self) -> None:
-        async with self._sending:
-            data = self._outgoing.read()
-            if data:
-                await self._stream.send_all(data)
+        """Send what TLS itself has to say, unless a task that sends does so."""
+        if self._outgoing.pending and not self._sending.locked():
+            async with self._sending:
+                await self._send_outgoing()
+
+    async def _send_outgoing(self) -> None:
+        while data := self._outgoing.read():
+            await self._stream.send_all(data)
 
     async def _flush_last(self) -> None:
         with trio.move_on_after(_LAST_SECONDS), suppress(trio.BrokenResourceError, trio.ClosedResourceError):

@@ -57,7 +57,7 @@ class WireLog:
         self._line("reply", api, request, entity, body=body, bytes=size, **more)
 
     def _line(self, event: str, api: Api, request: Request, entity: object, *, body: Buffer, **more: object) -> None:
-        if self._hex_bytes:
+        if self._hex_bytes and api.key not in _WITH_SECRETS:
             more["hex"] = bytes(body[: self._hex_bytes]).hex(" ")
         _log.debug(
             event,
@@ -71,6 +71,8 @@ class WireLog:
         )
 
 
+_WITH_SECRETS = (36, 51)
+"""SaslAuthenticate and AlterUserScramCredentials, whose bytes contain passwords or what they can be guessed from."""
 _UNKNOWN = (*DECODE_ERRORS, UnknownEntity, ValueError, OverflowError)
 """Errors that kio raises for unknown versions and undecodable bytes."""
 

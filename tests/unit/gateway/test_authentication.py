@@ -1,5 +1,6 @@
 """Listeners with SASL and TLS: who is let in, when, and what is refused before."""
 
+import shutil
 import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -19,7 +20,8 @@ from kafscale.security.scram import Mechanism, credential, salted_password
 from services.gateway.access.tls import ServerTls
 from services.gateway.settings import GatewaySettings
 from tests.support.gateway.advertised import closing_line
-from tests.support.gateway.harness import Client, Harness, running_gateway
+from tests.support.gateway.fake_storage import FakeStorage
+from tests.support.gateway.harness import Client, Cluster, Harness, running_gateway
 
 SASL: dict[str, Any] = {"listeners": "SASL_PLAINTEXT://127.0.0.1:0", "sasl_mechanisms": ("PLAIN", "SCRAM-SHA-256")}
 FAILED, ILLEGAL_STATE, UNSUPPORTED = 58, 34, 33
@@ -79,14 +81,37 @@ async def test_a_wrong_user_or_password_is_answered_and_the_connection_closed(me
 async def test_failures_in_a_row_are_answered_later_and_later() -> None:
     async with sasl() as harness:
         took = []
-        for _ in range(3):
+        for _ in range(4):
             client = await harness.connect()
             await handshake(client)
             began = trio.current_time()
             await authenticate(client, b"\x00ann\x00wrong")
             took.append(trio.current_time() - began)
-        assert took[0] < took[1] < took[2]
-        assert took[2] > 0.39
+        assert took[0] < took[2] < took[3]
+        assert took[3] > 0.35
+
+
+async def test_guesses_are_checked_one_at_a_time_and_a_success_ends_the_waiting() -> None:
+    async with sasl() as harness:
+        answered: dict[bytes, float] = {}
+        began = trio.current_time()
+
+        async def guess(password: bytes) -> None:
+            client = await harness.connect()
+            await handshake(client)
+            await authenticate(client, b"\x00ann\x00" + password)
+            answered[password] = trio.current_time() - began
+
+        await guess(b"wrong")
+        async with trio.open_nursery() as nursery:
+            for password in (b"a", b"b", b"secret"):
+                nursery.start_soon(guess, password)
+        # The four checks are at least 0.1 s, and then 0.1 or 0.2 s apart.
+        assert max(answered.values()) > 0.3
+        await guess(b"secret")
+        began = trio.current_time()
+        await guess(b"secret")
+        assert answered[b"secret"] < 0.1
 
 
 async def test_the_answers_to_scram_are_the_same_for_an_unknown_user_and_a_wrong_password() -> None:
@@ -207,13 +232,19 @@ async def test_the_first_user_is_created_once(tmp_path: Path) -> None:
 
 
 async def test_no_secret_is_logged() -> None:
+    cluster = Cluster()
+    cluster.log_requests = True
+    await cluster.add("storage", FakeStorage())
     with capture_logs() as logged:
-        async with sasl() as harness:
+        async with running_gateway(cluster=cluster, **SASL, log_hex_bytes=1000) as harness:
+            await with_user(harness, "ann", "secret")
             for message in (b"\x00ann\x00secret", b"\x00ann\x00wrong-secret"):
                 client = await harness.connect()
                 await handshake(client)
                 await authenticate(client, message)
+    assert [line["api"] for line in logged if line["event"] == "request"] == ["SaslHandshake", "SaslAuthenticate"] * 2
     assert "secret" not in repr(logged)
+    assert b"secret".hex(" ") not in repr(logged)
 
 
 @dataclass(frozen=True)
@@ -317,6 +348,35 @@ def _tls(files: Files, **settings: Any) -> ServerTls:
     return ServerTls(loaded, loaded.resolve())
 
 
+def test_clients_are_checked_by_the_ca_of_the_listener_that_they_connect_to(tmp_path: Path) -> None:
+    inner, outer = Files.make(tmp_path / "in", "in.example"), Files.make(tmp_path / "out", "out.example")
+    settings = GatewaySettings(
+        listeners="IN://:1,OUT://:2,SAME://:3",
+        advertised_listeners="IN://in.example:1,OUT://out.example:2,SAME://in.example:3",
+        security_protocol_map="IN:SSL,OUT:SSL,SAME:SSL",
+        tls_client_auth="required",
+        tls_cert_file=f"{tmp_path}/{{listener}}/cert.pem",
+        tls_key_file=f"{tmp_path}/{{listener}}/key.pem",
+        tls_ca_file=f"{tmp_path}/{{listener}}/ca.pem",
+    )
+    shutil.copytree(tmp_path / "out", tmp_path / "same")
+    listeners = settings.resolve()
+    tls = ServerTls(settings, listeners)
+
+    def client(own: Files) -> ssl.SSLContext:
+        context = own.client("ann")
+        for each in (inner, outer):
+            each.authority.configure_trust(context)
+        context.maximum_version = ssl.TLSVersion.TLSv1_2
+        return context
+
+    assert _issued(tls, listeners[0], client(inner), "out.example") == {"out.example"}
+    with pytest.raises(ssl.SSLError):
+        _issued(tls, listeners[0], client(outer), "out.example")
+    # A listener presents its own certificate for its own host, which may be that of others too.
+    assert _issued(tls, listeners[2], client(outer), "in.example") == {"out.example"}
+
+
 def _issued(tls: ServerTls, listener: Listener, client: ssl.SSLContext, host: str) -> set[str]:
     """Return the host names in the certificate that a client gets from a listener."""
     at_client, at_server = ssl.MemoryBIO(), ssl.MemoryBIO()
@@ -385,6 +445,8 @@ def test_a_certificate_gives_the_name_of_the_user(tmp_path: Path) -> None:
     assert str(_tls(files).principal(der)).startswith("User:CN=Ann,")
     mapped = _tls(files, tls_principal_mapping_rules="RULE:^CN=([^,]+),.*$/$1/L")
     assert mapped.principal(der) == user("ann")
+    with pytest.raises(NoRuleApplies, match="cannot be read"):
+        _tls(files).principal(b"no certificate")
     with pytest.raises(NoRuleApplies):
         _tls(files, tls_principal_mapping_rules="RULE:^CN=Bob.*$/bob/").principal(der)
 
