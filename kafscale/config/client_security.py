@@ -39,7 +39,8 @@ class ClientSecuritySettings(ListenerSettings):
         parse=optional(text),
         doc="The certificate chain (PEM) of listeners with SSL or SASL_SSL. `{listener}` is replaced by the listener's "
         "name in lower case, so that each can have its own. Changed files are used for new connections within "
-        "seconds. A client that asks by SNI for the advertised host of another listener gets that one's certificate.",
+        "seconds. If a client names the advertised host of another listener by SNI, it gets the certificate of that "
+        "listener.",
     )
     tls_key_file: str | None = setting(
         "KAFSCALE_TLS_KEY_FILE",
@@ -80,13 +81,14 @@ class ClientSecuritySettings(ListenerSettings):
         default="DEFAULT",
         parse=Parser("rules of the form DEFAULT or RULE:pattern/replacement/[LU], separated by commas", _parse_rules),
         doc="Kafka's ssl.principal.mapping.rules: how the distinguished name in a client's certificate becomes the "
-        "name of a user. By default, the whole name is used.",
+        "name of a user. By default, the whole name is used. It is written by RFC 4514; for attributes that the RFC "
+        "does not name, such as email addresses, Java's form differs.",
     )
     handshake_ms: int = setting(
         "KAFSCALE_HANDSHAKE_MS",
         default=10_000,
         parse=integer(100, 600_000),
-        doc="How long a client may take for the TLS handshake and for SASL. After that, its connection is closed.",
+        doc="How long a client may take for the TLS handshake, and after it for SASL. Then its connection is closed.",
     )
     max_unauthenticated: int = setting(
         "KAFSCALE_MAX_UNAUTHENTICATED_CONNECTIONS",
@@ -159,7 +161,7 @@ class ClientSecuritySettings(ListenerSettings):
             raise ConfigError(
                 "KAFSCALE_BOOTSTRAP_USER needs either KAFSCALE_BOOTSTRAP_PASSWORD or KAFSCALE_BOOTSTRAP_PASSWORD_FILE"
             )
-        # The listeners are resolved here too, so that a faulty setting ends the process before it does anything.
+        # Resolved here too, so that an invalid listener is reported before the process does anything.
         encrypted = [each for each in self.resolve() if each.encrypted]
         if not encrypted:
             return

@@ -60,7 +60,7 @@ class _Rule:
 class NameRules:
     """Kafka's ``ssl.principal.mapping.rules``: ``DEFAULT`` or ``RULE:pattern/replacement/[LU]``, in order, by commas.
 
-    The first rule whose pattern matches the whole distinguished name (RFC 2253) gives the user's name. In a
+    The first rule whose pattern matches the whole distinguished name gives the user's name. In a
     replacement, ``$1`` is the first group. A slash in a pattern or a replacement is written as ``\\/``.
     """
 

@@ -188,11 +188,11 @@ MUTATIONS = (
             "self._bytes + size > self._most_bytes",
             "False",
         ),
-        "tests/unit/indexer/test_rewriting.py::test_objects_are_read_ahead_up_to_a_size_and_each_once",
+        "tests/unit/indexer/test_rewrite_calls.py::test_objects_are_read_ahead_up_to_a_size_and_each_once",
     ),
     Mutation(
         "reads of a rewrite wait while the process is busy",
         Change("services.indexer.rewriting.read_ahead", "ReadAhead._rest", "_REST * (", "0 * ("),
-        "tests/unit/indexer/test_rewriting.py::test_a_busy_process_does_other_work_between_reads",
+        "tests/unit/indexer/test_rewrite_calls.py::test_a_busy_process_does_other_work_between_reads",
     ),
 )

@@ -16,6 +16,7 @@ from kafscale.metadata.users import UserCatalog
 from kafscale.security import plain, scram
 from kafscale.security.principals import Principal, user
 from kafscale.security.scram import Credential, Mechanism, ScramServer
+from services.gateway.access.limited_log import LimitedLog
 
 _MECHANISMS = {mechanism.value: mechanism for mechanism in Mechanism}
 _STRONGEST_FIRST = (Mechanism.SHA_512, Mechanism.SHA_256)
@@ -52,11 +53,12 @@ class Authenticator:
 
     def __init__(self, users: UserCatalog) -> None:
         self._users = users
-        # Decoys must not change while the process runs, and nobody may compute them.
+        # Credentials of unknown users must not change while the process runs, and nobody may be able to compute them.
         self._secret = secrets.token_bytes(32)
         self._checks = trio.CapacityLimiter(_CHECKS)
         # By user and address.
         self._failures: dict[tuple[str, str], _Failures] = {}
+        self._log = LimitedLog("authentication failed")
 
     def scram(self, mechanism: Mechanism) -> ScramServer:
         """Begin an exchange."""
@@ -73,10 +75,8 @@ class Authenticator:
         )
 
     async def turn(self, name: str, host: str) -> None:
-        """Wait before a check if this user has failed from this address: one check at a time, later after each failure.
-
-        Without failures, nobody waits.
-        """
+        """Wait until the credentials of this user may be checked. Without recent failures from this address, that is
+        now. Otherwise there is one check at a time, and a longer pause after each failure."""
         while True:
             found = self._failures.get((name[:_REMEMBERED_CHARACTERS], host))
             now = trio.current_time()
@@ -87,9 +87,10 @@ class Authenticator:
                 return
             await trio.sleep_until(found.next_check)
 
-    async def failed(self, name: str, host: str, began: float) -> None:
-        """Note a failure, and wait before it is answered. The time since ``began`` counts, so that the answer does not
-        tell how long the check took."""
+    async def failed(self, name: str, host: str, reason: str, began: float) -> None:
+        """Note and log a failure, and wait before it is answered. The time since ``began`` counts, so that the answer
+        does not tell how long the check took."""
+        self._log.info(user=name[:_REMEMBERED_CHARACTERS], host=host, reason=reason)
         now, key = trio.current_time(), (name[:_REMEMBERED_CHARACTERS], host)
         found = self._failures.pop(key, None)
         if found is None or found.last < now - _FORGOTTEN_AFTER:
@@ -176,8 +177,8 @@ class Authentication:
         began = self._now()
         try:
             return await self._proceed(message)
-        except NotAuthenticated:
-            await self._required().failed(self._claimed, self._host, began)
+        except NotAuthenticated as error:
+            await self._required().failed(self._claimed, self._host, str(error), began)
             raise
 
     async def _proceed(self, message: bytes) -> Answer:

@@ -1,4 +1,4 @@
-"""TLS on Kafka listeners: one context for each listener, made again when its files change."""
+"""TLS on Kafka listeners: the certificates of each listener, which are read again when their files change."""
 
 import ssl
 from collections.abc import Iterable

@@ -12,7 +12,6 @@ check waits up to 5 seconds. A message without a preceding SaslHandshake is answ
 from dataclasses import dataclass
 from datetime import timedelta
 
-import structlog
 from kio.schema.errors import ErrorCode
 from kio.static.primitive import i64Timedelta
 
@@ -23,8 +22,6 @@ from services.gateway.api import Api, Call, Work
 KEY = 36
 
 _FOREVER = i64Timedelta.parse(timedelta(0))
-
-_log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +46,6 @@ async def _proceed(call: Call, message: bytes) -> None:
     try:
         answer = await client.authentication.proceed(message)
     except NotAuthenticated as error:
-        _log.info("authentication failed", host=client.host, listener=client.listener.name, reason=str(error))
         call.answer(_Reply(ErrorCode.sasl_authentication_failed, str(error)))
         client.leave()
         return

@@ -16,8 +16,8 @@ from kafscale.config.listeners import Listener
 from kafscale.errors import ConfigError
 from services.gateway.access.authentication import Authenticator
 from services.gateway.api import Environment
+from services.gateway.clients.admission import Admission
 from services.gateway.clients.connection import ClientConnection, peer_of
-from services.gateway.clients.entrance import Entrance
 from services.gateway.settings import GatewaySettings
 
 _SWEEPS_PER_TIMEOUT = 4
@@ -38,7 +38,7 @@ class Acceptor:
         """Raises a ConfigError if a certificate of a listener cannot be used."""
         self._listeners = listeners
         self._settings = settings
-        self._entrance = Entrance(listeners, settings, authenticator)
+        self._admission = Admission(listeners, settings, authenticator)
         self._sockets: list[list[trio.SocketListener]] = []
         self._open = 0
         self._connections: set[ClientConnection] = set()
@@ -67,10 +67,11 @@ class Acceptor:
                 for listener, sockets in zip(self._listeners, self._sockets, strict=True):
                     accepting.start_soon(self._accept, listener, sockets, connections, environment)
                 accepting.start_soon(self._sweep)
-                accepting.start_soon(self._entrance.run)
+                accepting.start_soon(self._admission.run)
                 await stop.wait()
                 accepting.cancel_scope.cancel()
             environment.stopping = True
+            self._admission.stop()
             for number, connection in enumerate(list(self._connections)):
                 connection.leave()
                 if number % _LEAVING_AT_ONCE == 0:
@@ -104,7 +105,7 @@ class Acceptor:
         await trio.serve_listeners(serve, sockets, handler_nursery=connections)
 
     async def _serve(self, stream: trio.SocketStream, listener: Listener, environment: Environment) -> None:
-        if self._open >= self._limit or self._entrance.is_full(listener):
+        if self._open >= self._limit or self._admission.is_full(listener):
             if not self._full:
                 _log.warning("connection limit reached, closing new connections", connections=self._open)
             self._full = True
@@ -115,10 +116,10 @@ class Acceptor:
         self._open += 1
         environment.counters.accepted += 1
         environment.counters.connections += 1
-        known = self._entrance.enter()
+        known = self._admission.enter()
         try:
             peer, host = peer_of(stream)
-            admitted = await self._entrance.admit(stream, listener, peer, host)
+            admitted = await self._admission.admit(stream, listener, peer, host)
             if admitted is None:
                 environment.counters.handshakes_failed += 1
             else:

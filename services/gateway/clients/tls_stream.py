@@ -78,7 +78,8 @@ class TlsStream:
         """Send all bytes. What is encrypted at once is in memory twice. Raises BrokenResourceError."""
         view = memoryview(data)
         for start in range(0, len(view), _ENCRYPTED_AT_ONCE):
-            # A task that receives never sends this, so a client that does not read does not stop its own requests.
+            # Under the lock, so that a task that receives never sends this: it would wait for a client that does not
+            # read its replies.
             async with self._sending:
                 try:
                     self._tls.write(view[start : start + _ENCRYPTED_AT_ONCE])

@@ -1,198 +1,35 @@
 """Rewriting of logs: merging, compaction, what ends it, and the other methods on rewritten objects."""
 
-import os
-import signal
-import subprocess
-import sys
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable
 from itertools import pairwise
-from pathlib import Path
-from typing import Any
 
 import pytest
-import trio
-from trio.testing import MockClock, wait_all_tasks_blocked
 
-from kafscale import paths
 from kafscale.errors import Unavailable
 from kafscale.objects.interface import Object
-from kafscale.objects.memory import Call, Fault, MemoryObjectStore
+from kafscale.objects.memory import Fault, MemoryObjectStore
 from kafscale.records.batch import HORIZON_BIT, pack_header, peek_one, seal
 from kafscale.records.checksum import crc32c
-from kafscale.records.record import Record, build_batch, read_records
-from kafscale.rewritten.index import parse_rewritten_index
+from kafscale.records.record import Record, build_batch
 from kafscale.rewritten.keys import RewrittenKey, rewritten_prefix
-from kafscale.rewritten.object import ObjectBuilder, index_of, parse_object
-from kafscale.rewritten.verify import verify_rewritten_index
+from kafscale.rewritten.object import index_of, parse_object
 from kafscale.segment.format import FOOTER_SIZE, SegmentFooter
-from kafscale.threads import run_inline
-from kafscale.v1.common_pb2 import PartitionRef, Status
+from kafscale.v1.common_pb2 import Status
 from kafscale.v1.indexer_pb2 import (
-    CompactionRules,
     LastBatch,
     LocateTimestampRequest,
-    RewriteEvent,
     RewriteInput,
     RewriteRequest,
-    RewriteStep,
-    RewrittenStep,
     SegmentRef,
 )
 from kafscale.v1.rewritten_pb2 import RewrittenEntry
 from services.indexer.monitoring import families
-from services.indexer.rewriting import runners
-from services.indexer.rewriting.frames import BEGIN, Kind, frame_header, parse_frame_header
-from services.indexer.service import IndexerService
-from services.indexer.settings import IndexerSettings
-from tests.support.samples.segments import make_segment
-
-EPOCH, ATTEMPT, NOW_MS, HORIZON_MS = 9, 4, 1_700_000_000_000, 1_800_000_000_000
-MIB = 1 << 20
-MEMORY = 1 << 16
-BOTH = pytest.mark.parametrize("own_process", [False, True], ids=["inline", "own-process"])
-
-Pair = tuple[str, str | None]
-
-
-def batch(*pairs: Pair, producer: int = -1) -> bytes:
-    """Return a batch as a producer sends it."""
-    records = [
-        Record(i, 10, key.encode(), None if value is None else value.encode()) for i, (key, value) in enumerate(pairs)
-    ]
-    built = bytearray(build_batch(records, base_offset=0))
-    if producer >= 0:
-        header = peek_one(built)._replace(producer_id=producer, producer_epoch=0, base_sequence=0)
-        built[: len(pack_header(header))] = pack_header(header)
-        seal(built)
-    return bytes(built)
-
-
-@dataclass
-class World:
-    """A log of segments and rewritten objects in a memory store."""
-
-    store: MemoryObjectStore = field(default_factory=MemoryObjectStore)
-    next_offset: int = 0
-    inputs: list[RewriteInput] = field(default_factory=list)
-
-    def service(self, *, own_process: bool = False, **settings: int) -> IndexerService:
-        run_sync = None if own_process else run_inline
-        return IndexerService(self.store, "ns", IndexerSettings(**settings), run_sync=run_sync, now_ms=lambda: NOW_MS)
-
-    async def add(self, *batches: bytes, epoch: int = 3, lacking: int = 0) -> str:
-        """Store the next segment, and return its key. After it, offsets are ``lacking``."""
-        built = make_segment(batches, base_offset=self.next_offset, epoch=epoch)
-        key = paths.segment_key("ns", "t", 0, built.base_offset)
-        await self.store.put_if_absent(key, built.data)
-        self.next_offset = built.next_offset + lacking
-        self.inputs.append(
-            RewriteInput(start=built.base_offset, end=self.next_offset, epoch=epoch, size=len(built.data))
-        )
-        return key
-
-    async def add_rewritten(self, *batches: bytes, lacking: int = 0) -> RewrittenEntry:
-        """Store the next rewritten object, with its index. Return its description."""
-        segment = make_segment(batches, base_offset=self.next_offset)
-        builder = ObjectBuilder(self.next_offset, epoch=5, attempt=1, created_ms=NOW_MS)
-        for start, end in pairwise([*segment.positions, len(segment.data) - FOOTER_SIZE]):
-            builder.add(bytes(segment.data[start:end]))
-        built = builder.finish(segment.next_offset + lacking)
-        assert built is not None
-        key = RewrittenKey.of(built.entry, "ns", "t", 0)
-        await self.store.put_if_absent(str(key), built.data)
-        await self.store.put_if_absent(str(key.index), built.index)
-        self.inputs.append(RewriteInput(start=self.next_offset, end=built.entry.next_offset, rewritten=built.entry))
-        self.next_offset = built.entry.next_offset
-        return built.entry
-
-    def add_nothing(self, count: int) -> None:
-        """Continue the log with offsets that have no records."""
-        end = self.next_offset + count
-        self.inputs.append(RewriteInput(start=self.next_offset, end=end, rewritten=RewrittenEntry(next_offset=end)))
-        self.next_offset = end
-
-    async def overwrite(self, key: str, data: bytes) -> None:
-        await self.store.replace_if_match(key, data, (await self.store.head(key)).etag)
-
-    def merge(self, *steps: Sequence[RewriteInput], target_bytes: int = MIB) -> RewriteRequest:
-        return RewriteRequest(
-            partition=PartitionRef(topic="t", partition=0),
-            epoch=EPOCH,
-            attempt=ATTEMPT,
-            steps=[RewriteStep(inputs=inputs) for inputs in steps or [self.inputs]],
-            target_bytes=target_bytes,
-        )
-
-    def compact(self, *steps: Sequence[RewriteInput], **rules: Any) -> RewriteRequest:
-        request = self.merge(*steps)
-        made: dict[str, Any] = {
-            "dirty": self.inputs,
-            "end": self.next_offset,
-            "memory_bytes": MEMORY,
-            "batch_bytes": MIB,
-            "horizon_ms": HORIZON_MS,
-        }
-        request.compaction.CopyFrom(CompactionRules(**made | rules))
-        return request
-
-    async def stored(self) -> list[str]:
-        """Return the keys of the objects and indexes that rewrites of ATTEMPT stored."""
-        listed = await self.store.list_from(rewritten_prefix("ns", "t", 0))
-        return [info.key for info in listed if f"-{EPOCH}-{ATTEMPT}." in info.key]
-
-    async def batches(self, entry: RewrittenEntry) -> list[bytes]:
-        """Return the batches of an object, after verifying it and its index."""
-        key = RewrittenKey.of(entry, "ns", "t", 0)
-        parsed = parse_object(entry, (await self.store.get(str(key))).body, check_batches=True)
-        index = parse_rewritten_index((await self.store.get(str(key.index))).body)
-        assert verify_rewritten_index(index, parsed) == []
-        return [bytes(parsed.data[start:end]) for start, end in zip(parsed.positions, parsed.ends, strict=True)]
-
-    async def records(self, *steps: RewrittenStep) -> dict[int, Pair]:
-        """Return the records of the steps by offset, after checking that their entries tile them."""
-        found = {}
-        for step in steps:
-            reached = step.start
-            for entry in step.entries:
-                assert reached < entry.next_offset
-                reached = entry.next_offset
-                for one in await self.batches(entry) if entry.epoch else []:
-                    for record in read_records(one, max_bytes=MIB):
-                        value = None if record.value is None else record.value.decode()
-                        found[record.offset] = ((record.key or b"").decode(), value)
-            assert reached == step.end
-        return found
+from tests.support.rewriting import ATTEMPT, BOTH, EPOCH, HORIZON_MS, NOW_MS, World, batch, failure_of, steps_of
 
 
 @pytest.fixture
 def world() -> World:
     return World()
-
-
-async def rewritten(service: IndexerService, request: RewriteRequest) -> list[RewriteEvent]:
-    events: list[RewriteEvent] = []
-
-    async def send(event: RewriteEvent) -> None:
-        events.append(event)
-
-    with trio.fail_after(30):
-        await service.rewrite(request, send)
-    return events
-
-
-async def steps_of(service: IndexerService, request: RewriteRequest) -> list[RewrittenStep]:
-    """Return the steps of a rewrite that succeeds."""
-    events = await rewritten(service, request)
-    assert [event.detail for event in events if event.status != Status.OK] == []
-    return [event.step for event in events if event.HasField("step")]
-
-
-async def failure_of(service: IndexerService, request: RewriteRequest) -> tuple[Status, str]:
-    """Return the status and detail of a rewrite that reports no step."""
-    *before, last = await rewritten(service, request)
-    assert not any(event.status or event.HasField("step") for event in before)
-    return last.status, last.detail
 
 
 @BOTH
@@ -228,56 +65,6 @@ async def test_steps_and_sizes_divide_the_objects(world: World) -> None:
     assert [entry.next_offset for entry in first.entries] == [2, 4, 6]
     assert [entry.next_offset for entry in second.entries] == [8]
     assert len(await world.records(first, second)) == 8
-
-
-async def test_each_finished_step_and_the_progress_are_reported(world: World, autojump_clock: MockClock) -> None:
-    for number in range(8):
-        await world.add(batch((f"{number}", "1")))
-    world.store.plan = lambda call: Fault(delay=0.4) if call.kind == "get" and "segment-" in call.key else None
-    service = world.service(rewrite_read_ahead_bytes=0)
-    events = await rewritten(service, world.compact(world.inputs[:4], world.inputs[4:]))
-    assert [event.HasField("step") for event in events].count(True) == 2
-    progress = [event.objects_read for event in events if not event.HasField("step")]
-    # At most one a second: each object takes 0.4 s.
-    assert len(progress) in {5, 6}
-    assert all(later - earlier >= 2 for earlier, later in pairwise(progress))
-    assert [(event.objects_read, event.objects_total) for event in events if event.HasField("step")] == [
-        (12, 16),
-        (16, 16),
-    ]
-
-
-async def test_objects_are_read_ahead_up_to_a_size_and_each_once(world: World, autojump_clock: MockClock) -> None:
-    for number in range(60):
-        await world.add(batch((f"{number}", "1")))
-    world.store.plan = lambda call: Fault(delay=1.0) if call.kind == "get" and "segment-" in call.key else None
-    began = trio.current_time()
-    await rewritten(world.service(rewrite_read_ahead_bytes=5 * world.inputs[-1].size), world.merge())
-    # The object that is waited for, and five more.
-    assert trio.current_time() - began == 60 / 6
-    assert sorted(call.key for call in world.store.calls if call.kind == "get" and "segment-" in call.key) == [
-        paths.segment_key("ns", "t", 0, one.start) for one in world.inputs
-    ]
-
-
-async def test_a_busy_process_does_other_work_between_reads(world: World, mock_clock: MockClock) -> None:
-    for number in range(10):
-        await world.add(batch((f"{number}", "1")))
-    passes = 0
-
-    async def work() -> None:
-        nonlocal passes
-        while True:
-            mock_clock.jump(0.002)
-            passes += 1
-            await trio.lowlevel.checkpoint()
-
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(work)
-        await rewritten(world.service(), world.merge())
-        nursery.cancel_scope.cancel()
-    # A read rests for eight passes.
-    assert passes >= 8 * 10
 
 
 @BOTH
@@ -491,129 +278,6 @@ async def test_inconsistent_requests_are_refused(world: World, name: str) -> Non
     _INCONSISTENT[name](request)
     status, _ = await failure_of(world.service(), request)
     assert status == Status.INVALID
-
-
-async def test_further_rewrites_wait_without_sending_anything(world: World, autojump_clock: MockClock) -> None:
-    await world.add(batch(("a", "1")))
-    key, release = await world.add(batch(("b", "1"))), trio.Event()
-    world.store.plan = lambda call: Fault(hold=release) if call.key == key else None
-    service = world.service()
-    first: list[RewriteEvent] = []
-    second: list[RewriteEvent] = []
-
-    async def run(events: list[RewriteEvent], attempt: int) -> None:
-        request = world.merge()
-        request.attempt = attempt
-        events += await rewritten(service, request)
-
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(run, first, 1)
-        await wait_all_tasks_blocked()
-        nursery.start_soon(run, second, 2)
-        await wait_all_tasks_blocked()
-        assert (service.counters.rewriting, service.counters.rewrites_waiting) == (1, 1)
-        assert world.store.count("get") == 2
-        release.set()
-    assert first[-1].step.entries[0].attempt == 1
-    assert second[-1].step.entries[0].attempt == 2
-
-
-def _children() -> list[int]:
-    """Return the processes in which rewrites run."""
-    lists = [(task / "children").read_text().split() for task in Path("/proc/self/task").iterdir()]
-    children = [int(child) for some in lists for child in some]
-    return [child for child in children if b"services.indexer.rewriting.child" in _proc(child, "cmdline")]
-
-
-def _proc(process: int, name: str) -> bytes:
-    return Path(f"/proc/{process}/{name}").read_bytes()
-
-
-async def _begun(world: World, nursery: trio.Nursery, events: list[RewriteEvent], service: IndexerService) -> int:
-    """Begin a rewrite in its own process whose read is not answered. Return the process id."""
-    asked = trio.Event()
-
-    def hold(call: Call) -> Fault | None:
-        if call.kind != "get":
-            return None
-        asked.set()
-        return Fault(hold=trio.Event())
-
-    await world.add(batch(("a", "1")))
-    world.store.plan = hold
-
-    async def run() -> None:
-        events.extend(await rewritten(service, world.merge()))
-
-    nursery.start_soon(run)
-    with trio.fail_after(20):
-        await asked.wait()
-    (child,) = _children()
-    return child
-
-
-async def test_a_cancelled_call_ends_its_process_at_once(world: World) -> None:
-    service = world.service(own_process=True)
-    async with trio.open_nursery() as nursery:
-        child = await _begun(world, nursery, [], service)
-        assert os.getpriority(os.PRIO_PROCESS, child) == min(os.getpriority(os.PRIO_PROCESS, 0) + 10, 19)
-        assert _proc(child, "oom_score_adj") == b"1000\n"
-        # It cannot react to anything.
-        os.kill(child, signal.SIGSTOP)
-        nursery.cancel_scope.cancel()
-    assert _children() == []
-    with pytest.raises(ProcessLookupError):
-        os.kill(child, 0)
-    assert service.counters.rewrites == {("merge", "cancelled"): 1}
-    assert service.counters.rewriting == 0
-
-
-async def test_a_process_that_dies_makes_the_rewrite_unavailable(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    await world.add(batch(("a", "1")))
-    service = world.service(own_process=True)
-
-    def kill(call: Call) -> None:
-        if call.kind == "get":
-            os.kill(_children()[0], signal.SIGKILL)
-
-    world.store.plan = kill
-    status, detail = await failure_of(service, world.merge())
-    assert (status, detail) == (Status.UNAVAILABLE, "the process that rewrites ended with status -9")
-    assert _children() == []
-
-    monkeypatch.setattr(runners, "_CHILD", "services.indexer.rewriting.no_such_module")
-    status, detail = await failure_of(service, world.merge())
-    assert (status, detail) == (Status.UNAVAILABLE, "the process that rewrites ended with status 1")
-
-    monkeypatch.setattr(sys, "executable", "/no/such/python")
-    status, detail = await failure_of(service, world.merge())
-    assert (status, "/no/such/python" in detail) == (Status.UNAVAILABLE, True)
-
-
-def test_the_process_ends_with_its_standard_input_although_nobody_reads_what_it_sends() -> None:
-    wanted = RewriteInput(start=0, end=1, epoch=3)
-    segment = make_segment([batch(("a", "x" * 1_000_000))], epoch=3).data
-    begin, request = BEGIN.pack(NOW_MS, bytes(32)), World().merge([wanted], target_bytes=4 * MIB).SerializeToString()
-    command = [sys.executable, "-m", "services.indexer.rewriting.child"]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
-        assert child.stdin is not None
-        assert child.stdout is not None
-        child.stdin.write(frame_header(Kind.BEGIN, len(begin)) + begin)
-        child.stdin.write(frame_header(Kind.REQUEST, len(request)) + request)
-        child.stdin.flush()
-        kind, size = parse_frame_header(child.stdout.read(9))
-        assert (kind, RewriteInput.FromString(child.stdout.read(size))) == (Kind.READ, wanted)
-        child.stdin.write(frame_header(Kind.OBJECT, len(segment)) + segment)
-        child.stdin.close()
-        assert child.wait(timeout=20) == 3
-
-
-def test_frames_have_bounds() -> None:
-    for kind, size in ((Kind.OBJECT, 2**32), (Kind.INDEX, 2**28 + 1)):
-        with pytest.raises(Exception, match=f"frame of kind {kind.name}"):
-            frame_header(kind, size)
-    with pytest.raises(Exception, match="frame of kind 99"):
-        parse_frame_header(bytes([99]) + bytes(8))
 
 
 async def test_the_index_of_a_rewritten_object_is_verified_and_rebuilt(world: World) -> None:

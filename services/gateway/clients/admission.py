@@ -1,27 +1,21 @@
-"""Finds out who connects: TLS handshakes, client certificates, and which listeners need SASL."""
+"""Admits connections: TLS handshakes, client certificates, and which listeners require SASL."""
 
 from collections.abc import Callable
 
-import structlog
 import trio
 
 from kafscale.config.client_security import ClientSecuritySettings
 from kafscale.config.listeners import Listener
 from kafscale.security.principals import ANONYMOUS, NoRuleApplies
 from services.gateway.access.authentication import Authentication, Authenticator
+from services.gateway.access.limited_log import LimitedLog
 from services.gateway.access.tls import ServerTls
 from services.gateway.clients.connection import Stream
 from services.gateway.clients.tls_stream import TlsStream
 
-_LOGGED_EVERY = 1.0
-"""Seconds between log lines about failed handshakes, because anyone can cause many."""
 
-
-_log = structlog.get_logger(__name__)
-
-
-class Entrance:
-    """The way in, for the connections of all listeners. `run` must be running."""
+class Admission:
+    """Admits the connections of all listeners. `run` must be running."""
 
     def __init__(
         self, listeners: tuple[Listener, ...], settings: ClientSecuritySettings, authenticator: Authenticator
@@ -31,19 +25,25 @@ class Entrance:
         self._authenticator = authenticator
         self._tls = ServerTls(settings, listeners)
         self._unknown = 0
-        self._failed = 0
-        self._logged_at = -_LOGGED_EVERY
+        self._handshakes: set[trio.CancelScope] = set()
+        self._failures = LimitedLog("TLS handshake failed")
 
     async def run(self) -> None:
         """Notice changed certificates until cancelled."""
         await self._tls.run()
+
+    def stop(self) -> None:
+        """Cancel the handshakes that are not complete."""
+        for scope in self._handshakes:
+            scope.cancel()
 
     def is_full(self, listener: Listener) -> bool:
         """Whether too many clients of listeners with TLS or SASL are not known yet."""
         return (listener.encrypted or listener.by_sasl) and self._unknown >= self._settings.max_unauthenticated
 
     def enter(self) -> Callable[[], None]:
-        """Count a client that is not known yet. Return a function to be called when it is, or has gone, or both."""
+        """Count a client that is not known yet. Return a function to call once it is known, or disconnected; a second
+        call has no effect."""
         counted = True
         self._unknown += 1
 
@@ -57,18 +57,29 @@ class Entrance:
     async def admit(
         self, stream: trio.SocketStream, listener: Listener, peer: str, host: str
     ) -> tuple[Stream, Authentication] | None:
-        """Do the TLS handshake if the listener has TLS. Return what to use from now on, or None if it failed."""
+        """Do the TLS handshake if the listener has TLS.
+
+        Return the stream to use from now on and the state of its authentication, or None if the client is refused.
+        """
         secured: Stream = stream
         principal = ANONYMOUS
         if listener.encrypted:
             secured = TlsStream(stream, self._tls.context(listener))
+            scope = trio.CancelScope(deadline=trio.current_time() + self._settings.handshake_ms / 1000)
+            self._handshakes.add(scope)
+            reason = "not complete in time"
             try:
-                with trio.fail_after(self._settings.handshake_ms / 1000):
+                with scope:
                     await secured.do_handshake()
-                if not listener.by_sasl:
+                    reason = ""
+                if not listener.by_sasl and not reason:
                     principal = self._tls.principal(secured.peer_certificate())
-            except (trio.TooSlowError, trio.BrokenResourceError, trio.ClosedResourceError, NoRuleApplies) as error:
-                self._log_failure(listener, peer, error)
+            except (trio.BrokenResourceError, trio.ClosedResourceError, NoRuleApplies) as error:
+                reason = str(error)
+            finally:
+                self._handshakes.remove(scope)
+            if reason:
+                self._failures.info(listener=listener.name, peer=peer, reason=reason)
                 await trio.aclose_forcefully(stream)
                 return None
         if not listener.by_sasl:
@@ -80,12 +91,3 @@ class Entrance:
             session_ms=self._settings.sasl_max_reauth_ms,
             authenticator=self._authenticator,
         )
-
-    def _log_failure(self, listener: Listener, peer: str, error: Exception) -> None:
-        self._failed += 1
-        now = trio.current_time()
-        if now < self._logged_at + _LOGGED_EVERY:
-            return
-        reason = "too slow" if isinstance(error, trio.TooSlowError) else str(error)
-        _log.info("TLS handshake failed", listener=listener.name, peer=peer, reason=reason, failed=self._failed)
-        self._failed, self._logged_at = 0, now
