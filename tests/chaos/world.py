@@ -71,6 +71,7 @@ class World:
             store.faults = HEALTHY
         self.minio.start()
         self.minio.resume()
+        self.etcd.start()
         self.etcd.resume()
         for node in self.nodes:
             node.resume()

@@ -56,7 +56,9 @@ class Member:
         return self._process.pid
 
     def start(self) -> None:
-        """Start the process without waiting until it is ready."""
+        """Start the process, unless it runs, without waiting until it is ready."""
+        if self._process is not None and self._process.poll() is None:
+            return
         with (self._directory / f"{self._name}.log").open("ab") as output:
             self._process = subprocess.Popen(
                 [SERVER.build(), *self._arguments],
