@@ -403,6 +403,15 @@ def user_key(namespace: str, user: str) -> str:
     return f"{users_prefix(namespace)}{quote(user, safe='')}"
 
 
+def acls_prefix(namespace: str) -> str:
+    return f"{metadata_root(namespace)}acls/"
+
+
+def acl_key(namespace: str, digest: str) -> str:
+    """The metadata key of an ACL, which is derived from its content, so that an ACL exists at most once."""
+    return f"{acls_prefix(namespace)}{digest}"
+
+
 def partition_state_key(namespace: str, topic: str, partition: int) -> str:
     return f"{partition_states_prefix(namespace)}{topic}/{partition}"
 

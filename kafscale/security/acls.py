@@ -3,8 +3,10 @@
 The rules are those of Apache Kafka's ``StandardAuthorizer``: https://kafka.apache.org/documentation/#security_authz
 """
 
-from bisect import bisect_left, bisect_right, insort
+from bisect import bisect_right
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Set
+from copy import copy
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import NamedTuple
@@ -194,19 +196,38 @@ class AclSet:
     ) -> None:
         self._super_users = super_users
         self._allow_without_acl = allow_without_acl
-        self.acls = frozenset(acls)
-        self._literal: dict[Resource, list[Acl]] = {}
-        self._prefixed: dict[Resource, list[Acl]] = {}
-        # The names of prefixed ACLs by type, in order: all prefixes of a name are found by looking up each length.
-        self._prefix_lengths: dict[ResourceType, list[int]] = {}
-        for acl in sorted(self.acls):
-            found = self._literal if acl.pattern_type is PatternType.LITERAL else self._prefixed
-            found.setdefault(Resource(acl.resource_type, acl.name), []).append(acl)
+        self.acls: frozenset[Acl] = frozenset()
+        # By resource, each in order.
+        self._literal: dict[Resource, tuple[Acl, ...]] = {}
+        self._prefixed: dict[Resource, tuple[Acl, ...]] = {}
+        # The lengths of the prefixes by type, in order: all prefixes of a name are found by looking up each length.
+        self._prefix_lengths: dict[ResourceType, tuple[int, ...]] = {}
+        self._change(frozenset(acls), frozenset())
+
+    def changed(self, added: Iterable[Acl], removed: Iterable[Acl]) -> "AclSet":
+        """Return the set with these ACLs added and removed."""
+        other = copy(self)
+        other._literal, other._prefixed = self._literal.copy(), self._prefixed.copy()
+        other._change(frozenset(added) - self.acls, frozenset(removed) & self.acls)
+        return other
+
+    def _change(self, added: frozenset[Acl], removed: frozenset[Acl]) -> None:
+        self.acls = (self.acls - removed) | added
+        by_resource = defaultdict[Resource, list[Acl]](list)
+        for acl in added | removed:
+            by_resource[Resource(acl.resource_type, acl.name)].append(acl)
+        for resource, acls in by_resource.items():
+            for pattern, found in ((PatternType.LITERAL, self._literal), (PatternType.PREFIXED, self._prefixed)):
+                of_pattern = {acl for acl in acls if acl.pattern_type is pattern}
+                after = sorted((set(found.get(resource, ())) | of_pattern) - removed)
+                if after:
+                    found[resource] = tuple(after)
+                else:
+                    found.pop(resource, None)
+        lengths = defaultdict[ResourceType, set[int]](set)
         for type_, name in self._prefixed:
-            lengths = self._prefix_lengths.setdefault(type_, [])
-            at = bisect_left(lengths, len(name))
-            if at == len(lengths) or lengths[at] != len(name):
-                insort(lengths, len(name))
+            lengths[type_].add(len(name))
+        self._prefix_lengths = {type_: tuple(sorted(found)) for type_, found in lengths.items()}
 
     def decide(self, principal: Principal, host: str, operation: Operation, resource: Resource) -> Decision:
         """Return whether ``principal`` may do ``operation`` on ``resource`` from the address ``host``."""
@@ -237,12 +258,12 @@ class AclSet:
         if decision.allowed:
             return decision
         allows, denies = list[Acl](), list[Acl]()
-        for acl in sorted(self.acls):
+        for acl in self.acls:
             if acl.resource_type is not type_ or acl.operation not in (operation, Operation.ALL):
                 continue
             if _is_for(acl, principal, host):
                 (denies if acl.permission is Permission.DENY else allows).append(acl)
-        for acl in allows:
+        for acl in sorted(allows):
             denied = any(_includes(deny, acl) for deny in denies)
             if not denied:
                 return Decision(allowed=True, rule=str(acl))
@@ -260,7 +281,7 @@ class AclSet:
         yield from self._literal.get(resource, ())
         if resource.name != ANY_NAME:
             yield from self._literal.get(Resource(resource.type, ANY_NAME), ())
-        lengths = self._prefix_lengths.get(resource.type, [])
+        lengths = self._prefix_lengths.get(resource.type, ())
         for length in lengths[: bisect_right(lengths, len(resource.name))]:
             yield from self._prefixed.get(Resource(resource.type, resource.name[:length]), ())
 

@@ -16,6 +16,7 @@ from kafscale.config.listeners import Listener
 from kafscale.config.network import HttpSettings, LeaseSettings, NetworkSettings
 from kafscale.config.settings import documented
 from kafscale.config.stores import NamespaceSettings, S3Settings, open_object_store
+from kafscale.metadata.acls import AclCatalog
 from kafscale.metadata.members import LiveMember, Members
 from kafscale.metadata.ownership import OwnershipMap
 from kafscale.metadata.sqlite import open_sqlite
@@ -135,12 +136,14 @@ async def _serve(settings: Loaded, stopping: trio.Event) -> None:
         coordinator = CoordinatorService(coordinator_parts)
         show_coordinator(coordinator, coordinator_parts.counters, operations)
         ownership, users = OwnershipMap(metadata, namespace), UserCatalog(metadata, namespace)
+        acls = AclCatalog(metadata, namespace, settings[GatewaySettings].without_acls())
         gateway_parts = GatewayDependencies(
             settings=settings[GatewaySettings],
             namespace=namespace,
             metadata=metadata,
             catalog=catalog,
             users=users,
+            acls=acls,
             storages=storage_members,
             gateways=gateways,
             coordinators=coordinator_members,
@@ -175,7 +178,7 @@ async def _serve(settings: Loaded, stopping: trio.Event) -> None:
         await nursery.start(endpoint.serve, stopping, bind_storage(storage), admin)
         await nursery.start(coordinator_members.run)
         await nursery.start(serve_groups)
-        for watched in (gateways.run, indexers.run, ownership.run, users.run):
+        for watched in (gateways.run, indexers.run, ownership.run, users.run, acls.run):
             await nursery.start(watched)
         # On shutdown, clients are disconnected first, then their records are stored, then the stores are closed.
         await nursery.start(serve_clients)

@@ -7,6 +7,7 @@ import trio
 from kafscale.config.calls import RpcSettings
 from kafscale.config.network import LeaseSettings
 from kafscale.config.stores import NamespaceSettings
+from kafscale.metadata.acls import AclCatalog
 from kafscale.metadata.members import Members
 from kafscale.metadata.ownership import OwnershipMap
 from kafscale.metadata.topics import TopicCatalog
@@ -45,6 +46,7 @@ async def serve(settings: Loaded, stopping: trio.Event) -> None:
         endpoint = await Endpoint.bind("gateway", settings, operations)
         catalog, ownership = TopicCatalog(metadata, namespace), OwnershipMap(metadata, namespace)
         users = UserCatalog(metadata, namespace)
+        acls = AclCatalog(metadata, namespace, settings[GatewaySettings].without_acls())
         storages, gateways, coordinators, indexers = (
             Members(metadata, namespace, service) for service in ("storage", "gateway", "coordinator", "indexer")
         )
@@ -54,6 +56,7 @@ async def serve(settings: Loaded, stopping: trio.Event) -> None:
             metadata=metadata,
             catalog=catalog,
             users=users,
+            acls=acls,
             storages=storages,
             gateways=gateways,
             coordinators=coordinators,
@@ -68,7 +71,16 @@ async def serve(settings: Loaded, stopping: trio.Event) -> None:
         gateway = Gateway(parts)
         report = ClusterReport(parts, indexers, operations.health, connector(settings, operations, PeerHealth))
         admin = bind_admin(AdminService(gateway, report), token=settings[GatewaySettings].admin_token)
-        watched = (catalog.run, users.run, storages.run, gateways.run, coordinators.run, indexers.run, ownership.run)
+        watched = (
+            catalog.run,
+            users.run,
+            acls.run,
+            storages.run,
+            gateways.run,
+            coordinators.run,
+            indexers.run,
+            ownership.run,
+        )
         async with (
             running(settings, *watched),
             endpoint.serving(admin),

@@ -16,13 +16,16 @@ from kafscale.errors import Refused
 from kafscale.kafka import codec
 from kafscale.kafka.connection import Request
 from kafscale.kafka.wire import Buffer
+from kafscale.metadata.acls import AclCatalog
 from kafscale.metadata.outage import Refusal
 from kafscale.metadata.ownership import OwnershipMap
 from kafscale.metadata.producer_ids import ProducerIds
 from kafscale.metadata.topics import TopicCatalog
 from kafscale.metadata.users import UserCatalog
+from kafscale.security.asks import Ask
 from kafscale.tracing import Tracer
 from services.gateway.access.authentication import Authentication
+from services.gateway.access.authorization import Authorization
 from services.gateway.brokers import Brokers
 from services.gateway.coordinators.links import Coordinators
 from services.gateway.counters import GatewayCounters, error_codes
@@ -58,6 +61,8 @@ class Environment:
     topics: TopicCache
     producer_ids: ProducerIds
     users: UserCatalog
+    # None if ACLs are not enforced.
+    acls: AclCatalog | None
     # For partially received requests. A client that stops in the middle of one must be disconnected.
     request_memory: RequestMemory
     reply_memory: ReplyMemory
@@ -101,6 +106,11 @@ class Client(Protocol):
     @property
     def authentication(self) -> Authentication:
         """Who the client is."""
+        ...
+
+    @property
+    def authorization(self) -> Authorization:
+        """What the client may do."""
         ...
 
     def authenticated(self) -> None:
@@ -165,6 +175,8 @@ class Api:
     ``largest`` returns the maximum size of a request in bytes, or None if only the connection's limit applies.
     ``changes`` says whether a request of an API that normally reads would change something now. Such a request runs
     alone.
+    ``needs``: what a client must be allowed to do for any request of this API. Others are answered by ``fail``.
+    ``asks``: what ``handle`` asks for parts of the request.
     """
 
     key: int
@@ -175,3 +187,5 @@ class Api:
     order: Order = Order.ALONE
     largest: Callable[[GatewaySettings], int | None] = lambda settings: settings.max_control_request_bytes
     changes: Callable[[Call], bool] = lambda call: False
+    needs: Ask | None = None
+    asks: tuple[Ask, ...] = ()

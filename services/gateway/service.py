@@ -7,6 +7,7 @@ import trio
 
 from kafscale.clock import wall_clock_ms
 from kafscale.config.listeners import Listener
+from kafscale.metadata.acls import AclCatalog
 from kafscale.metadata.interface import MetadataStore
 from kafscale.metadata.members import Members
 from kafscale.metadata.membership import Membership, boot_clock, suspension_clock
@@ -41,7 +42,7 @@ _CONVERSIONS = 2
 class GatewayDependencies:
     """The dependencies of a gateway.
 
-    ``catalog``, ``users``, ``ownership``, and the members of each service, ``storages``, ``gateways`` and
+    ``catalog``, ``users``, ``acls``, ``ownership``, and the members of each service, ``storages``, ``gateways`` and
     ``coordinators``, must be running before `Gateway.run` is called. ``address`` is where other services reach this
     gateway, or empty if they are in the same process.
     """
@@ -51,6 +52,8 @@ class GatewayDependencies:
     metadata: MetadataStore
     catalog: TopicCatalog
     users: UserCatalog
+    # Not read if ACLs are not enforced.
+    acls: AclCatalog
     storages: Members
     gateways: Members
     coordinators: Members
@@ -155,6 +158,7 @@ class Gateway:
             topics=TopicCache(parts.catalog, default_values(settings)),
             producer_ids=ProducerIds(parts.metadata, parts.namespace),
             users=parts.users,
+            acls=parts.acls if settings.acls else None,
             request_memory=self.request_memory,
             reply_memory=self.reply_memory,
             fetch_sessions=self.fetch_sessions,

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from kafscale.config.access import AccessSettings
 from kafscale.config.admin_access import AdminTokenSettings
 from kafscale.config.client_security import ClientSecuritySettings
 from kafscale.config.group_limits import GroupSettings
@@ -11,7 +12,7 @@ from kafscale.topics.definitions import CLEANUP_POLICIES, COMPRESSION_TYPES, DEL
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GatewaySettings(ClientSecuritySettings, GroupSettings, AdminTokenSettings):
+class GatewaySettings(ClientSecuritySettings, AccessSettings, GroupSettings, AdminTokenSettings):
     """Sizes are in bytes, times in milliseconds."""
 
     broker_id: int | None = setting(

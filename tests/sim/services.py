@@ -18,6 +18,7 @@ import trio.testing
 
 from kafscale.config.listeners import Listener
 from kafscale.errors import Unavailable
+from kafscale.metadata.acls import AclCatalog
 from kafscale.metadata.members import LiveMember, Members
 from kafscale.metadata.memory import MemoryMetadataStore
 from kafscale.metadata.ownership import OwnershipMap
@@ -264,6 +265,7 @@ async def serve_gateway(cluster: Cluster, process: GatewayProcess, stop: trio.Ev
             catalog=catalog,
             # Not watched, because there are none.
             users=UserCatalog(metadata, NAMESPACE),
+            acls=AclCatalog(metadata, NAMESPACE, cluster.gateway_settings.without_acls()),
             storages=storages,
             gateways=gateways,
             coordinators=coordinators,

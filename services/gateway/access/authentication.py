@@ -157,6 +157,13 @@ class Authentication:
         return self._ends is not None and self._now() >= self._ends
 
     @property
+    def required(self) -> Principal:
+        """Who the client is. To be asked only after it has authenticated."""
+        if self.principal is None:
+            raise RuntimeError("the client is not authenticated")
+        return self.principal
+
+    @property
     def may_begin(self) -> bool:
         """Whether the client may name a mechanism: for the first time, or to authenticate again."""
         return bool(self.mechanisms) and (self.principal is None or bool(self._session_ms))
@@ -178,7 +185,7 @@ class Authentication:
         try:
             return await self._proceed(message)
         except NotAuthenticated as error:
-            await self._required().failed(self._claimed, self._host, str(error), began)
+            await self._checks().failed(self._claimed, self._host, str(error), began)
             raise
 
     async def _proceed(self, message: bytes) -> Answer:
@@ -187,10 +194,10 @@ class Authentication:
         if self._chosen == PLAIN:
             return self._done(await self._check_plain(message), b"")
         if self._scram is None:
-            self._scram = self._required().scram(_MECHANISMS[self._chosen])
+            self._scram = self._checks().scram(_MECHANISMS[self._chosen])
         exchange = self._scram
         if exchange.user_name:
-            await self._required().turn(exchange.user_name, self._host)
+            await self._checks().turn(exchange.user_name, self._host)
         try:
             answer = exchange.respond(message)
             self._claimed = exchange.user_name
@@ -207,8 +214,8 @@ class Authentication:
         except plain.PlainFailed as error:
             raise NotAuthenticated(f"Authentication failed: {error}") from None
         self._claimed = name
-        await self._required().turn(name, self._host)
-        if not await self._required().check_password(name, password):
+        await self._checks().turn(name, self._host)
+        if not await self._checks().check_password(name, password):
             raise NotAuthenticated("Authentication failed: Invalid username or password")
         return name
 
@@ -216,13 +223,13 @@ class Authentication:
         principal = user(name)
         if self.principal is not None and principal != self.principal:
             raise NotAuthenticated("the user cannot change when a client authenticates again")
-        self._required().succeeded(name, self._host)
+        self._checks().succeeded(name, self._host)
         self.principal = principal
         self._former_mechanism, self._chosen, self._scram = self._chosen, "", None
         self._ends = self._now() + self._session_ms / 1000 if self._session_ms else None
         return Answer(answer, self._session_ms)
 
-    def _required(self) -> Authenticator:
+    def _checks(self) -> Authenticator:
         if self._authenticator is None:
             raise RuntimeError("a listener with SASL needs an authenticator")
         return self._authenticator

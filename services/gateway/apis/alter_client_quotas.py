@@ -15,6 +15,7 @@ from typing import Any
 from kio.schema.errors import ErrorCode
 
 from kafscale.kafka import codec
+from kafscale.security.asks import ALTER_CLUSTER_CONFIGS
 from services.gateway.api import Api, Call, Work
 from services.gateway.owners.errors import RefusedPart
 
@@ -74,4 +75,4 @@ def fail(call: Call, error: ErrorCode) -> None:
     call.answer(_Reply([_Result(entry.entity, error) for entry in request.entries]))
 
 
-API = Api(KEY, "AlterClientQuotas", range(2), handle, fail)
+API = Api(KEY, "AlterClientQuotas", range(2), handle, fail, needs=ALTER_CLUSTER_CONFIGS)

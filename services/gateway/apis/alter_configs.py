@@ -10,6 +10,7 @@ configs cannot be changed while a broker runs.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from kio.schema.errors import ErrorCode
@@ -17,7 +18,7 @@ from kio.schema.errors import ErrorCode
 from kafscale.kafka import codec
 from services.gateway.api import Api, Call, Work
 from services.gateway.owners.errors import RefusedPart
-from services.gateway.topics.resources import Change, ChangedResource, change_all
+from services.gateway.topics.resources import ALTERING, Change, ChangedResource, change_all, check_may_alter
 
 KEY = 33
 
@@ -33,7 +34,10 @@ def handle(call: Call) -> Work | None:
 
 
 async def _change(call: Call, request: Any) -> None:
-    answers = await change_all(call.environment, API.name, request.resources, _replacement, dry=request.validate_only)
+    check = partial(check_may_alter, call.client.authorization)
+    answers = await change_all(
+        call.environment, API.name, request.resources, _replacement, check=check, dry=request.validate_only
+    )
     call.answer(_Reply(answers))
 
 
@@ -55,4 +59,4 @@ def fail(call: Call, error: ErrorCode) -> None:
     call.answer(_Reply(answers))
 
 
-API = Api(KEY, "AlterConfigs", range(3), handle, fail)
+API = Api(KEY, "AlterConfigs", range(3), handle, fail, asks=ALTERING)

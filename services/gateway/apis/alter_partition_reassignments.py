@@ -15,6 +15,7 @@ from typing import Any
 from kio.schema.errors import ErrorCode
 
 from kafscale.kafka import codec
+from kafscale.security.asks import ALTER_CLUSTER
 from services.gateway.api import Api, Call, Work
 from services.gateway.owners.errors import RefusedPart
 from services.gateway.topics.assignments import check_replicas
@@ -90,4 +91,4 @@ def fail(call: Call, error: ErrorCode) -> None:
     call.answer(_Reply(topics, getattr(request, "allow_replication_factor_change", True), error))
 
 
-API = Api(KEY, "AlterPartitionReassignments", range(2), handle, fail)
+API = Api(KEY, "AlterPartitionReassignments", range(2), handle, fail, needs=ALTER_CLUSTER)

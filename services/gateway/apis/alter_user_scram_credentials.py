@@ -17,6 +17,7 @@ from kio.schema.errors import ErrorCode
 
 from kafscale.kafka import codec
 from kafscale.metadata.users import Credentials
+from kafscale.security.asks import ALTER_CLUSTER
 from kafscale.security.scram import Credential, Mechanism
 from services.gateway.api import Api, Call, Environment, Work
 from services.gateway.owners.errors import RefusedPart
@@ -118,4 +119,4 @@ def fail(call: Call, error: ErrorCode) -> None:
     call.answer(_Reply([_Result(user, error) for user in users]))
 
 
-API = Api(KEY, "AlterUserScramCredentials", range(1), handle, fail)
+API = Api(KEY, "AlterUserScramCredentials", range(1), handle, fail, needs=ALTER_CLUSTER)

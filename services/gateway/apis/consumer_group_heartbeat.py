@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from kio.schema.errors import ErrorCode
 
 from kafscale.kafka import codec
+from kafscale.security.asks import READ_GROUP
 from services.gateway.api import Api, Call, Work
 
 KEY = 68
@@ -29,7 +30,8 @@ class _Reply:
 
 
 def handle(call: Call) -> Work | None:
-    codec.decode_request(KEY, call.version, call.request.body)
+    request = codec.decode_request(KEY, call.version, call.request.body)
+    call.client.authorization.check(READ_GROUP, request.group_id)
     message = "Consumer groups use the classic protocol only. Set group.protocol=classic."
     call.answer(_Reply(ErrorCode.unsupported_version, message))
     return None
@@ -39,4 +41,4 @@ def fail(call: Call, error: ErrorCode) -> None:
     call.answer(_Reply(error))
 
 
-API = Api(KEY, "ConsumerGroupHeartbeat", range(2), handle, fail)
+API = Api(KEY, "ConsumerGroupHeartbeat", range(2), handle, fail, asks=(READ_GROUP,))

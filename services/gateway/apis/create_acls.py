@@ -4,23 +4,33 @@
 - 2: flexible.
 - 3: no changes.
 
-There is no authorization. Each ACL is refused with SECURITY_DISABLED, as by a Kafka broker without an authorizer.
+Without KAFSCALE_ACLS, each ACL is refused with SECURITY_DISABLED, as by a Kafka broker without an authorizer. An ACL
+that exists is created again without an effect. ACLs about delegation tokens, and about users, which Kafka uses for
+tokens, can be created, but no request asks for them.
 """
 
 from dataclasses import dataclass
+from typing import Any
 
 from kio.schema.errors import ErrorCode
 
 from kafscale.kafka import codec
+from kafscale.security.acls import Acl
+from kafscale.security.asks import ALTER_CLUSTER
+from services.gateway.acl_changes import acl_of, create_acls, required_catalog
 from services.gateway.api import Api, Call, Work
+from services.gateway.owners.errors import RefusedPart
 
 KEY = 30
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Result:
-    error_code: ErrorCode
+    error_code: ErrorCode = ErrorCode.none
     error_message: str | None = None
+
+    def refuse(self, refused: RefusedPart) -> None:
+        self.error_code, self.error_message = refused.code, str(refused)
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,18 +39,38 @@ class _Reply:
     throttle_time: int = 0
 
 
-def _answer(call: Call, result: _Result) -> None:
-    request = codec.decode_request(KEY, call.version, call.request.body)
-    call.answer(_Reply([result] * len(request.creations)))
-
-
 def handle(call: Call) -> Work | None:
-    _answer(call, _Result(ErrorCode.security_disabled, "No Authorizer is configured."))
-    return None
+    request = codec.decode_request(KEY, call.version, call.request.body)
+    results: list[_Result] = []
+    new: list[tuple[Acl, _Result]] = []
+    for creation in request.creations:
+        result = _Result()
+        results.append(result)
+        try:
+            required_catalog(call.environment)
+            new.append((_acl(creation), result))
+        except RefusedPart as refused:
+            result.refuse(refused)
+    return _create(call, new, results)
+
+
+def _acl(creation: Any) -> Acl:
+    return acl_of(creation.resource_type, creation.resource_pattern_type, creation.resource_name, creation)
+
+
+async def _create(call: Call, new: list[tuple[Acl, _Result]], results: list[_Result]) -> None:
+    if new:
+        try:
+            await create_acls(call.environment, API.name, [acl for acl, _ in new])
+        except RefusedPart as refused:
+            for _, result in new:
+                result.refuse(refused)
+    call.answer(_Reply(results))
 
 
 def fail(call: Call, error: ErrorCode) -> None:
-    _answer(call, _Result(error))
+    request = codec.decode_request(KEY, call.version, call.request.body)
+    call.answer(_Reply([_Result(error)] * len(request.creations)))
 
 
-API = Api(KEY, "CreateAcls", range(1, 4), handle, fail)
+API = Api(KEY, "CreateAcls", range(1, 4), handle, fail, needs=ALTER_CLUSTER)

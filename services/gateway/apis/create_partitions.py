@@ -18,6 +18,7 @@ from kio.schema.errors import ErrorCode
 
 from kafscale.kafka import codec
 from kafscale.metadata.topic_values import TopicInfo
+from kafscale.security.asks import ALTER_TOPIC
 from services.gateway.api import Api, Call, Environment, Work
 from services.gateway.owners.errors import RefusedPart
 from services.gateway.topics.assignments import check_replicas
@@ -50,6 +51,8 @@ def handle(call: Call) -> Work | None:
     for topic in request.topics:
         answer = answers[topic.name] = _Topic(topic.name)
         try:
+            if not call.client.authorization.allows(ALTER_TOPIC, topic.name):
+                raise RefusedPart(ErrorCode.topic_authorization_failed, "Authorization failed.")
             if times[topic.name] > 1:
                 raise RefusedPart(ErrorCode.invalid_request, "Duplicate topic name.")
             plans.append((_checked(call, topic), topic.count, answer))
@@ -97,4 +100,4 @@ def fail(call: Call, error: ErrorCode) -> None:
     call.answer(_Reply(answers))
 
 
-API = Api(KEY, "CreatePartitions", range(4), handle, fail)
+API = Api(KEY, "CreatePartitions", range(4), handle, fail, asks=(ALTER_TOPIC,))

@@ -14,6 +14,9 @@ them normalized, such as `compact,delete`.
 There are no replicas to place, so any replication factor of at least 1 is accepted and reported as 1. As in Kafka,
 assignments to brokers that do not exist are refused. Other assignments only determine the number of partitions. If a
 topic of the same name is still being deleted, the request waits for that within its timeout.
+
+With ACLs, a client needs CREATE on the cluster or on each topic. It gets the configs of a new topic only if it may
+describe them.
 """
 
 from collections import Counter
@@ -24,6 +27,7 @@ import trio
 from kio.schema.errors import ErrorCode
 
 from kafscale.kafka import codec, legacy
+from kafscale.security.asks import CREATE_IN_CLUSTER, CREATE_TOPIC, DESCRIBE_TOPIC_CONFIGS
 from services.gateway.api import Api, Call, Environment, Work
 from services.gateway.brokers import BrokerList
 from services.gateway.owners.errors import RefusedPart
@@ -52,6 +56,7 @@ class _Topic:
     num_partitions: int = -1
     replication_factor: int = -1
     configs: tuple[ShownConfig, ...] = ()
+    topic_config_error_code: ErrorCode = ErrorCode.none
 
     def refuse(self, refused: RefusedPart) -> None:
         self.error_code, self.error_message = refused.code, str(refused)
@@ -87,15 +92,25 @@ def handle(call: Call) -> Work | None:
         try:
             if times[topic.name] > 1:
                 raise RefusedPart(ErrorCode.invalid_request, "Duplicate topic name.")
+            if not _allowed(call, topic.name):
+                raise RefusedPart(ErrorCode.topic_authorization_failed, "Authorization failed.")
             planned = _plan(call, topic)
         except RefusedPart as refused:
             answer.refuse(refused)
             continue
-        answer.num_partitions, answer.replication_factor = planned.partitions, 1
-        answer.configs = tuple(topic_configs(call.environment.settings, _configs(topic)))
+        if call.client.authorization.allows(DESCRIBE_TOPIC_CONFIGS, topic.name):
+            answer.num_partitions, answer.replication_factor = planned.partitions, 1
+            answer.configs = tuple(topic_configs(call.environment.settings, _configs(topic)))
+        else:
+            answer.topic_config_error_code = ErrorCode.topic_authorization_failed
         plans.append((planned, answer))
     deadline = trio.current_time() + max(request.timeout.total_seconds(), 0)
     return _create_all(call, list(answers.values()), [] if request.validate_only else plans, deadline)
+
+
+def _allowed(call: Call, name: str) -> bool:
+    authorization = call.client.authorization
+    return authorization.allows(CREATE_IN_CLUSTER) or authorization.allows(CREATE_TOPIC, name)
 
 
 def _plan(call: Call, topic: Any) -> NewTopic:
@@ -155,4 +170,4 @@ def fail(call: Call, error: ErrorCode) -> None:
     _answer(call, [_Topic(topic.name, error) for topic in _decode(call).topics])
 
 
-API = Api(KEY, "CreateTopics", range(8), handle, fail)
+API = Api(KEY, "CreateTopics", range(8), handle, fail, asks=(CREATE_IN_CLUSTER, CREATE_TOPIC, DESCRIBE_TOPIC_CONFIGS))

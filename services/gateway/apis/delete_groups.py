@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from kio.schema.errors import ErrorCode
 
 from kafscale.kafka import codec
+from kafscale.security.asks import DELETE_GROUP
 from services.gateway.api import Api, Call, Work
 from services.gateway.coordinators.errors import NO_COORDINATOR, group_code
 from services.gateway.coordinators.requests import delete_groups
@@ -36,12 +37,10 @@ def handle(call: Call) -> Work | None:
 
 
 async def _delete(call: Call, names: list[str]) -> None:
-    questions = await delete_groups(call.environment.coordinators, names)
-    results = [
-        _Result(each.key, NO_COORDINATOR if each.result is None else group_code(each.result.error))
-        for each in questions
-    ]
-    _answer(call, results)
+    allowed = call.client.authorization.allowed(DELETE_GROUP, names)
+    questions = await delete_groups(call.environment.coordinators, allowed)
+    errors = {each.key: NO_COORDINATOR if each.result is None else group_code(each.result.error) for each in questions}
+    _answer(call, [_Result(name, errors.get(name, ErrorCode.group_authorization_failed)) for name in names])
 
 
 def _answer(call: Call, results: list[_Result]) -> None:
@@ -53,4 +52,4 @@ def fail(call: Call, error: ErrorCode) -> None:
     _answer(call, [_Result(name, error) for name in dict.fromkeys(request.groups_names)])
 
 
-API = Api(KEY, "DeleteGroups", range(3), handle, fail)
+API = Api(KEY, "DeleteGroups", range(3), handle, fail, asks=(DELETE_GROUP,))

@@ -9,6 +9,9 @@
 
 The response is sent when the topic is hidden from clients. Its objects are deleted after that, and the name can be used
 again when they are gone.
+
+With ACLs, a client needs DELETE on each topic. A topic that it may not describe is denied, whether or not it exists.
+ALL on the cluster is enough for every topic.
 """
 
 from collections import Counter
@@ -20,6 +23,7 @@ from kio.schema.errors import ErrorCode
 
 from kafscale.kafka import codec, legacy
 from kafscale.metadata.topic_values import TopicInfo
+from kafscale.security.asks import DELETE_IN_CLUSTER, DELETE_TOPIC, DESCRIBE_TOPIC, Ask
 from services.gateway.api import Api, Call, Environment, Work
 from services.gateway.owners.errors import RefusedPart
 from services.gateway.topics.changes import delete_topic
@@ -79,16 +83,27 @@ def handle(call: Call) -> Work | None:
             topic.error_message = "A topic must be named by its name or by its id, not by both."
             continue
         found = view.live_by_id(topic.topic_id) if by_id else view.live(topic.name or "")
-        if found is None:
+        name = found.name if found else topic.name
+        if name is not None and not _allowed(call, DESCRIBE_TOPIC, name):
+            topic.error_code = ErrorCode.topic_authorization_failed
+        elif found is None:
             topic.error_code = ErrorCode.unknown_topic_id if by_id else ErrorCode.unknown_topic_or_partition
         else:
             topic.name, topic.topic_id = found.name, found.id
-            live.append((found, topic))
+            if _allowed(call, DELETE_TOPIC, found.name):
+                live.append((found, topic))
+            else:
+                topic.error_code = ErrorCode.topic_authorization_failed
     times = Counter(topic.topic_id for topic in requested if not topic.error_code)
     for topic in requested:
         if not topic.error_code and times[topic.topic_id] > 1:
             topic.error_code, topic.error_message = ErrorCode.invalid_request, "Duplicate topic."
     return _delete_all(call, requested, live, trio.current_time() + seconds)
+
+
+def _allowed(call: Call, ask: Ask, name: str) -> bool:
+    authorization = call.client.authorization
+    return authorization.allows(DELETE_IN_CLUSTER) or authorization.allows(ask, name)
 
 
 async def _delete_all(call: Call, topics: list[_Topic], live: list[tuple[TopicInfo, _Topic]], deadline: float) -> None:
@@ -111,4 +126,4 @@ def fail(call: Call, error: ErrorCode) -> None:
     _answer(call, [_Topic(topic.name, topic.topic_id, error) for topic in requested])
 
 
-API = Api(KEY, "DeleteTopics", range(7), handle, fail)
+API = Api(KEY, "DeleteTopics", range(7), handle, fail, asks=(DELETE_IN_CLUSTER, DESCRIBE_TOPIC, DELETE_TOPIC))

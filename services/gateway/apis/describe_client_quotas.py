@@ -13,6 +13,7 @@ from typing import Any
 from kio.schema.errors import ErrorCode
 
 from kafscale.kafka import codec
+from kafscale.security.asks import DESCRIBE_CLUSTER_CONFIGS
 from services.gateway.api import Api, Call, Work
 from services.gateway.owners.errors import RefusedPart
 
@@ -77,4 +78,4 @@ def fail(call: Call, error: ErrorCode) -> None:
     call.answer(_Reply(error, None, None))
 
 
-API = Api(KEY, "DescribeClientQuotas", range(2), handle, fail)
+API = Api(KEY, "DescribeClientQuotas", range(2), handle, fail, needs=DESCRIBE_CLUSTER_CONFIGS)

@@ -13,9 +13,10 @@ from dataclasses import dataclass
 from kio.schema.errors import ErrorCode
 
 from kafscale.kafka import codec
+from kafscale.security.asks import DESCRIBE_CLUSTER
 from services.gateway.api import Api, Call, Order, Work
 from services.gateway.brokers import Broker
-from services.gateway.topics.views import ALL_ON_CLUSTER, NOT_REQUESTED
+from services.gateway.topics.views import NOT_REQUESTED
 
 KEY = 60
 
@@ -60,7 +61,9 @@ def handle(call: Call) -> Work | None:
             kind,
             found.controller,
             tuple(_Broker.of(broker) for broker in found.brokers),
-            ALL_ON_CLUSTER if request.include_cluster_authorized_operations else NOT_REQUESTED,
+            call.client.authorization.cluster_operations()
+            if request.include_cluster_authorized_operations
+            else NOT_REQUESTED,
         )
     elif kind == _CONTROLLERS:
         message = "The request was sent to an endpoint of type BROKER, but we wanted an endpoint of type CONTROLLER"
@@ -76,4 +79,4 @@ def fail(call: Call, error: ErrorCode) -> None:
     call.answer(reply)
 
 
-API = Api(KEY, "DescribeCluster", range(3), handle, fail, order=Order.READS)
+API = Api(KEY, "DescribeCluster", range(3), handle, fail, order=Order.READS, asks=(DESCRIBE_CLUSTER,))

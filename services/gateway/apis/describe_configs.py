@@ -21,7 +21,14 @@ from kafscale.kafka import codec
 from services.gateway.api import Api, Call, Environment, Order, Work
 from services.gateway.owners.errors import RefusedPart
 from services.gateway.topics.configs import ConfigSource, ShownConfig, Synonym, broker_configs, topic_configs
-from services.gateway.topics.resources import ResourceType, check_broker, topic_of, unsupported
+from services.gateway.topics.resources import (
+    DESCRIBING,
+    ResourceType,
+    check_broker,
+    check_may_describe,
+    topic_of,
+    unsupported,
+)
 
 KEY = 32
 
@@ -61,9 +68,10 @@ def handle(call: Call) -> Work | None:
         result = _Result(resource.resource_type, resource.resource_name)
         results.append(result)
         try:
+            check_may_describe(call.client.authorization, resource)
             configs = _configs(call.environment, resource)
         except RefusedPart as refused:
-            result.error_code, result.error_message = refused.code, str(refused)
+            result.error_code, result.error_message = refused.code, str(refused) or None
             continue
         # An empty list requests all configs, as null does.
         names = set(resource.configuration_keys or ())
@@ -108,4 +116,4 @@ def fail(call: Call, error: ErrorCode) -> None:
     call.answer(_Reply(results))
 
 
-API = Api(KEY, "DescribeConfigs", range(1, 5), handle, fail, order=Order.READS)
+API = Api(KEY, "DescribeConfigs", range(1, 5), handle, fail, order=Order.READS, asks=DESCRIBING)

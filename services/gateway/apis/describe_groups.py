@@ -15,6 +15,8 @@ from dataclasses import dataclass
 from kio.schema.errors import ErrorCode
 
 from kafscale.kafka import codec
+from kafscale.security.acls import ResourceType
+from kafscale.security.asks import DESCRIBE_GROUP
 from kafscale.v1 import coordinator_pb2 as pb
 from services.gateway.api import Api, Call, Order, Work
 from services.gateway.coordinators.errors import NO_COORDINATOR, group_code
@@ -25,8 +27,6 @@ KEY = 15
 
 _NOT_FOUND_FROM = 6
 _NOT_REQUESTED = -(1 << 31)
-# All operations on a group, as a bit field of Kafka's AclOperation codes.
-_ALL_ON_GROUP = sum(1 << operation for operation in (3, 6, 8))
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,16 +59,17 @@ class _Reply:
 
 def handle(call: Call) -> Work | None:
     request = codec.decode_request(KEY, call.version, call.request.body)
-    operations = _ALL_ON_GROUP if getattr(request, "include_authorized_operations", False) else _NOT_REQUESTED
-    return _describe(call, request.groups, operations)
+    return _describe(call, request.groups, operations=getattr(request, "include_authorized_operations", False))
 
 
-async def _describe(call: Call, names: Sequence[str], operations: int) -> None:
-    questions = await describe_groups(call.environment.coordinators, names)
-    _answer(call, [_shown(call, question, operations) for question in questions])
+async def _describe(call: Call, names: Sequence[str], *, operations: bool) -> None:
+    authorization = call.client.authorization
+    questions = await describe_groups(call.environment.coordinators, authorization.allowed(DESCRIBE_GROUP, names))
+    described = {question.key: _shown(call, question, operations=operations) for question in questions}
+    _answer(call, [described.get(name) or _Group(ErrorCode.group_authorization_failed, name) for name in names])
 
 
-def _shown(call: Call, question: Question[str, pb.DescribedGroup], operations: int) -> _Group:
+def _shown(call: Call, question: Question[str, pb.DescribedGroup], *, operations: bool) -> _Group:
     found = question.result
     if found is None:
         return _Group(NO_COORDINATOR, question.key)
@@ -96,7 +97,9 @@ def _shown(call: Call, question: Question[str, pb.DescribedGroup], operations: i
         found.protocol_type,
         found.protocol,
         members,
-        _NOT_REQUESTED if error else operations,
+        call.client.authorization.operations(ResourceType.GROUP, question.key)
+        if operations and not error
+        else _NOT_REQUESTED,
         message,
     )
 
@@ -110,4 +113,4 @@ def fail(call: Call, error: ErrorCode) -> None:
     _answer(call, [_Group(error, name) for name in request.groups])
 
 
-API = Api(KEY, "DescribeGroups", range(7), handle, fail, order=Order.READS)
+API = Api(KEY, "DescribeGroups", range(7), handle, fail, order=Order.READS, asks=(DESCRIBE_GROUP,))

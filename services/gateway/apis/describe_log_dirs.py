@@ -20,6 +20,7 @@ import trio
 from kio.schema.errors import ErrorCode
 
 from kafscale.kafka import codec
+from kafscale.security.asks import DESCRIBE_CLUSTER
 from kafscale.v1 import common_pb2
 from kafscale.v1.storage_pb2 import LogSize, SizeQuery
 from services.gateway.api import Api, Call, Order, Work
@@ -110,8 +111,10 @@ async def _ask(call: Call, topics: list[_Topic], questions: list[_Asked]) -> Non
 
 
 def fail(call: Call, error: ErrorCode) -> None:
-    directory = _Directory(call.environment.namespace, [], error)
-    call.answer(_Reply([directory], error))
+    # As in Kafka, a client that may not describe the cluster gets no directory.
+    denied = error == ErrorCode.cluster_authorization_failed
+    directories = [] if denied else [_Directory(call.environment.namespace, [], error)]
+    call.answer(_Reply(directories, error))
 
 
-API = Api(KEY, "DescribeLogDirs", range(1, 6), handle, fail, order=Order.READS)
+API = Api(KEY, "DescribeLogDirs", range(1, 6), handle, fail, order=Order.READS, needs=DESCRIBE_CLUSTER)

@@ -14,6 +14,7 @@ from kio.schema.errors import ErrorCode
 
 from kafscale.kafka import codec
 from kafscale.paths import is_topic_name
+from kafscale.security.asks import READ_TOPIC
 from kafscale.v1 import common_pb2
 from kafscale.v1.storage_pb2 import KnownProducer, PartitionProducers, ProducersQuery
 from services.gateway.api import Api, Call, Work
@@ -64,14 +65,16 @@ def handle(call: Call) -> Work | None:
     questions: list[_Asked] = []
     for asked in request.topics:
         known = call.environment.topics.by_name(asked.name)
-        topic = _Topic(asked.name, [_placed(known, asked.name, index) for index in asked.partition_indexes])
+        topic = _Topic(asked.name, [_placed(call, known, asked.name, index) for index in asked.partition_indexes])
         topics.append(topic)
         if known is not None:
             questions += _questions(known, topic.partitions)
     return _ask(call, topics, questions)
 
 
-def _placed(known: KnownTopic | None, name: str, index: int) -> _Partition:
+def _placed(call: Call, known: KnownTopic | None, name: str, index: int) -> _Partition:
+    if not call.client.authorization.allows(READ_TOPIC, name):
+        return _Partition(index, ErrorCode.topic_authorization_failed)
     if not is_topic_name(name):
         return _Partition(index, ErrorCode.invalid_topic_exception, f"Topic name {name!r} is not a legal one.")
     if known is None:
@@ -114,4 +117,4 @@ def fail(call: Call, error: ErrorCode) -> None:
     call.answer(_Reply(topics))
 
 
-API = Api(KEY, "DescribeProducers", range(1), handle, fail)
+API = Api(KEY, "DescribeProducers", range(1), handle, fail, asks=(READ_TOPIC,))

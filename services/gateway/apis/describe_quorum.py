@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from kio.schema.errors import ErrorCode
 
 from kafscale.kafka import codec
+from kafscale.security.asks import DESCRIBE_CLUSTER
 from services.gateway.api import Api, Call, Work
 
 KEY = 55
@@ -37,4 +38,4 @@ def fail(call: Call, error: ErrorCode) -> None:
     call.answer(_Reply(error))
 
 
-API = Api(KEY, "DescribeQuorum", range(3), handle, fail)
+API = Api(KEY, "DescribeQuorum", range(3), handle, fail, needs=DESCRIBE_CLUSTER)

@@ -14,8 +14,9 @@ from kio.schema.errors import ErrorCode
 from kafscale.kafka import codec
 from kafscale.metadata.topic_values import TopicsView
 from kafscale.paths import is_topic_name
+from kafscale.security.asks import DESCRIBE_TOPIC
 from services.gateway.api import Api, Call, Order, Work
-from services.gateway.topics.views import ALL_ON_TOPIC, ShownPartition, shown_partition
+from services.gateway.topics.views import NOT_REQUESTED, ShownPartition, operations_on_topic, shown_partition
 
 KEY = 75
 
@@ -28,7 +29,7 @@ class _Topic:
     name: str
     topic_id: bytes = codec.NO_TOPIC_ID
     partitions: tuple[ShownPartition, ...] = ()
-    topic_authorized_operations: int = ALL_ON_TOPIC
+    topic_authorized_operations: int = NOT_REQUESTED
     is_internal: bool = False
 
 
@@ -53,7 +54,8 @@ def handle(call: Call) -> Work | None:
         fail(call, ErrorCode.invalid_request)
         return None
     view = call.environment.catalog.view
-    names = sorted(named) or view.live_names
+    authorization = call.client.authorization
+    names = sorted(named) or authorization.allowed(DESCRIBE_TOPIC, view.live_names)
     if cursor is not None:
         names = [name for name in names if name >= cursor.topic_name]
     call.answer(_described(call, view, names, request))
@@ -69,13 +71,17 @@ def _described(call: Call, view: TopicsView, names: list[str], request: Any) -> 
         if remaining == 0:
             reply.next_cursor = _Cursor(name, start)
             break
+        if not call.client.authorization.allows(DESCRIBE_TOPIC, name):
+            reply.topics.append(_Topic(ErrorCode.topic_authorization_failed, name))
+            continue
         topic = view.live(name)
         if topic is None:
-            reply.topics.append(_Topic(_error(name), name))
+            operations = operations_on_topic(call, name)
+            reply.topics.append(_Topic(_error(name), name, topic_authorized_operations=operations))
             continue
         end = min(topic.partitions, start + remaining)
         shown = tuple(shown_partition(call.environment, brokers, topic, index) for index in range(start, end))
-        reply.topics.append(_Topic(ErrorCode.none, name, topic.id, shown))
+        reply.topics.append(_Topic(ErrorCode.none, name, topic.id, shown, operations_on_topic(call, name)))
         remaining -= len(shown)
         if end < topic.partitions:
             reply.next_cursor = _Cursor(name, end)
@@ -93,4 +99,4 @@ def fail(call: Call, error: ErrorCode) -> None:
     call.answer(_Reply(topics))
 
 
-API = Api(KEY, "DescribeTopicPartitions", range(1), handle, fail, order=Order.READS)
+API = Api(KEY, "DescribeTopicPartitions", range(1), handle, fail, order=Order.READS, asks=(DESCRIBE_TOPIC,))

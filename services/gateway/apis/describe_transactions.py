@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from kio.schema.errors import ErrorCode
 
 from kafscale.kafka import codec
+from kafscale.security.asks import DESCRIBE_TRANSACTIONAL_ID
 from services.gateway.api import Api, Call, Work
 
 KEY = 65
@@ -39,9 +40,14 @@ class _Reply:
 
 def handle(call: Call) -> Work | None:
     request = codec.decode_request(KEY, call.version, call.request.body)
-    missing, invalid = ErrorCode.transactional_id_not_found, ErrorCode.invalid_request
-    call.answer(_Reply([_State(name, missing if name else invalid) for name in request.transactional_ids]))
+    call.answer(_Reply([_State(name, _error(call, name)) for name in request.transactional_ids]))
     return None
+
+
+def _error(call: Call, name: str) -> ErrorCode:
+    if not call.client.authorization.allows(DESCRIBE_TRANSACTIONAL_ID, name):
+        return ErrorCode.transactional_id_authorization_failed
+    return ErrorCode.transactional_id_not_found if name else ErrorCode.invalid_request
 
 
 def fail(call: Call, error: ErrorCode) -> None:
@@ -49,4 +55,4 @@ def fail(call: Call, error: ErrorCode) -> None:
     call.answer(_Reply([_State(name, error) for name in request.transactional_ids]))
 
 
-API = Api(KEY, "DescribeTransactions", range(1), handle, fail)
+API = Api(KEY, "DescribeTransactions", range(1), handle, fail, asks=(DESCRIBE_TRANSACTIONAL_ID,))

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from kio.schema.errors import ErrorCode
 
 from kafscale.kafka import codec
+from kafscale.security.asks import DESCRIBE_CLUSTER
 from services.gateway.api import Api, Call, Environment, Work
 
 KEY = 50
@@ -62,7 +63,7 @@ def _found(environment: Environment, name: str, times: int) -> _User:
 
 
 def fail(call: Call, error: ErrorCode) -> None:
-    call.answer(_Reply([], error))
+    call.answer(_Reply([_User("", error)], error))
 
 
-API = Api(KEY, "DescribeUserScramCredentials", range(1), handle, fail)
+API = Api(KEY, "DescribeUserScramCredentials", range(1), handle, fail, needs=DESCRIBE_CLUSTER)

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from kio.schema.errors import ErrorCode
 
 from kafscale.kafka import codec
+from kafscale.security.asks import ALTER_CLUSTER
 from services.gateway.api import Api, Call, Environment, Work
 
 KEY = 43
@@ -79,4 +80,4 @@ def _refuse(call: Call, error: ErrorCode, message: str | None = None) -> None:
 
 fail = _refuse
 
-API = Api(KEY, "ElectLeaders", range(3), handle, fail)
+API = Api(KEY, "ElectLeaders", range(3), handle, fail, needs=ALTER_CLUSTER)

@@ -41,6 +41,7 @@ from kafscale.kafka.fetch import (
     encode_response,
 )
 from kafscale.records.batch import walk
+from kafscale.security.asks import READ_TOPIC
 from kafscale.v1 import common_pb2
 from kafscale.v1.storage_pb2 import PartitionFetch, PartitionFetched
 from services.gateway.api import Api, Call, Order, Work
@@ -154,12 +155,16 @@ class _Fetch:
         self.got = 0
         for topic in visit.topics:
             known = call.environment.topics.find(topic.name, topic.topic_id)
-            results = [self._place(known, partition) for partition in topic.partitions]
+            name = topic.name if known is None else known.info.name
+            allowed = call.client.authorization.allows(READ_TOPIC, name) or (self.by_id and known is None)
+            results = [self._place(known, partition, allowed=allowed) for partition in topic.partitions]
             self.topics.append(FetchTopicResults(topic.name, topic.topic_id, results))
 
-    def _place(self, known: KnownTopic | None, partition: FetchPartition) -> FetchResult:
+    def _place(self, known: KnownTopic | None, partition: FetchPartition, *, allowed: bool) -> FetchResult:
         result = FetchResult(partition.index)
-        if known is None:
+        if not allowed:
+            result.error_code = ErrorCode.topic_authorization_failed
+        elif known is None:
             result.error_code = ErrorCode.unknown_topic_id if self.by_id else ErrorCode.unknown_topic_or_partition
         elif not 0 <= partition.index < len(known.partitions):
             result.error_code = ErrorCode.unknown_topic_or_partition
@@ -354,4 +359,4 @@ def fail(call: Call, error: ErrorCode) -> None:
     call.reply(*encode_response(topics, call.version, error_code=error))
 
 
-API = Api(API_KEY, "Fetch", range(4, 19), handle, fail, order=Order.READS)
+API = Api(API_KEY, "Fetch", range(4, 19), handle, fail, order=Order.READS, asks=(READ_TOPIC,))

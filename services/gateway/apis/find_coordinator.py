@@ -20,6 +20,7 @@ import structlog
 from kio.schema.errors import ErrorCode
 
 from kafscale.kafka import codec
+from kafscale.security.asks import DESCRIBE_GROUP
 from services.gateway.api import Api, Call, Order, Work
 from services.gateway.brokers import Broker
 
@@ -63,7 +64,15 @@ def handle(call: Call) -> Work | None:
         _answer(call, [_refused(key, error, message) for key in _keys(call, request)])
         return None
     brokers = call.environment.brokers.at(call.client.listener)
-    _answer(call, [_found(key, brokers.coordinator(key)) for key in _keys(call, request)])
+    _answer(
+        call,
+        [
+            _found(key, brokers.coordinator(key))
+            if call.client.authorization.allows(DESCRIBE_GROUP, key)
+            else _refused(key, ErrorCode.group_authorization_failed)
+            for key in _keys(call, request)
+        ],
+    )
     return None
 
 
@@ -90,4 +99,4 @@ def fail(call: Call, error: ErrorCode) -> None:
     _answer(call, [_refused(key, error) for key in _keys(call, request)])
 
 
-API = Api(KEY, "FindCoordinator", range(7), handle, fail, order=Order.READS)
+API = Api(KEY, "FindCoordinator", range(7), handle, fail, order=Order.READS, asks=(DESCRIBE_GROUP,))

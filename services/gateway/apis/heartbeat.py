@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from kio.schema.errors import ErrorCode
 
 from kafscale.kafka import codec
+from kafscale.security.asks import READ_GROUP
 from kafscale.v1 import coordinator_pb2 as pb
 from services.gateway.api import Api, Call, Order, Work
 from services.gateway.coordinators.errors import NO_COORDINATOR, group_code
@@ -32,6 +33,7 @@ class _Reply:
 
 def handle(call: Call) -> Work | None:
     request = codec.decode_request(KEY, call.version, call.request.body)
+    call.client.authorization.check(READ_GROUP, request.group_id)
     beat = pb.MemberHeartbeat(
         group=request.group_id,
         member_id=request.member_id,
@@ -55,4 +57,4 @@ def _answer(call: Call, error: ErrorCode) -> None:
     call.answer(_Reply(error))
 
 
-API = Api(KEY, "Heartbeat", range(5), handle, _answer, order=Order.READS)
+API = Api(KEY, "Heartbeat", range(5), handle, _answer, order=Order.READS, asks=(READ_GROUP,))

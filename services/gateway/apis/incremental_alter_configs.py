@@ -21,7 +21,7 @@ from kafscale.topics.configs import default_values
 from kafscale.topics.definitions import DEFINITIONS, ConfigType
 from services.gateway.api import Api, Call, Work
 from services.gateway.owners.errors import RefusedPart
-from services.gateway.topics.resources import DELETE, Change, ChangedResource, change_all
+from services.gateway.topics.resources import ALTERING, DELETE, Change, ChangedResource, change_all, check_may_alter
 
 KEY = 44
 
@@ -45,7 +45,10 @@ def handle(call: Call) -> Work | None:
 
 async def _change(call: Call, request: Any) -> None:
     changes = partial(_changes, default_values(call.environment.settings))
-    answers = await change_all(call.environment, API.name, request.resources, changes, dry=request.validate_only)
+    check = partial(check_may_alter, call.client.authorization)
+    answers = await change_all(
+        call.environment, API.name, request.resources, changes, check=check, dry=request.validate_only
+    )
     call.answer(_Reply(answers))
 
 
@@ -98,4 +101,4 @@ def fail(call: Call, error: ErrorCode) -> None:
     call.answer(_Reply(answers))
 
 
-API = Api(KEY, "IncrementalAlterConfigs", range(2), handle, fail)
+API = Api(KEY, "IncrementalAlterConfigs", range(2), handle, fail, asks=ALTERING)

@@ -9,6 +9,8 @@
 Every response contains a new id with epoch 0, as in Kafka for producers without a transactional id. There are no
 transactions, so a transactional id is refused with TRANSACTIONAL_ID_AUTHORIZATION_FAILED, which every client treats as
 final. All known clients request the coordinator of the transactional id first and get a message (FindCoordinator).
+
+With ACLs, a client needs IDEMPOTENT_WRITE on the cluster or WRITE on at least one topic.
 """
 
 from dataclasses import dataclass
@@ -18,6 +20,8 @@ from kio.schema.errors import ErrorCode
 
 from kafscale.kafka import codec
 from kafscale.metadata.outage import STORE_FAILURES
+from kafscale.security.asks import IDEMPOTENT_WRITE, WRITE_TOPIC, WRITE_TRANSACTIONAL_ID
+from services.gateway.access.authorization import Denied
 from services.gateway.api import Api, Call, Work
 
 KEY = 22
@@ -39,10 +43,14 @@ def _answer(call: Call, reply: _Reply) -> None:
 
 def handle(call: Call) -> Work | None:
     request = codec.decode_request(KEY, call.version, call.request.body)
+    authorization = call.client.authorization
     if request.transactional_id is not None:
+        authorization.check(WRITE_TRANSACTIONAL_ID, request.transactional_id)
         _log.warning("client requested transactions, which are not supported", client=call.client.host)
         _answer(call, _Reply(ErrorCode.transactional_id_authorization_failed))
         return None
+    if not authorization.allows(IDEMPOTENT_WRITE) and not authorization.allows_any(WRITE_TOPIC):
+        raise Denied(IDEMPOTENT_WRITE)
     return _take(call)
 
 
@@ -62,4 +70,4 @@ def fail(call: Call, error: ErrorCode) -> None:
     _answer(call, _Reply(error))
 
 
-API = Api(KEY, "InitProducerId", range(6), handle, fail)
+API = Api(KEY, "InitProducerId", range(6), handle, fail, asks=(WRITE_TRANSACTIONAL_ID, IDEMPOTENT_WRITE, WRITE_TOPIC))

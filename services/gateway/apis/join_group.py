@@ -22,6 +22,7 @@ from typing import Any
 from kio.schema.errors import ErrorCode
 
 from kafscale.kafka import codec
+from kafscale.security.asks import READ_GROUP
 from kafscale.v1 import coordinator_pb2 as pb
 from services.gateway.api import Api, Call, Work
 from services.gateway.coordinators.errors import NO_COORDINATOR, group_code
@@ -56,6 +57,7 @@ class _Reply:
 
 def handle(call: Call) -> Work | None:
     request = codec.decode_request(KEY, call.version, call.request.body)
+    call.client.authorization.check(READ_GROUP, request.group_id)
     return _join(call, _to_proto(call, request))
 
 
@@ -113,4 +115,12 @@ def fail(call: Call, error: ErrorCode) -> None:
     _answer(call, _Reply(error, request.member_id))
 
 
-API = Api(KEY, "JoinGroup", range(10), handle, fail, largest=lambda settings: settings.max_group_request_bytes)
+API = Api(
+    KEY,
+    "JoinGroup",
+    range(10),
+    handle,
+    fail,
+    largest=lambda settings: settings.max_group_request_bytes,
+    asks=(READ_GROUP,),
+)

@@ -15,6 +15,7 @@ from typing import Any
 from kio.schema.errors import ErrorCode
 
 from kafscale.kafka import codec
+from kafscale.security.asks import READ_GROUP
 from kafscale.v1 import coordinator_pb2 as pb
 from services.gateway.api import Api, Call, Work
 from services.gateway.coordinators.errors import NO_COORDINATOR, group_code
@@ -40,6 +41,7 @@ class _Reply:
 
 def handle(call: Call) -> Work | None:
     request = codec.decode_request(KEY, call.version, call.request.body)
+    call.client.authorization.check(READ_GROUP, request.group_id)
     return _leave(call, _to_proto(call, request))
 
 
@@ -80,4 +82,4 @@ def _answer(call: Call, error: ErrorCode, members: Sequence[_Member] = ()) -> No
     call.answer(_Reply(error, members))
 
 
-API = Api(KEY, "LeaveGroup", range(6), handle, _answer)
+API = Api(KEY, "LeaveGroup", range(6), handle, _answer, asks=(READ_GROUP,))

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from kio.schema.errors import ErrorCode
 
 from kafscale.kafka import codec
+from kafscale.security.asks import DESCRIBE_CLUSTER_CONFIGS
 from services.gateway.api import Api, Call, Work
 from services.gateway.topics.resources import ResourceType
 
@@ -52,4 +53,4 @@ def fail(call: Call, error: ErrorCode) -> None:
     call.answer(_Reply(error))
 
 
-API = Api(KEY, "ListConfigResources", range(2), handle, fail)
+API = Api(KEY, "ListConfigResources", range(2), handle, fail, needs=DESCRIBE_CLUSTER_CONFIGS)

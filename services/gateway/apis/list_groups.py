@@ -11,6 +11,8 @@ As in Kafka, each broker lists the groups for which FindCoordinator names it, an
 asks all coordinators at the same time and omits the groups of other brokers. If not every group shard is reported by
 exactly one coordinator, the response is COORDINATOR_NOT_AVAILABLE without groups, and clients retry. An incomplete list
 would look complete to them.
+
+With ACLs, the list contains the groups that the client may describe, or all for one that may describe the cluster.
 """
 
 from collections.abc import Sequence
@@ -19,6 +21,7 @@ from dataclasses import dataclass
 from kio.schema.errors import ErrorCode
 
 from kafscale.kafka import codec
+from kafscale.security.asks import DESCRIBE_CLUSTER, DESCRIBE_GROUP
 from kafscale.v1 import coordinator_pb2 as pb
 from services.gateway.api import Api, Call, Order, Work
 from services.gateway.coordinators.errors import NO_COORDINATOR
@@ -60,6 +63,10 @@ async def _list(call: Call, query: pb.ListGroupsRequest) -> None:
         _Group(each.group, each.protocol_type, each.state, each.type)
         for each in sorted(found, key=lambda each: each.group)
         if listed.coordinator(each.group).node_id == own
+        and (
+            call.client.authorization.allows(DESCRIBE_CLUSTER)
+            or call.client.authorization.allows(DESCRIBE_GROUP, each.group)
+        )
     ]
     _answer(call, _Reply(ErrorCode.none, groups))
 
@@ -72,4 +79,4 @@ def fail(call: Call, error: ErrorCode) -> None:
     _answer(call, _Reply(error))
 
 
-API = Api(KEY, "ListGroups", range(6), handle, fail, order=Order.READS)
+API = Api(KEY, "ListGroups", range(6), handle, fail, order=Order.READS, asks=(DESCRIBE_CLUSTER, DESCRIBE_GROUP))

@@ -23,6 +23,7 @@ from typing import Any
 from kio.schema.errors import ErrorCode
 
 from kafscale.kafka import codec, legacy
+from kafscale.security.asks import DESCRIBE_TOPIC
 from kafscale.v1 import common_pb2
 from kafscale.v1.common_pb2 import PartitionRef
 from kafscale.v1.storage_pb2 import PartitionOffset, PartitionQuery
@@ -90,12 +91,15 @@ def handle(call: Call) -> Work | None:
     questions: list[_Asked] = []
     for topic in request.topics:
         known = call.environment.topics.by_name(topic.name)
+        allowed = call.client.authorization.allows(DESCRIBE_TOPIC, topic.name)
         answers: list[_Partition] = []
         topics.append(_Topic(topic.name, answers))
         for asked in topic.partitions:
             answer = _Partition(asked.partition_index)
             answers.append(answer)
-            if times[topic.name, asked.partition_index] > 1:
+            if not allowed:
+                answer.error_code = ErrorCode.topic_authorization_failed
+            elif times[topic.name, asked.partition_index] > 1:
                 answer.error_code = ErrorCode.invalid_request
             elif known is None or not 0 <= asked.partition_index < len(known.partitions):
                 answer.error_code = ErrorCode.unknown_topic_or_partition
@@ -162,4 +166,4 @@ def fail(call: Call, error: ErrorCode) -> None:
     _answer(call, topics)
 
 
-API = Api(KEY, "ListOffsets", range(11), handle, fail, order=Order.READS)
+API = Api(KEY, "ListOffsets", range(11), handle, fail, order=Order.READS, asks=(DESCRIBE_TOPIC,))

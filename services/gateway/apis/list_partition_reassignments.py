@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from kio.schema.errors import ErrorCode
 
 from kafscale.kafka import codec
+from kafscale.security.asks import DESCRIBE_CLUSTER
 from services.gateway.api import Api, Call, Work
 
 KEY = 46
@@ -33,4 +34,4 @@ def fail(call: Call, error: ErrorCode) -> None:
     call.answer(_Reply(error))
 
 
-API = Api(KEY, "ListPartitionReassignments", range(1), handle, fail)
+API = Api(KEY, "ListPartitionReassignments", range(1), handle, fail, needs=DESCRIBE_CLUSTER)

@@ -23,6 +23,9 @@ in storage.
 If the client and the settings allow it, topics that do not exist are created with the default configs. Kafka's internal
 topics (`__consumer_offsets`, `__transaction_state`, `__share_group_state`) are not created, because KafScale does not
 keep such state in topics. They are answered with UNKNOWN_TOPIC_OR_PARTITION.
+
+With ACLs, a list of all topics contains those that the client may describe. To create a topic, it needs CREATE on the
+cluster or on the topic. The operations on the cluster are reported to a client that may describe it, else as 0.
 """
 
 from collections.abc import Iterable
@@ -37,10 +40,11 @@ from kafscale.kafka import codec
 from kafscale.metadata.outage import STORE_FAILURES
 from kafscale.metadata.topic_values import InvalidTopicName, TopicDeleting, TopicExists, TopicInfo
 from kafscale.paths import is_topic_name
+from kafscale.security.asks import CREATE_IN_CLUSTER, CREATE_TOPIC, DESCRIBE_CLUSTER, DESCRIBE_TOPIC
 from services.gateway.api import Api, Call, Environment, Order, Work
 from services.gateway.brokers import Broker
 from services.gateway.topics.changes import new_topic_id
-from services.gateway.topics.views import ALL_ON_CLUSTER, ALL_ON_TOPIC, NOT_REQUESTED, ShownPartition, shown_partition
+from services.gateway.topics.views import NOT_REQUESTED, ShownPartition, operations_on_topic, shown_partition
 
 KEY = 3
 
@@ -75,9 +79,10 @@ def handle(call: Call) -> Work | None:
     environment = call.environment
     view = environment.catalog.view
     if request.topics is None or (call.version == 0 and not request.topics):
-        _reply(call, request, [_described(call, request, view.by_name[name]) for name in view.live_names])
+        names = call.client.authorization.allowed(DESCRIBE_TOPIC, view.live_names)
+        _reply(call, request, [_described(call, request, view.by_name[name]) for name in names])
         return None
-    missing = _topics_to_create(environment, request)
+    missing = _topics_to_create(call, request)
     if missing:
         return _create_and_reply(call, request, missing)
     _reply(call, request, _found(call, request, {}))
@@ -88,11 +93,23 @@ def _changes(call: Call) -> bool:
     """Whether the request creates topics."""
     if not call.environment.settings.auto_create_topics:
         return False
-    return bool(_topics_to_create(call.environment, codec.decode_request(KEY, call.version, call.request.body)))
+    return bool(_topics_to_create(call, codec.decode_request(KEY, call.version, call.request.body)))
 
 
-def _topics_to_create(environment: Environment, request: Any) -> list[str]:
+def _topics_to_create(call: Call, request: Any) -> list[str]:
     """The names of topics that the request creates: valid names that are not in use, without duplicates."""
+    return [name for name in _missing_topics(call.environment, request) if _may_create(call, name)]
+
+
+def _may_create(call: Call, name: str) -> bool:
+    authorization = call.client.authorization
+    return authorization.allows(DESCRIBE_TOPIC, name) and (
+        authorization.allows(CREATE_IN_CLUSTER) or authorization.allows(CREATE_TOPIC, name)
+    )
+
+
+def _missing_topics(environment: Environment, request: Any) -> list[str]:
+    """The names of topics that would be created if the client may do that."""
     if not (environment.settings.auto_create_topics and getattr(request, "allow_auto_topic_creation", True)):
         return []
     view = environment.catalog.view
@@ -137,6 +154,11 @@ async def _create(environment: Environment, name: str) -> ErrorCode:
 def _found(call: Call, request: Any, errors: dict[str, ErrorCode]) -> list[_Topic]:
     """The requested topics without duplicates, in the order of the request."""
     view = call.environment.catalog.view
+    authorization = call.client.authorization
+    denied = ErrorCode.topic_authorization_failed
+    errors = errors | {
+        name: denied for name in _missing_topics(call.environment, request) if not _may_create(call, name)
+    }
     shown: dict[tuple[str | None, bytes], _Topic] = {}
     for requested in request.topics:
         topic_id = getattr(requested, "topic_id", None)
@@ -146,43 +168,57 @@ def _found(call: Call, request: Any, errors: dict[str, ErrorCode]) -> list[_Topi
         elif topic_id is not None:
             live = view.live_by_id(topic_id.bytes)
             unknown = _Topic(ErrorCode.unknown_topic_id, None, topic_id.bytes)
-            shown[key] = unknown if live is None else _described(call, request, live)
+            if live is None:
+                shown[key] = unknown
+            elif not authorization.allows(DESCRIBE_TOPIC, live.name):
+                shown[key] = _Topic(denied, None, topic_id.bytes)
+            else:
+                shown[key] = _described(call, request, live)
         elif requested.name is None:
             raise CorruptData("a Metadata request contains a topic without a name or an id")
+        elif not authorization.allows(DESCRIBE_TOPIC, requested.name):
+            shown[key] = _Topic(denied, requested.name)
         else:
             live = view.live(requested.name)
-            shown[key] = _missing(requested.name, errors) if live is None else _described(call, request, live)
+            shown[key] = (
+                _missing(call, request, requested.name, errors) if live is None else _described(call, request, live)
+            )
     return list(shown.values())
 
 
-def _missing(name: str, errors: dict[str, ErrorCode]) -> _Topic:
+def _missing(call: Call, request: Any, name: str, errors: dict[str, ErrorCode]) -> _Topic:
+    error = errors.get(name) or ErrorCode.unknown_topic_or_partition
     if not is_topic_name(name):
-        return _Topic(ErrorCode.invalid_topic_exception, name)
-    return _Topic(errors.get(name) or ErrorCode.unknown_topic_or_partition, name)
+        error = ErrorCode.invalid_topic_exception
+    return _Topic(error, name, topic_authorized_operations=_operations(call, request, name))
+
+
+def _operations(call: Call, request: Any, name: str) -> int:
+    requested = getattr(request, "include_topic_authorized_operations", False)
+    return operations_on_topic(call, name) if requested else NOT_REQUESTED
 
 
 def _described(call: Call, request: Any, topic: TopicInfo) -> _Topic:
     brokers = call.environment.brokers.at(call.client.listener)
-    requested = getattr(request, "include_topic_authorized_operations", False)
     return _Topic(
         ErrorCode.none,
         topic.name,
         topic.id,
         tuple(shown_partition(call.environment, brokers, topic, index) for index in range(topic.partitions)),
-        topic_authorized_operations=ALL_ON_TOPIC if requested else NOT_REQUESTED,
+        topic_authorized_operations=_operations(call, request, topic.name),
     )
 
 
 def _reply(call: Call, request: Any, topics: list[_Topic], error: ErrorCode = ErrorCode.none) -> None:
     environment = call.environment
     brokers = environment.brokers.at(call.client.listener)
-    requested = getattr(request, "include_cluster_authorized_operations", False)
+    operations = getattr(request, "include_cluster_authorized_operations", False)
     reply = _Reply(
         brokers=brokers.brokers,
         cluster_id=environment.cluster_id,
         controller_id=brokers.controller,
         topics=tuple(topics),
-        cluster_authorized_operations=ALL_ON_CLUSTER if requested else NOT_REQUESTED,
+        cluster_authorized_operations=call.client.authorization.cluster_operations() if operations else NOT_REQUESTED,
         error_code=error,
     )
     call.answer(reply)
@@ -194,4 +230,13 @@ def fail(call: Call, error: ErrorCode) -> None:
     _reply(call, request, topics, error)
 
 
-API = Api(KEY, "Metadata", range(14), handle, fail, order=Order.READS, changes=_changes)
+API = Api(
+    KEY,
+    "Metadata",
+    range(14),
+    handle,
+    fail,
+    order=Order.READS,
+    changes=_changes,
+    asks=(DESCRIBE_TOPIC, CREATE_IN_CLUSTER, CREATE_TOPIC, DESCRIBE_CLUSTER),
+)

@@ -26,6 +26,7 @@ from kio.schema.errors import ErrorCode
 
 from kafscale.kafka import codec
 from kafscale.metadata.topic_values import TopicInfo
+from kafscale.security.asks import READ_GROUP, READ_TOPIC
 from kafscale.tracing import Span, within
 from kafscale.v1 import coordinator_pb2 as pb
 from services.gateway.api import Api, Call, Environment, Work
@@ -60,6 +61,8 @@ class _Reply:
 
 def handle(call: Call) -> Work | None:
     request = codec.decode_request(KEY, call.version, call.request.body)
+    authorization = call.client.authorization
+    authorization.check(READ_GROUP, request.group_id)
     commit = pb.OffsetCommitRequest(
         group=request.group_id,
         member_id=request.member_id,
@@ -76,7 +79,9 @@ def handle(call: Call) -> Work | None:
         for partition in topic.partitions:
             place = _Partition(partition.partition_index)
             answer.partitions.append(place)
-            if known is None:
+            if not authorization.allows(READ_TOPIC, answer.name if known is None else known.info.name):
+                place.error_code = ErrorCode.topic_authorization_failed
+            elif known is None:
                 by_id = call.version >= _BY_ID_FROM
                 place.error_code = ErrorCode.unknown_topic_id if by_id else ErrorCode.unknown_topic_or_partition
             elif not 0 <= partition.partition_index < len(known.partitions):
@@ -155,4 +160,4 @@ def fail(call: Call, error: ErrorCode) -> None:
     _answer(call, topics)
 
 
-API = Api(KEY, "OffsetCommit", range(2, 11), handle, fail)
+API = Api(KEY, "OffsetCommit", range(2, 11), handle, fail, asks=(READ_GROUP, READ_TOPIC))

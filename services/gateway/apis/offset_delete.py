@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from kio.schema.errors import ErrorCode
 
 from kafscale.kafka import codec
+from kafscale.security.asks import DELETE_GROUP, READ_TOPIC
 from kafscale.v1 import coordinator_pb2 as pb
 from services.gateway.api import Api, Call, Work
 from services.gateway.coordinators.errors import NO_COORDINATOR, group_code
@@ -40,6 +41,8 @@ class _Reply:
 
 def handle(call: Call) -> Work | None:
     request = codec.decode_request(KEY, call.version, call.request.body)
+    authorization = call.client.authorization
+    authorization.check(DELETE_GROUP, request.group_id)
     delete = pb.OffsetDeleteRequest(group=request.group_id)
     topics: list[_Topic] = []
     accepted: list[_Partition] = []
@@ -50,14 +53,13 @@ def handle(call: Call) -> Work | None:
         for partition in topic.partitions:
             place = _Partition(partition.partition_index)
             answer.partitions.append(place)
-            if known is None or not 0 <= partition.partition_index < len(known.partitions):
+            if not authorization.allows(READ_TOPIC, topic.name):
+                place.error_code = ErrorCode.topic_authorization_failed
+            elif known is None or not 0 <= partition.partition_index < len(known.partitions):
                 place.error_code = ErrorCode.unknown_topic_or_partition
             else:
                 accepted.append(place)
                 delete.partitions.add(topic=topic.name, partition=partition.partition_index)
-    if topics and not accepted:
-        _answer(call, _Reply(ErrorCode.none, topics))
-        return None
     return _delete(call, delete, topics, accepted)
 
 
@@ -83,4 +85,4 @@ def fail(call: Call, error: ErrorCode) -> None:
     _answer(call, _Reply(error))
 
 
-API = Api(KEY, "OffsetDelete", range(1), handle, fail)
+API = Api(KEY, "OffsetDelete", range(1), handle, fail, asks=(DELETE_GROUP, READ_TOPIC))

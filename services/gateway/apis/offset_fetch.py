@@ -24,6 +24,7 @@ from kio.schema.errors import ErrorCode
 
 from kafscale.kafka import codec
 from kafscale.metadata.outage import STORE_FAILURES
+from kafscale.security.asks import DESCRIBE_GROUP, DESCRIBE_TOPIC
 from kafscale.v1 import coordinator_pb2 as pb
 from services.gateway.api import Api, Call, Order, Work
 from services.gateway.coordinators.errors import NO_COORDINATOR_FOR_FETCH, group_code
@@ -101,18 +102,21 @@ def _requested_topics(call: Call, group: Any) -> list[_RequestedTopic] | None:
     return requested
 
 
-def _query(group: str, topics: list[_RequestedTopic] | None) -> pb.GroupOffsetsQuery:
+def _query(call: Call, group: str, topics: list[_RequestedTopic] | None) -> pb.GroupOffsetsQuery:
     query = pb.GroupOffsetsQuery(group=group, all=topics is None)
     for topic in topics or ():
-        if topic.name is not None:
+        if topic.name is not None and call.client.authorization.allows(DESCRIBE_TOPIC, topic.name):
             query.partitions.extend(pb.TopicPartition(topic=topic.name, partition=index) for index in topic.partitions)
     return query
 
 
 async def _fetch(call: Call, request: Any) -> None:
+    authorization = call.client.authorization
     stable = getattr(request, "require_stable", False)
     requested = [(group.group_id, _requested_topics(call, group)) for group in _groups(call, request)]
-    queries = [_query(group, topics) for group, topics in requested]
+    queries = [
+        _query(call, group, topics) for group, topics in requested if authorization.allows(DESCRIBE_GROUP, group)
+    ]
     questions = await fetch_offsets(call.environment.coordinators, queries, stable=stable)
     try:
         found = [question.result for question in questions if question.result is not None]
@@ -121,16 +125,20 @@ async def _fetch(call: Call, request: Any) -> None:
         _answer(call, [_refused(call, group, topics, NO_COORDINATOR_FOR_FETCH) for group, topics in requested])
         return
     answers = []
-    for question, (group_id, topics) in zip(questions, requested, strict=True):
-        result = question.result
+    remaining = iter(questions)
+    for group_id, topics in requested:
+        if not authorization.allows(DESCRIBE_GROUP, group_id):
+            answers.append(_refused(call, group_id, topics, ErrorCode.group_authorization_failed))
+            continue
+        result = next(remaining).result
         if result is None:
             answers.append(_refused(call, group_id, topics, NO_COORDINATOR_FOR_FETCH))
         elif result.error != pb.GroupError.NONE:
             answers.append(_refused(call, group_id, topics, _code(result.error)))
         elif topics is None:
-            answers.append(_Group(group_id, _all(result.offsets, gone)))
+            answers.append(_Group(group_id, _all(call, result.offsets, gone)))
         else:
-            answers.append(_Group(group_id, _named(topics, result.offsets, gone)))
+            answers.append(_Group(group_id, _named(call, topics, result.offsets, gone)))
     _answer(call, answers)
 
 
@@ -139,22 +147,27 @@ def _code(error: pb.GroupError.Code) -> ErrorCode:
     return NO_COORDINATOR_FOR_FETCH if error == pb.GroupError.COORDINATOR_NOT_AVAILABLE else group_code(error)
 
 
-def _named(topics: list[_RequestedTopic], offsets: Sequence[pb.FetchedOffset], gone: set[bytes]) -> list[_Topic]:
+def _named(
+    call: Call, topics: list[_RequestedTopic], offsets: Sequence[pb.FetchedOffset], gone: set[bytes]
+) -> list[_Topic]:
     remaining = iter(offsets)
     answers = []
     for topic in topics:
         if topic.name is None:
             partitions = [_Partition(index, error_code=ErrorCode.unknown_topic_id) for index in topic.partitions]
+        elif not call.client.authorization.allows(DESCRIBE_TOPIC, topic.name):
+            denied = ErrorCode.topic_authorization_failed
+            partitions = [_Partition(index, error_code=denied) for index in topic.partitions]
         else:
             partitions = [_partition(next(remaining), gone) for _ in topic.partitions]
         answers.append(_Topic(topic.name or "", topic.topic_id, partitions))
     return answers
 
 
-def _all(offsets: Sequence[pb.FetchedOffset], gone: set[bytes]) -> list[_Topic]:
+def _all(call: Call, offsets: Sequence[pb.FetchedOffset], gone: set[bytes]) -> list[_Topic]:
     answers: dict[str, _Topic] = {}
     for offset in offsets:
-        if offset.topic_id not in gone:
+        if offset.topic_id not in gone and call.client.authorization.allows(DESCRIBE_TOPIC, offset.topic):
             topic = answers.setdefault(offset.topic, _Topic(offset.topic, offset.topic_id, []))
             topic.partitions.append(_partition(offset, gone))
     return list(answers.values())
@@ -191,4 +204,4 @@ def fail(call: Call, error: ErrorCode) -> None:
     )
 
 
-API = Api(KEY, "OffsetFetch", range(1, 11), handle, fail, order=Order.READS)
+API = Api(KEY, "OffsetFetch", range(1, 11), handle, fail, order=Order.READS, asks=(DESCRIBE_GROUP, DESCRIBE_TOPIC))

@@ -9,6 +9,8 @@
 An epoch that has not begun is answered with epoch -1 and offset -1. Epochs begin at 1, in Kafka at 0. Some clients send
 0 if they do not know an epoch. A current epoch of 0 is therefore not checked, and the end of epoch 0 is the end of the
 log, so a client that seeks to it keeps its position. Only logs imported from KafScale 1 contain records with epoch 0.
+
+With ACLs, a client needs DESCRIBE on each topic, or CLUSTER_ACTION on the cluster for all.
 """
 
 from dataclasses import dataclass
@@ -17,6 +19,7 @@ from typing import Any
 from kio.schema.errors import ErrorCode
 
 from kafscale.kafka import codec, legacy
+from kafscale.security.asks import CLUSTER_ACTION, DESCRIBE_TOPIC
 from kafscale.v1 import common_pb2
 from kafscale.v1.storage_pb2 import EpochEnd, EpochQuery
 from services.gateway.api import Api, Call, Order, Work
@@ -67,13 +70,18 @@ def _answer(call: Call, topics: list[_Topic]) -> None:
 def handle(call: Call) -> Work | None:
     topics: list[_Topic] = []
     questions: list[_Asked] = []
+    authorization = call.client.authorization
     for topic in _decode(call).topics:
         known = call.environment.topics.by_name(topic.topic)
+        allowed = authorization.allows(CLUSTER_ACTION) or authorization.allows(DESCRIBE_TOPIC, topic.topic)
         answers: list[_Partition] = []
         topics.append(_Topic(topic.topic, answers))
         for asked in topic.partitions:
             answer = _Partition(asked.partition)
             answers.append(answer)
+            if not allowed:
+                answer.error_code = ErrorCode.topic_authorization_failed
+                continue
             if known is None or not 0 <= asked.partition < len(known.partitions):
                 answer.error_code = ErrorCode.unknown_topic_or_partition
                 continue
@@ -107,4 +115,4 @@ def fail(call: Call, error: ErrorCode) -> None:
     _answer(call, topics)
 
 
-API = Api(KEY, "OffsetForLeaderEpoch", range(5), handle, fail, order=Order.READS)
+API = Api(KEY, "OffsetForLeaderEpoch", range(5), handle, fail, order=Order.READS, asks=(CLUSTER_ACTION, DESCRIBE_TOPIC))

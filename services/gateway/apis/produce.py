@@ -49,6 +49,7 @@ from kafscale.kafka.produce import (
 )
 from kafscale.kafka.wire import Buffer
 from kafscale.rpc.limits import LARGEST_PAYLOAD
+from kafscale.security.asks import WRITE_TOPIC
 from services.gateway.api import Api, Call, Environment, Order, Work
 from services.gateway.owners.errors import NEVER_KEPT, OVERLOADED
 from services.gateway.owners.link import StorageLink
@@ -207,16 +208,20 @@ def _refused_as_a_whole(request: ProduceRequest) -> tuple[ErrorCode, str] | None
 def _check(produce: _Produce, request: ProduceRequest, call: Call) -> None:
     environment = call.environment
     version = call.version
+    authorization = call.client.authorization
     by_id = version >= NAMES_BY_ID_FROM
     now_ms, max_bytes = environment.now_ms(), environment.settings.upconvert_bytes
     for topic in request.topics:
         known = environment.topics.find(topic.name, topic.topic_id)
+        allowed = authorization.allows(WRITE_TOPIC, topic.name if known is None else known.info.name)
         results: list[ProduceResult] = []
         produce.topics.append(ProduceTopicResults(topic.name, topic.topic_id, results))
         for partition in topic.partitions:
             result = ProduceResult(partition.index)
             results.append(result)
-            if known is None:
+            if not allowed and not (by_id and known is None):
+                result.error_code = ErrorCode.topic_authorization_failed
+            elif known is None:
                 result.error_code = ErrorCode.unknown_topic_id if by_id else ErrorCode.unknown_topic_or_partition
             elif not 0 <= partition.index < len(known.partitions):
                 result.error_code = ErrorCode.unknown_topic_or_partition
@@ -270,4 +275,4 @@ def fail(call: Call, error: ErrorCode) -> None:
     produce.send()
 
 
-API = Api(API_KEY, "Produce", range(14), handle, fail, order=Order.APPENDS, largest=lambda _: None)
+API = Api(API_KEY, "Produce", range(14), handle, fail, order=Order.APPENDS, largest=lambda _: None, asks=(WRITE_TOPIC,))

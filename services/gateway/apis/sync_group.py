@@ -17,6 +17,7 @@ from typing import Any
 from kio.schema.errors import ErrorCode
 
 from kafscale.kafka import codec
+from kafscale.security.asks import READ_GROUP
 from kafscale.v1 import coordinator_pb2 as pb
 from services.gateway.api import Api, Call, Work
 from services.gateway.coordinators.errors import NO_COORDINATOR, group_code
@@ -41,6 +42,7 @@ def handle(call: Call) -> Work | None:
     if call.version >= _NAMES_PROTOCOL_FROM and None in protocol:
         _answer(call, _Reply(ErrorCode.inconsistent_group_protocol))
         return None
+    call.client.authorization.check(READ_GROUP, request.group_id)
     return _sync(call, _to_proto(request, *protocol))
 
 
@@ -81,4 +83,12 @@ def fail(call: Call, error: ErrorCode) -> None:
     _answer(call, _Reply(error))
 
 
-API = Api(KEY, "SyncGroup", range(6), handle, fail, largest=lambda settings: settings.max_group_request_bytes)
+API = Api(
+    KEY,
+    "SyncGroup",
+    range(6),
+    handle,
+    fail,
+    largest=lambda settings: settings.max_group_request_bytes,
+    asks=(READ_GROUP,),
+)

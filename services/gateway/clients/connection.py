@@ -17,6 +17,7 @@ from kafscale.kafka import codec
 from kafscale.kafka.connection import KafkaConnection, ProtocolError, ReplySlot, Request
 from kafscale.kafka.wire import Buffer
 from services.gateway.access.authentication import Authentication
+from services.gateway.access.authorization import Authorization, Denied
 from services.gateway.api import Api, Call, Environment, Order, Work
 from services.gateway.clients.registry import API_VERSIONS, APIS, BEFORE_AUTHENTICATION, refusal
 from services.gateway.clients.tls_stream import TlsStream
@@ -67,6 +68,7 @@ class ClientConnection:
         self._environment = environment
         self.listener = listener
         self.authentication = authentication
+        self.authorization = Authorization(environment.acls, authentication, host.removeprefix("/"))
         settings = environment.settings
         self._kafka = KafkaConnection(
             flexible=codec.is_flexible,
@@ -237,6 +239,8 @@ class ClientConnection:
         self._order = order
         self._under_way += 1
         try:
+            if api.needs is not None:
+                self.authorization.check(api.needs)
             work = api.handle(call)
         except CorruptData:
             raise
@@ -287,7 +291,11 @@ class ClientConnection:
             self._failed(api, call, error)
 
     def _failed(self, api: Api, call: Call, error: Exception) -> None:
-        """Handle an exception of a handler, which is a bug: answer with an error, or else close the connection."""
+        """Handle an exception of a handler, which is a bug unless it is Denied: answer with an error, or else close the
+        connection."""
+        if isinstance(error, Denied):
+            api.fail(call, error.code)
+            return
         self._environment.counters.broken[api.key] += 1
         _log.error("request failed", api=api.name, version=call.version, peer=self._peer, exc_info=error)
         if call.request.slot.done:

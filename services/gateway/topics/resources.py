@@ -12,7 +12,19 @@ from kio.schema.errors import ErrorCode
 from kafscale.metadata.outage import STORE_FAILURES
 from kafscale.metadata.topic_values import TopicInfo, UnknownTopic
 from kafscale.paths import is_topic_name
+from kafscale.security import acls
+from kafscale.security.acls import CLUSTER_NAME
+from kafscale.security.asks import (
+    ALTER_CLUSTER_CONFIGS,
+    ALTER_GROUP_CONFIGS,
+    ALTER_TOPIC_CONFIGS,
+    DESCRIBE_CLUSTER_CONFIGS,
+    DESCRIBE_GROUP_CONFIGS,
+    DESCRIBE_TOPIC_CONFIGS,
+    Ask,
+)
 from kafscale.topics.configs import InvalidConfig, validate
+from services.gateway.access.authorization import DENIED, Authorization
 from services.gateway.api import Environment
 from services.gateway.owners.errors import RefusedPart
 
@@ -46,7 +58,45 @@ class ChangedResource:
     error_message: str | None = None
 
     def refuse(self, code: ErrorCode, message: str) -> None:
-        self.error_code, self.error_message = code, message
+        self.error_code, self.error_message = code, message or None
+
+
+_ALTER = {
+    ResourceType.TOPIC: ALTER_TOPIC_CONFIGS,
+    ResourceType.BROKER: ALTER_CLUSTER_CONFIGS,
+    ResourceType.BROKER_LOGGER: ALTER_CLUSTER_CONFIGS,
+    ResourceType.CLIENT_METRICS: ALTER_CLUSTER_CONFIGS,
+    ResourceType.GROUP: ALTER_GROUP_CONFIGS,
+}
+_DESCRIBE = {
+    ResourceType.TOPIC: DESCRIBE_TOPIC_CONFIGS,
+    ResourceType.BROKER: DESCRIBE_CLUSTER_CONFIGS,
+    ResourceType.BROKER_LOGGER: DESCRIBE_CLUSTER_CONFIGS,
+    ResourceType.CLIENT_METRICS: DESCRIBE_CLUSTER_CONFIGS,
+    ResourceType.GROUP: DESCRIBE_GROUP_CONFIGS,
+}
+ALTERING = tuple(dict.fromkeys(_ALTER.values()))
+DESCRIBING = tuple(dict.fromkeys(_DESCRIBE.values()))
+"""What changes and descriptions of configs ask for, by the type of the resource."""
+
+
+def check_may_alter(authorization: Authorization, resource: Any) -> None:
+    """Raise RefusedPart unless the client may change the configs of the resource."""
+    _check_allowed(authorization, _ALTER, resource)
+
+
+def check_may_describe(authorization: Authorization, resource: Any) -> None:
+    """Raise RefusedPart unless the client may see the configs of the resource."""
+    _check_allowed(authorization, _DESCRIBE, resource)
+
+
+def _check_allowed(authorization: Authorization, asks: Mapping[ResourceType, Ask], resource: Any) -> None:
+    if resource.resource_type not in asks:
+        raise unsupported(resource.resource_type)
+    ask = asks[ResourceType(resource.resource_type)]
+    name = CLUSTER_NAME if ask.type is acls.ResourceType.CLUSTER else resource.resource_name
+    if not authorization.allows(ask, name):
+        raise RefusedPart(DENIED[ask.type], "")
 
 
 def topic_of(environment: Environment, name: str) -> TopicInfo:
@@ -71,10 +121,17 @@ def unsupported(resource_type: int) -> RefusedPart:
 
 
 async def change_all(
-    environment: Environment, api: str, resources: Sequence[Any], change_of: Callable[[Any], Change], *, dry: bool
+    environment: Environment,
+    api: str,
+    resources: Sequence[Any],
+    change_of: Callable[[Any], Change],
+    *,
+    check: Callable[[Any], None] = lambda _: None,
+    dry: bool,
 ) -> list[ChangedResource]:
     """Apply ``change_of`` to each resource and return the results in order. ``dry``: only validate.
 
+    ``check`` raises RefusedPart for resources that may not be changed.
     A resource has the fields resource_type, resource_name and configs, and each config has a name.
     """
     times = Counter((resource.resource_type, resource.resource_name) for resource in resources)
@@ -84,6 +141,7 @@ async def change_all(
             try:
                 if times[resource.resource_type, resource.resource_name] > 1:
                     raise RefusedPart(ErrorCode.invalid_request, "Each resource must appear at most once.")
+                check(resource)
                 topic, change = _plan(environment, resource, change_of)
                 if topic is not None and dry:
                     _validated(change, topic.configs)

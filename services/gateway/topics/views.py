@@ -5,13 +5,11 @@ from dataclasses import dataclass
 from kio.schema.errors import ErrorCode
 
 from kafscale.metadata.topic_values import TopicInfo
-from services.gateway.api import Environment
+from kafscale.security.acls import ResourceType
+from services.gateway.api import Call, Environment
 from services.gateway.brokers import BrokerList
 
 NOT_REQUESTED = -(1 << 31)
-# All operations on a resource, as a bit field of Kafka's AclOperation codes.
-ALL_ON_TOPIC = sum(1 << operation for operation in (3, 4, 5, 6, 7, 8, 10, 11))
-ALL_ON_CLUSTER = sum(1 << operation for operation in (5, 7, 8, 9, 10, 11, 12))
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +25,11 @@ class ShownPartition:
     offline_replicas: tuple[int, ...] = ()
     eligible_leader_replicas: tuple[int, ...] = ()
     last_known_elr: tuple[int, ...] = ()
+
+
+def operations_on_topic(call: Call, name: str) -> int:
+    """What the client may do with a topic, as a bit field of Kafka's operation codes."""
+    return call.client.authorization.operations(ResourceType.TOPIC, name)
 
 
 def shown_partition(environment: Environment, brokers: BrokerList, topic: TopicInfo, index: int) -> ShownPartition:

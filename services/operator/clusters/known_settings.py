@@ -3,12 +3,14 @@
 KNOWN: dict[str, frozenset[str]] = {
     "gateway": frozenset(
         {
+            "KAFSCALE_ACLS",
             "KAFSCALE_ADMIN_WATCHERS",
             "KAFSCALE_ADMIN_WATCH_CHANGES",
             "KAFSCALE_ADMIN_WATCH_HEALTH_MS",
             "KAFSCALE_ADVERTISED_HOST",
             "KAFSCALE_ADVERTISED_LISTENERS",
             "KAFSCALE_ADVERTISED_PORT",
+            "KAFSCALE_ALLOW_EVERYONE_IF_NO_ACL_FOUND",
             "KAFSCALE_APPEND_MESSAGE_BYTES",
             "KAFSCALE_APPEND_QUEUE_BYTES",
             "KAFSCALE_APPEND_ROOM_WAIT_MS",
@@ -50,6 +52,7 @@ KNOWN: dict[str, frozenset[str]] = {
             "KAFSCALE_LISTENER_SECURITY_PROTOCOL_MAP",
             "KAFSCALE_LOG_HEX_BYTES",
             "KAFSCALE_LOG_LEVEL",
+            "KAFSCALE_MAX_ACLS",
             "KAFSCALE_MAX_CONNECTIONS",
             "KAFSCALE_MAX_CONTROL_REQUEST_BYTES",
             "KAFSCALE_MAX_FETCH_BYTES",
@@ -90,6 +93,7 @@ KNOWN: dict[str, frozenset[str]] = {
             "KAFSCALE_SEGMENT_BYTES",
             "KAFSCALE_START_PATIENCE_MS",
             "KAFSCALE_STORAGE_TIMEOUT_MS",
+            "KAFSCALE_SUPER_USERS",
             "KAFSCALE_TLS_CA_FILE",
             "KAFSCALE_TLS_CERT_FILE",
             "KAFSCALE_TLS_CIPHERS",

@@ -16,6 +16,7 @@ from kio.static.primitive import i16, i32
 from kafscale import paths
 from kafscale.config.listeners import Listener
 from kafscale.kafka import codec
+from kafscale.metadata.acls import AclCatalog
 from kafscale.metadata.interface import Delete, Put
 from kafscale.metadata.members import LiveMember, Members, MembersView
 from kafscale.metadata.memory import MemoryMetadataStore
@@ -244,12 +245,14 @@ def parts_of(cluster: Cluster, **settings: Any) -> GatewayDependencies:
     def connected_coordinator(member: LiveMember) -> AbstractAsyncContextManager[FakeCoordinator]:
         return nullcontext(cluster.coordinators[member.run_id])
 
+    made = GatewaySettings(**({} if "listeners" in settings else {"broker_addr": LISTENER}) | settings)
     return GatewayDependencies(
-        settings=GatewaySettings(**({} if "listeners" in settings else {"broker_addr": LISTENER}) | settings),
+        settings=made,
         namespace=NAMESPACE,
         metadata=metadata,
         catalog=TopicCatalog(metadata, NAMESPACE),
         users=UserCatalog(metadata, NAMESPACE),
+        acls=AclCatalog(metadata, NAMESPACE, made.without_acls()),
         storages=Members(metadata, NAMESPACE, "storage"),
         gateways=Members(metadata, NAMESPACE, "gateway"),
         coordinators=Members(metadata, NAMESPACE, "coordinator"),
@@ -285,6 +288,7 @@ async def running_gateway(
         for watched in (
             parts.catalog,
             parts.users,
+            parts.acls,
             parts.storages,
             parts.gateways,
             parts.coordinators,

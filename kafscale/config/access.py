@@ -1,0 +1,51 @@
+"""Settings for authorization: whether ACLs are enforced, and who needs none."""
+
+from dataclasses import dataclass
+
+from kafscale.config.settings import Parser, boolean, integer, setting
+from kafscale.security.acls import AclSet
+from kafscale.security.principals import Principal
+
+
+def _parse_principals(text: str) -> tuple[Principal, ...]:
+    return tuple(dict.fromkeys(Principal.parse(part.strip()) for part in text.split(";") if part.strip()))
+
+
+def _show_principals(principals: tuple[Principal, ...]) -> str:
+    return ";".join(map(str, principals))
+
+
+@dataclass(frozen=True, kw_only=True)
+class AccessSettings:
+    """Who may do what."""
+
+    acls: bool = setting(
+        "KAFSCALE_ACLS",
+        default=False,
+        parse=boolean,
+        doc="Whether ACLs are enforced: each request is allowed only if an ACL allows it, or if the principal is a "
+        "super user. If false, everybody who reaches a port may do everything.",
+    )
+    super_users: tuple[Principal, ...] = setting(
+        "KAFSCALE_SUPER_USERS",
+        default=(),
+        parse=Parser("principals of the form User:name, separated by semicolons", _parse_principals, _show_principals),
+        doc="Kafka's super.users: principals that may do everything, separated by semicolons.",
+    )
+    allow_without_acl: bool = setting(
+        "KAFSCALE_ALLOW_EVERYONE_IF_NO_ACL_FOUND",
+        default=False,
+        parse=boolean,
+        doc="Kafka's allow.everyone.if.no.acl.found: whether everybody may do everything with a resource that no ACL "
+        "is about.",
+    )
+    max_acls: int = setting(
+        "KAFSCALE_MAX_ACLS",
+        default=10_000,
+        parse=integer(1, 1_000_000),
+        doc="The maximum number of ACLs. Requests that would create more are refused.",
+    )
+
+    def without_acls(self) -> AclSet:
+        """Return the decisions of a cluster that has no ACLs yet."""
+        return AclSet(super_users=frozenset(self.super_users), allow_without_acl=self.allow_without_acl)

@@ -1,0 +1,471 @@
+"""Apache Kafka and KafScale with the same users and ACLs get the same requests and must allow the same.
+
+Each user has one operation on each resource of one type. The replies are compared by their error codes, by the names in
+them, and by the authorized operations.
+"""
+
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import ExitStack, asynccontextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from functools import partial
+from typing import Any
+from uuid import UUID
+
+import pytest
+import trio
+
+from kafscale.clock import wall_clock_ms
+from kafscale.security.acls import CLUSTER_NAME, OPERATIONS, Operation, ResourceType
+from kafscale.security.scram import Mechanism, salted_password
+from services.gateway.clients.registry import APIS
+from tests.java.against import CLOSED, encoded, plain
+from tests.servers.apache_kafka import apache_kafka
+from tests.support.broker import KafscaleBroker
+from tests.support.gateway.harness import Client, batch, read_response
+
+SECONDS_5 = timedelta(seconds=5)
+ADMIN = "admin"
+NOBODY = "nobody"
+EVERYTHING = "everything"
+NAMES = {
+    ResourceType.TOPIC: ("t", "gone"),
+    ResourceType.GROUP: ("g",),
+    ResourceType.CLUSTER: (CLUSTER_NAME,),
+    ResourceType.TRANSACTIONAL_ID: ("x",),
+}
+"""The resources that requests name. The topic ``t`` exists, ``hidden`` too, and no ACL is about it."""
+LITERAL, ALLOW, DENY = 3, 3, 2
+
+
+@dataclass(frozen=True)
+class User:
+    """``acls``: type, name, operation and permission of each."""
+
+    name: str
+    acls: tuple[tuple[ResourceType, str, Operation, int], ...] = ()
+
+
+def _users() -> Iterator[User]:
+    yield User(NOBODY)
+    for type_, names in NAMES.items():
+        # TWO_PHASE_COMMIT is newer than the transactions that Kafka's clients use.
+        for operation in sorted({Operation.ALL, *OPERATIONS[type_]} - {Operation.TWO_PHASE_COMMIT}):
+            user = f"{type_.name}-{operation.name}".lower().replace("_", "-")
+            yield User(user, tuple((type_, name, operation, ALLOW) for name in names))
+    everything = tuple((type_, name, Operation.ALL, ALLOW) for type_, names in NAMES.items() for name in names)
+    yield User(EVERYTHING, everything)
+    # An operation that another one includes is not denied with it, but the other way round it is.
+    yield User("all-but-read", (*everything, (ResourceType.TOPIC, "t", Operation.READ, DENY)))
+    yield User("all-but-describe", (*everything, (ResourceType.TOPIC, "t", Operation.DESCRIBE, DENY)))
+
+
+USERS = tuple(_users())
+
+
+def acl(user: str, type_: ResourceType, name: str, operation: Operation, permission: int) -> dict[str, Any]:
+    return {
+        "resource_type": type_,
+        "resource_name": name,
+        "resource_pattern_type": LITERAL,
+        "principal": f"User:{user}",
+        "host": "*",
+        "operation": operation,
+        "permission_type": permission,
+    }
+
+
+class Session:
+    """A connection of a user that stays open, or is opened again if the broker closes it."""
+
+    def __init__(self, bootstrap: str, user: str) -> None:
+        self._bootstrap, self._user = bootstrap, user
+        self._client: Client | None = None
+
+    async def ask(self, api_key: int, version: int, values: Mapping[str, Any]) -> Any:
+        if self._client is None:
+            host, _, port = self._bootstrap.partition(":")
+            self._client = Client(await trio.open_tcp_stream(host, int(port)))
+            await self._ask(17, 1, {"mechanism": "PLAIN"})
+            reply = await self._ask(36, 2, {"auth_bytes": f"\0{self._user}\0{self._user}".encode()})
+            assert reply["error_code"] == 0, reply
+        try:
+            return await self._ask(api_key, version, values)
+        except (EOFError, trio.BrokenResourceError):
+            await self.close()
+            return CLOSED
+
+    async def _ask(self, api_key: int, version: int, values: Mapping[str, Any]) -> Any:
+        assert self._client is not None
+        body = await self._client.call(api_key, version, encoded(api_key, version, values))
+        return plain(read_response(api_key, version, body))
+
+    async def close(self) -> None:
+        if self._client is not None:
+            await self._client.stream.aclose()
+        self._client = None
+
+
+@asynccontextmanager
+async def session(bootstrap: str, user: str) -> AsyncIterator[Session]:
+    made = Session(bootstrap, user)
+    try:
+        yield made
+    finally:
+        await made.close()
+
+
+@dataclass(frozen=True)
+class Brokers:
+    """Their addresses."""
+
+    apache: str
+    kafscale: str
+
+
+@pytest.fixture(scope="module")
+def brokers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Brokers]:
+    directory = tmp_path_factory.mktemp("access")
+    names = [ADMIN, *(user.name for user in USERS)]
+    passwords = " ".join(f'user_{name}="{name}"' for name in names)
+    login = f'org.apache.kafka.common.security.plain.PlainLoginModule required username="{ADMIN}"'
+    properties = [
+        "group.coordinator.rebalance.protocols=classic",
+        "listener.security.protocol.map=PLAINTEXT:SASL_PLAINTEXT,CONTROLLER:PLAINTEXT",
+        "sasl.enabled.mechanisms=PLAIN",
+        "sasl.mechanism.inter.broker.protocol=PLAIN",
+        f'listener.name.plaintext.plain.sasl.jaas.config={login} password="{ADMIN}" {passwords};',
+        "authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+        f"super.users=User:{ADMIN};User:ANONYMOUS",
+        "auto.create.topics.enable=false",
+    ]
+    settings = {
+        "KAFSCALE_BROKER_ID": "1",
+        "KAFSCALE_AUTO_CREATE_TOPICS": "false",
+        "KAFSCALE_LISTENER_SECURITY_PROTOCOL_MAP": "PLAINTEXT:SASL_PLAINTEXT",
+        "KAFSCALE_SASL_ENABLED_MECHANISMS": "PLAIN",
+        "KAFSCALE_BOOTSTRAP_USER": ADMIN,
+        "KAFSCALE_BOOTSTRAP_PASSWORD": ADMIN,
+        "KAFSCALE_ACLS": "true",
+        "KAFSCALE_SUPER_USERS": f"User:{ADMIN}",
+    }
+    with ExitStack() as stack:
+        kafscale = KafscaleBroker(directory / "kafscale", settings)
+        stack.callback(kafscale.stop)
+        apache = stack.enter_context(apache_kafka(directory / "apache", heap="512m", properties=properties))
+        trio.run(partial(_prepare, apache.bootstrap, makes_users=False))
+        trio.run(partial(_prepare, kafscale.bootstrap, makes_users=True))
+        yield Brokers(apache.bootstrap, kafscale.bootstrap)
+
+
+async def _prepare(bootstrap: str, *, makes_users: bool) -> None:
+    """Create the topics, the ACLs and, if that is needed, the users."""
+    async with session(bootstrap, ADMIN) as admin:
+        if makes_users:
+            new = [
+                {
+                    "name": user.name,
+                    "mechanism": 1,
+                    "iterations": 4096,
+                    "salt": b"salt",
+                    "salted_password": salted_password(Mechanism.SHA_256, user.name.encode(), b"salt", 4096),
+                }
+                for user in USERS
+            ]
+            reply = await admin.ask(51, 0, {"deletions": [], "upsertions": new})
+            assert {each["error_code"] for each in reply["results"]} == {0}
+        topics: list[dict[str, Any]] = [
+            {"name": name, "num_partitions": 1, "replication_factor": 1, "assignments": [], "configs": []}
+            for name in ("t", "hidden")
+        ]
+        reply = await admin.ask(19, 7, {"topics": topics, "timeout": SECONDS_5, "validate_only": False})
+        assert {each["error_code"] for each in reply["topics"]} == {0}
+        creations = [acl(user.name, *each) for user in USERS for each in user.acls]
+        reply = await admin.ask(30, 3, {"creations": creations})
+        assert {each["error_code"] for each in reply["results"]} == {0}
+        with trio.fail_after(60):
+            # Kafka's broker loads what the controller has written, and coordinators, after a moment.
+            while await _unready(admin):  # noqa: ASYNC110  the broker tells nobody
+                await trio.sleep(0.2)
+
+
+async def _unready(admin: Session) -> bool:
+    (group,) = (await admin.ask(10, 4, {"key_type": 0, "coordinator_keys": ["g"]}))["coordinators"]
+    described = await admin.ask(15, 5, {"groups": ["g"], "include_authorized_operations": False})
+    produced = await admin.ask(0, 9, PRODUCE)
+    started = await admin.ask(22, 4, INIT_PRODUCER_ID)
+    await admin.ask(10, 4, {"key_type": 1, "coordinator_keys": ["x"]})
+    transaction = (await admin.ask(65, 0, {"transactional_ids": ["x"]}))["transaction_states"][0]["error_code"]
+    codes = (
+        group["error_code"],
+        described["groups"][0]["error_code"],
+        started["error_code"],
+        transaction.retriable,
+        produced["responses"][0]["partition_responses"][0]["error_code"],
+    )
+    return any(codes)
+
+
+def metadata(*names: str) -> dict[str, Any]:
+    return {
+        "topics": [{"topic_id": None, "name": name} for name in names],
+        "allow_auto_topic_creation": True,
+        "include_cluster_authorized_operations": True,
+        "include_topic_authorized_operations": True,
+    }
+
+
+def _topic(name: str, **of_partition: Any) -> list[dict[str, Any]]:
+    return [{"name": name, "topic": name, "partitions": [{"partition_index": 0, "partition": 0, **of_partition}]}]
+
+
+def _topics(**of_partition: Any) -> list[dict[str, Any]]:
+    return [each for name in ("t", "gone", "hidden") for each in _topic(name, **of_partition)]
+
+
+MEMBER = {"group_id": "g", "member_id": "m", "generation_id": 1, "group_instance_id": None}
+PRODUCE = {
+    "transactional_id": None,
+    "acks": -1,
+    "timeout": SECONDS_5,
+    "topic_data": [
+        {
+            "name": name,
+            "partition_data": [{"index": 0, "records": batch(b"a", timestamp=wall_clock_ms())}],
+        }
+        for name in ("t", "gone", "hidden")
+    ],
+}
+FETCH = {
+    "replica_id": -1,
+    "max_wait": timedelta(),
+    "min_bytes": 1,
+    "max_bytes": 1 << 20,
+    "topics": _topics(fetch_offset=0, partition_max_bytes=1 << 20),
+    "forgotten_topics_data": [],
+}
+INIT_PRODUCER_ID = {
+    "transactional_id": None,
+    "transaction_timeout": SECONDS_5,
+    "producer_id": -1,
+    "producer_epoch": -1,
+}
+ANY_ACL = {
+    "resource_type_filter": 1,
+    "resource_name_filter": None,
+    "pattern_type_filter": 1,
+    "principal_filter": None,
+    "host_filter": None,
+    "operation": 1,
+    "permission_type": 1,
+}
+RESOURCES = ((2, "t"), (2, "gone"), (4, "1"), (16, "m"), (32, "g"))
+
+
+@dataclass(frozen=True)
+class Request:
+    """A request in the given versions, by default the newest. It changes nothing that later requests depend on."""
+
+    name: str
+    api_key: int
+    values: Mapping[str, Any]
+    versions: tuple[int, ...] = ()
+
+
+def _configs(operation: bool) -> dict[str, Any]:
+    config = {"name": "retention.ms", "value": "1000000", **({"config_operation": 0} if operation else {})}
+    resources = [
+        {"resource_type": kind, "resource_name": name, "configs": [config] if kind == 2 else []}
+        for kind, name in RESOURCES[:3]
+    ]
+    return {"resources": resources, "validate_only": True}
+
+
+def _new_topics(*names: str) -> dict[str, Any]:
+    topics = [
+        {"name": name, "num_partitions": 1, "replication_factor": 1, "assignments": [], "configs": []} for name in names
+    ]
+    return {"topics": topics, "timeout": SECONDS_5, "validate_only": True}
+
+
+REQUESTS = (
+    Request("produce", 0, PRODUCE, (9, 12)),
+    Request("fetch", 1, FETCH, (12,)),
+    Request("list-offsets", 2, {"replica_id": -1, "isolation_level": 0, "topics": _topics(timestamp=-1)}, (5,)),
+    Request("metadata", 3, metadata("t", "gone", "hidden"), (9, 12)),
+    Request("metadata-of-all", 3, {**metadata(), "topics": None}, (9, 12)),
+    Request(
+        "offset-commit",
+        8,
+        {
+            **MEMBER,
+            "generation_id_or_member_epoch": 1,
+            "topics": _topics(committed_offset=0, committed_leader_epoch=-1, committed_metadata=""),
+        },
+        (8,),
+    ),
+    Request(
+        "offset-fetch",
+        9,
+        {
+            "groups": [
+                {
+                    "group_id": group,
+                    "member_id": None,
+                    "topics": [{"name": name, "partition_indexes": [0]} for name in ("t", "gone", "hidden")],
+                }
+                for group in ("g", "other")
+            ],
+            "require_stable": False,
+        },
+        (8,),
+    ),
+    Request(
+        "offset-fetch-of-all",
+        9,
+        {"groups": [{"group_id": "g", "member_id": None, "topics": None}], "require_stable": False},
+        (8,),
+    ),
+    Request("find-coordinator", 10, {"key_type": 0, "coordinator_keys": ["g", "other"]}, (4,)),
+    Request("find-one-coordinator", 10, {"key_type": 0, "key": "g"}, (3,)),
+    Request(
+        "join-group",
+        11,
+        {
+            **MEMBER,
+            "session_timeout": timedelta(seconds=10),
+            "rebalance_timeout": timedelta(seconds=10),
+            "protocol_type": "consumer",
+            "protocols": [{"name": "range", "metadata": b""}],
+            "reason": None,
+        },
+    ),
+    Request("heartbeat", 12, MEMBER),
+    Request(
+        "leave-group", 13, {"group_id": "g", "members": [{"member_id": "m", "group_instance_id": None, "reason": None}]}
+    ),
+    Request("sync-group", 14, {**MEMBER, "protocol_type": "consumer", "protocol_name": "range", "assignments": []}),
+    Request("describe-groups", 15, {"groups": ["g", "other"], "include_authorized_operations": True}, (5,)),
+    Request("list-groups", 16, {"states_filter": [], "types_filter": []}),
+    Request("create-topics", 19, _new_topics("gone", "other"), (4, 7)),
+    Request("delete-topics", 20, {"topic_names": ["gone", "other"], "timeout": SECONDS_5}, (5,)),
+    Request(
+        "delete-topics-by-name",
+        20,
+        {"topics": [{"name": "gone", "topic_id": None}, {"name": "other", "topic_id": None}], "timeout": SECONDS_5},
+    ),
+    Request(
+        "delete-topics-by-id",
+        20,
+        {"topics": [{"name": None, "topic_id": UUID(int=77)}], "timeout": SECONDS_5},
+    ),
+    Request("delete-records", 21, {"topics": _topics(offset=0), "timeout": SECONDS_5}),
+    Request(
+        "init-producer-id",
+        22,
+        INIT_PRODUCER_ID,
+    ),
+    Request("epoch-ends", 23, {"replica_id": -1, "topics": _topics(current_leader_epoch=-1, leader_epoch=0)}, (3, 4)),
+    Request("describe-acls", 29, ANY_ACL),
+    Request("create-no-acls", 30, {"creations": []}),
+    Request("delete-no-acls", 31, {"filters": [{**ANY_ACL, "principal_filter": "User:unknown"}]}),
+    Request(
+        "describe-configs",
+        32,
+        {
+            "resources": [
+                {"resource_type": kind, "resource_name": name, "configuration_keys": ["retention.ms"]}
+                for kind, name in RESOURCES
+            ],
+            "include_synonyms": False,
+            "include_documentation": False,
+        },
+    ),
+    Request("alter-configs", 33, _configs(operation=False)),
+    # Kafka closes the connection if a client may not send version 5.
+    Request("log-dirs", 35, {"topics": [{"topic": "t", "partitions": [0]}]}, (1, 2, 3, 4)),
+    Request(
+        "create-partitions",
+        37,
+        {
+            "topics": [{"name": name, "count": 2, "assignments": None} for name in ("t", "gone", "hidden")],
+            "timeout": SECONDS_5,
+            "validate_only": True,
+        },
+    ),
+    Request("delete-groups", 42, {"groups_names": ["g", "other"]}),
+    Request("elect-leaders", 43, {"election_type": 0, "topic_partitions": [], "timeout": SECONDS_5}),
+    Request("incremental-alter-configs", 44, _configs(operation=True)),
+    Request("reassign", 45, {"topics": [], "timeout": SECONDS_5, "allow_replication_factor_change": True}),
+    Request("reassignments", 46, {"topics": None, "timeout": SECONDS_5}),
+    Request("offset-delete", 47, {"group_id": "g", "topics": _topics()}),
+    Request("quotas", 48, {"components": [], "strict": False}),
+    Request("new-quotas", 49, {"entries": [], "validate_only": True}),
+    Request("scram", 50, {"users": [{"name": "unknown"}]}),
+    Request("new-scram", 51, {"deletions": [{"name": "unknown", "mechanism": 1}], "upsertions": []}),
+    Request("cluster", 60, {"include_cluster_authorized_operations": True, "endpoint_type": 1}, (1,)),
+    Request(
+        "producers",
+        61,
+        {"topics": [{"name": name, "partition_indexes": [0]} for name in ("t", "gone", "hidden")]},
+    ),
+    Request("transactions-of", 65, {"transactional_ids": ["x", "y"]}),
+    Request("transactions", 66, {"state_filters": [], "producer_id_filters": [], "duration_filter": -1}, (0,)),
+    Request("config-resources", 74, {"resource_types": [16]}, (1,)),
+    Request(
+        "topic-partitions",
+        75,
+        {
+            "topics": [{"name": name} for name in ("t", "gone", "hidden")],
+            "response_partition_limit": 10,
+            "cursor": None,
+        },
+    ),
+)
+WITHOUT = {17, 18, 36}
+"""APIs that everybody may use."""
+NAMING = frozenset(("name", "topic", "group_id", "key", "transactional_id", "resource_name", "user"))
+
+
+def test_every_api_is_asked() -> None:
+    # ConsumerGroupHeartbeat is refused by both, and DescribeQuorum by KafScale, before anything is asked.
+    assert {request.api_key for request in REQUESTS} | WITHOUT | {55, 68} == set(APIS)
+
+
+def allowed(reply: Any) -> Any:
+    """Return error codes, names and authorized operations, without the rest."""
+    if isinstance(reply, list):
+        return sorted((allowed(item) for item in reply), key=repr)
+    if not isinstance(reply, Mapping):
+        return reply if reply == CLOSED else None
+    kept = {}
+    for name, value in reply.items():
+        if name == "configs":
+            # Which configs there are differs.
+            kept[name] = bool(value)
+        elif isinstance(value, list | Mapping) and value:
+            kept[name] = allowed(value)
+        elif name in NAMING or name.endswith(("error_code", "authorized_operations")):
+            kept[name] = value
+    return kept
+
+
+async def _ask_all(brokers: Brokers, user: User) -> list[str]:
+    """Return what differs."""
+    differences = []
+    async with session(brokers.apache, user.name) as apache, session(brokers.kafscale, user.name) as kafscale:
+        for request in REQUESTS:
+            for version in request.versions or (APIS[request.api_key].versions[-1],):
+                replies = [
+                    allowed(await each.ask(request.api_key, version, request.values)) for each in (apache, kafscale)
+                ]
+                if replies[0] != replies[1]:
+                    differences.append(f"{request.name} {version}:\n  {replies[0]}\n  {replies[1]}")
+    return differences
+
+
+@pytest.mark.parametrize("user", USERS, ids=lambda user: user.name)
+def test_kafka_and_kafscale_allow_the_same(brokers: Brokers, user: User) -> None:
+    differences = trio.run(_ask_all, brokers, user)
+    if differences:
+        pytest.fail("\n".join(differences), pytrace=False)
