@@ -56,6 +56,8 @@ def secured(directory: Path, authority: trustme.CA, etcd: Etcd, minio: Minio) ->
         "KAFSCALE_SASL_ENABLED_MECHANISMS": "PLAIN,SCRAM-SHA-256,SCRAM-SHA-512",
         "KAFSCALE_BOOTSTRAP_USER": "admin",
         "KAFSCALE_BOOTSTRAP_PASSWORD_FILE": str(directory / "password"),
+        "KAFSCALE_ACLS": "true",
+        "KAFSCALE_SUPER_USERS": "User:admin",
     }
     (directory / "cluster").mkdir()
     with (
@@ -99,6 +101,10 @@ def test_a_user_made_by_kafka_configs_produces_and_consumes(
     assert f"SCRAM credential configs for user-principal '{user}' are {stored}=iterations=8192" in shown
     theirs = properties(user, "first", mechanism)
     topic = ("--topic", f"of-{mechanism}")
+    for role in (("--producer",), ("--consumer", "--group", "*")):
+        secured.run(
+            "kafka-acls", "--command-config", admin, "--add", "--allow-principal", f"User:{user}", *role, *topic
+        )
     secured.run("kafka-console-producer", "--producer.config", theirs, *topic, stdin="one\ntwo\n")
     read = secured.run(
         "kafka-console-consumer", "--consumer.config", theirs, *topic, "--from-beginning", "--max-messages", 2
@@ -109,6 +115,41 @@ def test_a_user_made_by_kafka_configs_produces_and_consumes(
     _alter(secured, admin, user, "--delete-config", stored)
     refused = secured.run("kafka-topics", "--list", "--command-config", properties(user, "first", mechanism), status=1)
     assert "SaslAuthenticationException: Authentication failed" in refused.err
+
+
+def test_acls_made_by_kafka_acls(secured: KafkaTools, properties: Properties) -> None:
+    admin = properties("admin")
+    _alter(secured, admin, "ann", "--add-config", "SCRAM-SHA-512=[password=first]")
+    ann = properties("ann", "first")
+    secured.run("kafka-topics", "--create", "--topic", "pays-1", "--command-config", admin)
+
+    def acls(*change: str) -> str:
+        return secured.run("kafka-acls", "--command-config", admin, *change).out
+
+    def described(status: int) -> str:
+        printed = secured.run("kafka-topics", "--describe", "--topic", "pays-1", "--command-config", ann, status=status)
+        return printed.out + printed.err
+
+    # A tool lists only what it may describe, so it finds no such topic.
+    assert "Topic 'pays-1' does not exist" in described(1)
+    prefixed = ("--topic", "pays-", "--resource-pattern-type", "prefixed")
+    acls("--add", "--allow-principal", "User:ann", "--operation", "Read", "--operation", "DescribeConfigs", *prefixed)
+    assert "PartitionCount: 1" in described(0)
+    # An idempotent producer would be refused before it sends anything.
+    plainly = ("--producer.config", ann, "--producer-property", "enable.idempotence=false")
+    sent = secured.run("kafka-console-producer", "--topic", "pays-1", *plainly, stdin="x\n")
+    assert "Not authorized to access topics: [pays-1]" in sent.err
+    refused = secured.run("kafka-acls", "--list", "--command-config", ann, status=1)
+    assert "ClusterAuthorizationException" in refused.out
+    acls("--add", "--deny-principal", "User:ann", "--deny-host", "127.0.0.1", "--operation", "All", "--topic", "pays-1")
+    assert "Topic 'pays-1' does not exist" in described(1)
+    listed = acls("--list", "--topic", "pays-1", "--resource-pattern-type", "match")
+    assert "Current ACLs for resource `ResourcePattern(resourceType=TOPIC, name=pays-, patternType=PREFIXED)`" in listed
+    assert "(principal=User:ann, host=127.0.0.1, operation=ALL, permissionType=DENY)" in listed
+    acls("--remove", "--force", "--topic", "pays-1")
+    assert "PartitionCount: 1" in described(0)
+    acls("--remove", "--force", *prefixed)
+    assert "pays-" not in acls("--list")
 
 
 def test_a_listener_that_needs_certificates(directory: Path, authority: trustme.CA) -> None:
