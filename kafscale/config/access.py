@@ -1,10 +1,12 @@
 """Settings for authorization: whether ACLs are enforced, and who needs none."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from kafscale.config.settings import Parser, boolean, integer, setting
+from kafscale.rpc.access import CallGuard, Needs
 from kafscale.security.acls import AclSet
-from kafscale.security.principals import Principal
+from kafscale.security.principals import NameRules, Principal
 
 
 def _parse_principals(text: str) -> tuple[Principal, ...]:
@@ -13,6 +15,11 @@ def _parse_principals(text: str) -> tuple[Principal, ...]:
 
 def _show_principals(principals: tuple[Principal, ...]) -> str:
     return ";".join(map(str, principals))
+
+
+def _parse_rules(text: str) -> str:
+    NameRules(text)
+    return text
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,6 +53,22 @@ class AccessSettings:
         doc="The maximum number of ACLs. Requests that would create more are refused.",
     )
 
+    tls_principal_mapping_rules: str = setting(
+        "KAFSCALE_TLS_PRINCIPAL_MAPPING_RULES",
+        default="DEFAULT",
+        parse=Parser("rules of the form DEFAULT or RULE:pattern/replacement/[LU], separated by commas", _parse_rules),
+        doc="Kafka's ssl.principal.mapping.rules: how the distinguished name in a client's certificate becomes the "
+        "name of a user, on Kafka listeners and, with KAFSCALE_ACLS, for calls over gRPC. By default, the whole name "
+        "is used. It is written by RFC 4514; for attributes that the RFC does not name, such as email addresses, "
+        "Java's form differs.",
+    )
+
     def without_acls(self) -> AclSet:
         """Return the decisions of a cluster that has no ACLs yet."""
         return AclSet(super_users=frozenset(self.super_users), allow_without_acl=self.allow_without_acl)
+
+    def guard(self, acls: Callable[[], AclSet], needs: Needs, *, token: str = "") -> CallGuard | None:
+        """Return what decides about calls over gRPC, see `CallGuard`, or None if ACLs are not enforced."""
+        if not self.acls:
+            return None
+        return CallGuard(acls, NameRules(self.tls_principal_mapping_rules), needs, token=token)

@@ -8,6 +8,8 @@ from kafscale.errors import ConfigError
 from kafscale.rpc.limits import LARGEST_PAYLOAD, RpcLimits
 from kafscale.rpc.tls import RpcTls
 
+REQUIRED = "required"
+"""KAFSCALE_RPC_TLS_CLIENT_AUTH with which every caller has a certificate."""
 _path = Parser("a path", Path)
 _defaults = RpcLimits()
 
@@ -91,7 +93,7 @@ class RpcSettings:
     tls_client_auth: str = setting(
         "KAFSCALE_RPC_TLS_CLIENT_AUTH",
         default="none",
-        parse=choice("none", "required"),
+        parse=choice("none", REQUIRED),
         doc="`required`: mutual TLS. Only clients with a certificate signed by a CA in KAFSCALE_RPC_TLS_CA_FILE are "
         "accepted.",
     )
@@ -107,7 +109,7 @@ class RpcSettings:
             raise ConfigError("KAFSCALE_RPC_TLS_CERT_FILE and KAFSCALE_RPC_TLS_KEY_FILE must be set together")
         if self.tls_cert_file is not None and self.tls_ca_file is None:
             raise ConfigError("KAFSCALE_RPC_TLS_CERT_FILE is set without KAFSCALE_RPC_TLS_CA_FILE")
-        if self.tls_client_auth == "required" and self.tls_cert_file is None:
+        if self.tls_client_auth == REQUIRED and self.tls_cert_file is None:
             raise ConfigError("KAFSCALE_RPC_TLS_CLIENT_AUTH is required, but KAFSCALE_RPC_TLS_CERT_FILE is not set")
         if self.tls_server_name and self.tls_ca_file is None:
             raise ConfigError("KAFSCALE_RPC_TLS_SERVER_NAME is set without KAFSCALE_RPC_TLS_CA_FILE")
@@ -132,6 +134,6 @@ class RpcSettings:
             ca_file=self.tls_ca_file,
             cert_file=self.tls_cert_file,
             key_file=self.tls_key_file,
-            require_client_cert=self.tls_client_auth == "required",
+            require_client_cert=self.tls_client_auth == REQUIRED,
             server_name=self.tls_server_name,
         )

@@ -3,10 +3,10 @@
 from dataclasses import dataclass
 from pathlib import Path
 
+from kafscale.config.access import AccessSettings
 from kafscale.config.listeners import ListenerSettings
 from kafscale.config.settings import KIB, Parser, choice, integer, optional, setting, size, text, within
 from kafscale.errors import ConfigError
-from kafscale.security.principals import NameRules
 from kafscale.security.scram import Mechanism
 
 NONE, REQUESTED, REQUIRED = CLIENT_AUTH = ("none", "requested", "required")
@@ -17,11 +17,6 @@ LISTENER = "{listener}"
 """Stands for the name of the listener, in lower case, in the paths of certificates."""
 
 
-def _parse_rules(text_: str) -> str:
-    NameRules(text_)
-    return text_
-
-
 def _parse_mechanisms(text_: str) -> tuple[str, ...]:
     names = tuple(dict.fromkeys(part.strip().upper() for part in text_.split(",")))
     if not set(names) <= set(MECHANISMS):
@@ -30,7 +25,7 @@ def _parse_mechanisms(text_: str) -> tuple[str, ...]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ClientSecuritySettings(ListenerSettings):
+class ClientSecuritySettings(ListenerSettings, AccessSettings):
     """TLS and SASL of the Kafka listeners. Times are in milliseconds."""
 
     tls_cert_file: str | None = setting(
@@ -75,14 +70,6 @@ class ClientSecuritySettings(ListenerSettings):
         parse=optional(text),
         doc="The cipher suites of TLS 1.2, as a list for OpenSSL. If not set, OpenSSL's choice. Those of TLS 1.3 "
         "cannot be chosen.",
-    )
-    tls_principal_mapping_rules: str = setting(
-        "KAFSCALE_TLS_PRINCIPAL_MAPPING_RULES",
-        default="DEFAULT",
-        parse=Parser("rules of the form DEFAULT or RULE:pattern/replacement/[LU], separated by commas", _parse_rules),
-        doc="Kafka's ssl.principal.mapping.rules: how the distinguished name in a client's certificate becomes the "
-        "name of a user. By default, the whole name is used. It is written by RFC 4514; for attributes that the RFC "
-        "does not name, such as email addresses, Java's form differs.",
     )
     handshake_ms: int = setting(
         "KAFSCALE_HANDSHAKE_MS",

@@ -9,7 +9,8 @@ import structlog
 import trio
 
 from kafscale.clock import wall_clock_ms
-from kafscale.config.calls import RpcSettings
+from kafscale.config.access import AccessSettings
+from kafscale.config.calls import REQUIRED, RpcSettings
 from kafscale.config.etcd import EtcdSettings, open_etcd_store
 from kafscale.config.network import HttpSettings, LeaseSettings, NetworkSettings
 from kafscale.config.stores import NamespaceSettings, S3Settings, open_object_store
@@ -212,6 +213,16 @@ class Endpoint:
         operations.observe_server(self._server)
         operations.health.start()
         _log.info("serving", rpc=self.address)
+
+
+def check_callers(settings: Loaded, access: AccessSettings) -> None:
+    """Raise ConfigError if ACLs are enforced and separate services could not tell who calls."""
+    rpc = settings[RpcSettings]
+    if access.acls and (rpc.tls_ca_file is None or rpc.tls_client_auth != REQUIRED):
+        raise ConfigError(
+            "KAFSCALE_ACLS needs KAFSCALE_RPC_TLS_CA_FILE and KAFSCALE_RPC_TLS_CLIENT_AUTH=required, because services "
+            "know each other by their certificates"
+        )
 
 
 @asynccontextmanager

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 import grpc
 
 from kafscale.errors import Unavailable
+from kafscale.rpc.access import CallGuard
 from kafscale.rpc.client import Channel
 from kafscale.rpc.errors import StatusError
 from kafscale.rpc.methods import BoundService, bind, method
@@ -40,6 +41,9 @@ SET_USER_CREDENTIALS = method(SERVICE, "SetUserCredentials", pb.SetUserCredentia
 DELETE_USER_CREDENTIALS = method(
     SERVICE, "DeleteUserCredentials", pb.DeleteUserCredentialsRequest, pb.DeleteUserCredentialsReply
 )
+LIST_ACLS = method(SERVICE, "ListAcls", pb.ListAclsRequest, pb.ListAclsReply)
+CREATE_ACLS = method(SERVICE, "CreateAcls", pb.CreateAclsRequest, pb.CreateAclsReply)
+DELETE_ACLS = method(SERVICE, "DeleteAcls", pb.DeleteAclsRequest, pb.DeleteAclsReply)
 DRAIN_INSTANCE = method(SERVICE, "DrainInstance", pb.DrainInstanceRequest, pb.DrainProgress)
 CANCEL_DRAIN = method(SERVICE, "CancelDrain", pb.CancelDrainRequest, pb.CancelDrainReply)
 FINALIZE_UPGRADE = method(SERVICE, "FinalizeUpgrade", pb.FinalizeUpgradeRequest, pb.FinalizeUpgradeReply)
@@ -47,9 +51,9 @@ REBUILD_INDEXES = method(SERVICE, "RebuildIndexes", pb.RebuildIndexesRequest, pb
 WATCH_CLUSTER = method(SERVICE, "WatchCluster", pb.WatchClusterRequest, pb.ClusterChange)
 
 
-def bind_admin(service: object, *, token: str) -> BoundService:
-    """Bind ``service`` for `kafscale.rpc.server.RpcServer`. ``token``: required from callers, unless it is empty."""
-    return bind(SERVICE, service, token=token)
+def bind_admin(service: object, *, token: str = "", guard: CallGuard | None = None) -> BoundService:
+    """Bind ``service`` for `kafscale.rpc.server.RpcServer`. ``token`` and ``guard``: see `BoundService`."""
+    return bind(SERVICE, service, token=token, guard=guard)
 
 
 async def serving_gateway(addresses: Sequence[str], connect: Callable[[str], Channel], *, timeout: float) -> str:

@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
+from urllib.parse import unquote
 
 import grpc
 import grpc.aio
@@ -17,6 +18,7 @@ import trio
 from google.protobuf.message import DecodeError, Message
 
 from kafscale.errors import CorruptData, Refused
+from kafscale.rpc.access import Caller, CallGuard
 from kafscale.rpc.bridge import asyncio_loop
 from kafscale.rpc.bulk import Bulk
 from kafscale.rpc.counters import CallCounters
@@ -40,6 +42,7 @@ class _Call:
     method: Method[Any, Any]
     handler: _Handler
     request: bytes
+    guard: CallGuard | None
     context: "grpc.aio.ServicerContext[bytes, bytes]"
     outcome: "asyncio.Future[_Outcome]"
     # The caller's span; empty if the call is not traced.
@@ -49,11 +52,12 @@ class _Call:
 
 @dataclass(frozen=True, slots=True)
 class _Served:
-    """A method of a service. ``token``: required from callers, unless it is empty."""
+    """A method of a service. ``token`` and ``guard``: see `BoundService`."""
 
     method: Method[Any, Any]
     handler: _Handler
     token: bytes
+    guard: CallGuard | None
 
 
 class CallHandler(grpc.GenericRpcHandler):  # type: ignore[type-arg]  # generic in its stubs only
@@ -73,7 +77,7 @@ class CallHandler(grpc.GenericRpcHandler):  # type: ignore[type-arg]  # generic 
         self._nursery = nursery
         self._token = trio.lowlevel.current_trio_token()
         self._handlers = {
-            path: self._adapted(_Served(method, handler, service.token.encode()))
+            path: self._adapted(_Served(method, handler, service.token.encode(), service.guard))
             for service in services
             for path, (method, handler) in service.methods.items()
         }
@@ -101,7 +105,7 @@ class CallHandler(grpc.GenericRpcHandler):  # type: ignore[type-arg]  # generic 
         outcome: _Outcome = _GONE
         self._counters.began(served.method)
         try:
-            if served.token and not _has_token(served.token, context):
+            if served.token and served.guard is None and not _has_token(served.token, context):
                 outcome = grpc.StatusCode.UNAUTHENTICATED, "the token is missing or wrong"
             else:
                 outcome = await self._outcome(serve, served, request, context)
@@ -124,7 +128,8 @@ class CallHandler(grpc.GenericRpcHandler):  # type: ignore[type-arg]  # generic 
         limit = self._limits.call_limit(waiting=method.waits)
         if self._running[method.waits] >= limit:
             return grpc.StatusCode.RESOURCE_EXHAUSTED, f"the limit of {limit} concurrent calls is reached"
-        call = _Call(method, served.handler, request, context, asyncio.get_running_loop().create_future())
+        outcome = asyncio.get_running_loop().create_future()
+        call = _Call(method, served.handler, request, served.guard, context, outcome)
         if self._tracer is not None:
             call.place = _metadata(context, HEADER)
         self._running[method.waits] += 1
@@ -211,8 +216,21 @@ def _metadata(context: "grpc.aio.ServicerContext[bytes, bytes]", name: str) -> s
 
 
 def _request(call: _Call) -> Any:
+    """Return the decoded request of a call that is allowed. Raises CorruptData and StatusError."""
     data, call.request = call.request, b""
     try:
-        return call.method.request.FromString(data)
+        request = call.method.request.FromString(data)
     except DecodeError as error:
         raise CorruptData(f"{call.method.path}: the request is not a {call.method.request.__name__}") from error
+    if call.guard is not None:
+        call.guard.check(call.method.path.rpartition("/")[2], request, _caller(call.context))
+    return request
+
+
+def _caller(context: "grpc.aio.ServicerContext[bytes, bytes]") -> Caller:
+    """Return who makes a call."""
+    # ipv4:10.0.0.1:50000, or ipv6:%5B::1%5D:50000.
+    host = unquote(context.peer().partition(":")[2].rpartition(":")[0]).strip("[]")
+    (certificate,) = context.auth_context().get("x509_pem_cert") or (b"",)
+    scheme, _, token = _metadata(context, "authorization").partition(" ")
+    return Caller(host, certificate, token if scheme.lower() == "bearer" else "")

@@ -9,6 +9,8 @@ from google.protobuf.descriptor import MethodDescriptor, ServiceDescriptor
 from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
 
+from kafscale.rpc.access import CallGuard
+
 Q = TypeVar("Q", bound=Message)
 A = TypeVar("A", bound=Message)
 
@@ -33,12 +35,14 @@ class Method(Generic[Q, A]):
 class BoundService:
     """The methods of a service object by path: ``(request)`` returns the reply; streaming methods: ``(request, send)``.
 
-    ``token``: callers must present it as ``authorization: Bearer ...``, unless it is empty.
+    ``guard``: decides about each call that arrives over gRPC. Without one, callers must present ``token`` as
+    ``authorization: Bearer ...``, unless it is empty.
     """
 
     name: str
     methods: Mapping[str, tuple[Method[Any, Any], Callable[..., Awaitable[Any]]]]
     token: str = ""
+    guard: CallGuard | None = None
 
 
 def method(service: ServiceDescriptor, name: str, request: type[Q], reply: type[A]) -> Method[Q, A]:
@@ -56,12 +60,13 @@ def bind(
     waiting: Collection[str] = (),
     large: Collection[str] = (),
     token: str = "",
+    guard: CallGuard | None = None,
 ) -> BoundService:
     """Bind the methods of ``service`` to those of ``implementation``, such as ``ListOffsets`` to ``list_offsets``.
 
     ``waiting``: the methods whose calls wait for other callers. ``large``: the methods whose streams have large
-    messages. ``token``: see `BoundService`. Raises AttributeError if a method is missing, or TypeError for a method
-    that streams requests.
+    messages. ``token``, ``guard``: see `BoundService`. Raises AttributeError if a method is missing, or TypeError for
+    a method that streams requests.
     """
     methods = {}
     for descriptor in service.methods:
@@ -69,7 +74,7 @@ def bind(
             raise TypeError(f"{descriptor.full_name}: servers do not support streams of requests")
         found = replace(_described(descriptor), waits=descriptor.name in waiting, large=descriptor.name in large)
         methods[found.path] = (found, getattr(implementation, _snake_case(descriptor.name)))
-    return BoundService(service.full_name, methods, token)
+    return BoundService(service.full_name, methods, token, guard)
 
 
 def _described(descriptor: MethodDescriptor) -> Method[Any, Any]:

@@ -21,7 +21,7 @@ from kafscale.tracing import Tracer
 
 
 class RpcServer:
-    """Serves ``services`` (see `kafscale.rpc.methods.bind`), gRPC's health service and reflection.
+    """Serves ``services`` (see `kafscale.rpc.methods.bind`), gRPC's health service and, without guards, reflection.
 
     ``tracer``: used for calls that belong to a span of the caller.
     """
@@ -114,7 +114,9 @@ class RpcServer:
         server.add_generic_rpc_handlers((handler,))
         health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
         names = [service.name for service in self._services]
-        reflection.enable_server_reflection([*names, SERVICE_NAME, reflection.SERVICE_NAME], server)
+        if not any(service.guard for service in self._services):
+            # Reflection does not ask who calls.
+            reflection.enable_server_reflection([*names, SERVICE_NAME, reflection.SERVICE_NAME], server)
         await server.start()
 
     async def _drain(self, server: "grpc.aio.Server") -> None:

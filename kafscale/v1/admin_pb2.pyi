@@ -636,3 +636,75 @@ class DeleteUserCredentialsRequest(_message.Message):
 class DeleteUserCredentialsReply(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
+
+class AccessRule(_message.Message):
+    __slots__ = ("resource_type", "pattern_type", "name", "principal", "host", "operation", "permission")
+    RESOURCE_TYPE_FIELD_NUMBER: _ClassVar[int]
+    PATTERN_TYPE_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    PRINCIPAL_FIELD_NUMBER: _ClassVar[int]
+    HOST_FIELD_NUMBER: _ClassVar[int]
+    OPERATION_FIELD_NUMBER: _ClassVar[int]
+    PERMISSION_FIELD_NUMBER: _ClassVar[int]
+    resource_type: str
+    pattern_type: str
+    name: str
+    principal: str
+    host: str
+    operation: str
+    permission: str
+    def __init__(self, resource_type: _Optional[str] = ..., pattern_type: _Optional[str] = ..., name: _Optional[str] = ..., principal: _Optional[str] = ..., host: _Optional[str] = ..., operation: _Optional[str] = ..., permission: _Optional[str] = ...) -> None: ...
+
+class AccessRuleFilter(_message.Message):
+    __slots__ = ("resource_type", "pattern_type", "name", "principal", "host", "operation", "permission")
+    RESOURCE_TYPE_FIELD_NUMBER: _ClassVar[int]
+    PATTERN_TYPE_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    PRINCIPAL_FIELD_NUMBER: _ClassVar[int]
+    HOST_FIELD_NUMBER: _ClassVar[int]
+    OPERATION_FIELD_NUMBER: _ClassVar[int]
+    PERMISSION_FIELD_NUMBER: _ClassVar[int]
+    resource_type: str
+    pattern_type: str
+    name: str
+    principal: str
+    host: str
+    operation: str
+    permission: str
+    def __init__(self, resource_type: _Optional[str] = ..., pattern_type: _Optional[str] = ..., name: _Optional[str] = ..., principal: _Optional[str] = ..., host: _Optional[str] = ..., operation: _Optional[str] = ..., permission: _Optional[str] = ...) -> None: ...
+
+class ListAclsRequest(_message.Message):
+    __slots__ = ("filter",)
+    FILTER_FIELD_NUMBER: _ClassVar[int]
+    filter: AccessRuleFilter
+    def __init__(self, filter: _Optional[_Union[AccessRuleFilter, _Mapping]] = ...) -> None: ...
+
+class ListAclsReply(_message.Message):
+    __slots__ = ("acls",)
+    ACLS_FIELD_NUMBER: _ClassVar[int]
+    acls: _containers.RepeatedCompositeFieldContainer[AccessRule]
+    def __init__(self, acls: _Optional[_Iterable[_Union[AccessRule, _Mapping]]] = ...) -> None: ...
+
+class CreateAclsRequest(_message.Message):
+    __slots__ = ("acls",)
+    ACLS_FIELD_NUMBER: _ClassVar[int]
+    acls: _containers.RepeatedCompositeFieldContainer[AccessRule]
+    def __init__(self, acls: _Optional[_Iterable[_Union[AccessRule, _Mapping]]] = ...) -> None: ...
+
+class CreateAclsReply(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class DeleteAclsRequest(_message.Message):
+    __slots__ = ("filter", "validate_only")
+    FILTER_FIELD_NUMBER: _ClassVar[int]
+    VALIDATE_ONLY_FIELD_NUMBER: _ClassVar[int]
+    filter: AccessRuleFilter
+    validate_only: bool
+    def __init__(self, filter: _Optional[_Union[AccessRuleFilter, _Mapping]] = ..., validate_only: _Optional[bool] = ...) -> None: ...
+
+class DeleteAclsReply(_message.Message):
+    __slots__ = ("acls",)
+    ACLS_FIELD_NUMBER: _ClassVar[int]
+    acls: _containers.RepeatedCompositeFieldContainer[AccessRule]
+    def __init__(self, acls: _Optional[_Iterable[_Union[AccessRule, _Mapping]]] = ...) -> None: ...

@@ -8,6 +8,7 @@ import click
 from kafscale_tools.cli.exits import EXIT_CODES
 
 _MODULES = {
+    "acl": "kafscale_tools.cli.admin.acl",
     "backup": "kafscale_tools.cli.recovery",
     "cluster": "kafscale_tools.cli.admin.cluster",
     "config": "kafscale_tools.cli.admin.topic",

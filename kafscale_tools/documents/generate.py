@@ -36,7 +36,7 @@ from kafscale.rpc.pool import pool_families
 from kafscale.telemetry import Family
 from kafscale.topics.definitions import DEFINITIONS
 from kafscale_tools.cli.admin.server import SETTINGS as ASKING
-from kafscale_tools.documents import group_protocol, protocol
+from kafscale_tools.documents import access, group_protocol, protocol
 from services.all_in_one import main as all_in_one
 from services.coordinator import __main__ as coordinator
 from services.coordinator import monitoring as coordinator_monitoring
@@ -322,6 +322,7 @@ def prometheus_rule() -> str:
 
 
 DOCUMENTS: dict[str, Callable[[], str]] = {
+    "docs/reference/access.md": access.document,
     "docs/reference/configuration.md": configuration,
     "docs/reference/groups.md": group_protocol.document,
     "docs/reference/metrics.md": metrics,

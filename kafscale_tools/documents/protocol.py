@@ -3,8 +3,6 @@
 import importlib
 
 from kafscale.kafka.codec import is_flexible
-from kafscale.security.acls import ResourceType
-from kafscale.security.asks import Ask
 from services.gateway.clients.registry import APIS
 from services.gateway.clients.unsupported import UNSUPPORTED
 
@@ -42,20 +40,6 @@ support them.
 """
 
 
-_ASKS = """\
-
-## What requests ask for
-
-With [ACLs](../guides/security.md#acls), a client needs these operations. The cluster is the resource `kafka-cluster`.
-If a client lacks what every request of an API needs, the whole request is denied. Otherwise each topic or group in it
-is allowed or denied for itself, and lists contain what the client may describe. The text about an API says if one of
-several operations is enough.
-
-| API | For every request | For parts of it |
-|---|---|---|
-"""
-
-
 def document() -> str:
     """Return the complete document."""
     rows = [
@@ -67,17 +51,7 @@ def document() -> str:
         for api in APIS.values()
     ]
     missing = [f"| {key} | {name} | {reason} |\n" for key, (name, reason) in UNSUPPORTED.items()]
-    asks = [
-        f"| {api.name} | {_shown(api.needs)} | {', '.join(map(_shown, api.asks)) or '-'} |\n" for api in APIS.values()
-    ]
-    return "".join([_HEAD, *rows, _ASKS, *asks, *texts, _NOT_SUPPORTED, *missing])
-
-
-def _shown(ask: Ask | None) -> str:
-    if ask is None:
-        return "-"
-    where = "the cluster" if ask.type is ResourceType.CLUSTER else ask.type.name.lower().replace("_", " ")
-    return f"{ask.operation.name} on {where}"
+    return "".join([_HEAD, *rows, *texts, _NOT_SUPPORTED, *missing])
 
 
 def _flexible_from(key: int, versions: range) -> str:

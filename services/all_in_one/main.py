@@ -41,6 +41,7 @@ from services.coordinator.run import Dependencies as CoordinatorDependencies
 from services.coordinator.service import CoordinatorService
 from services.coordinator.settings import CoordinatorSettings
 from services.gateway.admin.cluster import ClusterReport
+from services.gateway.admin.needs import NEEDS
 from services.gateway.admin.service import AdminService
 from services.gateway.monitoring import show as show_gateway
 from services.gateway.service import Gateway, GatewayDependencies
@@ -50,6 +51,7 @@ from services.indexer.service import IndexerService
 from services.indexer.settings import IndexerSettings
 from services.storage.dependencies import Dependencies
 from services.storage.monitoring import show as show_storage
+from services.storage.needs import needs
 from services.storage.service import StorageService
 from services.storage.settings import StorageSettings
 
@@ -135,10 +137,10 @@ async def _serve(settings: Loaded, stopping: trio.Event) -> None:
         )
         coordinator = CoordinatorService(coordinator_parts)
         show_coordinator(coordinator, coordinator_parts.counters, operations)
-        ownership, users = OwnershipMap(metadata, namespace), UserCatalog(metadata, namespace)
-        acls = AclCatalog(metadata, namespace, settings[GatewaySettings].without_acls())
+        own, ownership = settings[GatewaySettings], OwnershipMap(metadata, namespace)
+        users, acls = UserCatalog(metadata, namespace), AclCatalog(metadata, namespace, own.without_acls())
         gateway_parts = GatewayDependencies(
-            settings=settings[GatewaySettings],
+            settings=own,
             namespace=namespace,
             metadata=metadata,
             catalog=catalog,
@@ -157,7 +159,11 @@ async def _serve(settings: Loaded, stopping: trio.Event) -> None:
         gateway = Gateway(gateway_parts)
         show_gateway(gateway, gateway_parts.counters, operations)
         report = ClusterReport(gateway_parts, indexers, operations.health, connector(settings, operations, PeerHealth))
-        admin = bind_admin(AdminService(gateway, report), token=settings[GatewaySettings].admin_token)
+        admin = bind_admin(
+            AdminService(gateway, report),
+            token=own.admin_token,
+            guard=own.guard(lambda: acls.current, NEEDS, token=own.admin_token),
+        )
         gateway_stopped, storage_stopped, coordinator_stopped = trio.Event(), trio.Event(), trio.Event()
 
         async def serve_storage(task_status: trio.TaskStatus[None]) -> None:
@@ -175,7 +181,8 @@ async def _serve(settings: Loaded, stopping: trio.Event) -> None:
         await nursery.start(catalog.run)
         await nursery.start(storage_members.run)
         await nursery.start(serve_storage)
-        await nursery.start(endpoint.serve, stopping, bind_storage(storage), admin)
+        served = bind_storage(storage, own.guard(lambda: acls.current, needs(catalog)))
+        await nursery.start(endpoint.serve, stopping, served, admin)
         await nursery.start(coordinator_members.run)
         await nursery.start(serve_groups)
         for watched in (gateways.run, indexers.run, ownership.run, users.run, acls.run):

@@ -5,14 +5,17 @@ import sys
 import trio
 
 from kafscale.clock import wall_clock_ms
+from kafscale.config.access import AccessSettings
 from kafscale.config.calls import RpcSettings
 from kafscale.config.stores import NamespaceSettings
+from kafscale.metadata.acls import AclCatalog
 from kafscale.metadata.members import Members
 from kafscale.metadata.membership import Membership
 from kafscale.process.process import Loaded, run_process
 from kafscale.process.startup import (
     EVERY_SERVICE,
     Endpoint,
+    check_callers,
     check_shared,
     connector,
     open_metadata,
@@ -28,7 +31,7 @@ from services.coordinator.run import Dependencies
 from services.coordinator.service import CoordinatorService
 from services.coordinator.settings import CoordinatorSettings
 
-SETTINGS = (CoordinatorSettings, *EVERY_SERVICE)
+SETTINGS = (CoordinatorSettings, AccessSettings, *EVERY_SERVICE)
 
 
 async def serve(settings: Loaded, stopping: trio.Event) -> None:
@@ -51,6 +54,10 @@ async def serve(settings: Loaded, stopping: trio.Event) -> None:
             address=endpoint.address,
         )
         coordinator = CoordinatorService(deps)
+        access = settings[AccessSettings]
+        check_callers(settings, access)
+        acls = AclCatalog(metadata, namespace, access.without_acls())
+        guard = access.guard(lambda: acls.current, {})
 
         def membership() -> Membership | None:
             return coordinator.current.membership if coordinator.current else None
@@ -59,8 +66,8 @@ async def serve(settings: Loaded, stopping: trio.Event) -> None:
         operations.watch_address(membership, members, unready_from=State.UNAVAILABLE)
         show(coordinator, deps.counters, operations)
         async with (
-            running(settings, members.run, storages.run),
-            endpoint.serving(bind_coordinator(coordinator)),
+            running(settings, acls.run, members.run, storages.run),
+            endpoint.serving(bind_coordinator(coordinator, guard)),
             trio.open_nursery() as nursery,
         ):
             await start_in_time(nursery, settings, coordinator.run, stopping)

@@ -17,6 +17,7 @@ from kafscale.process.process import Loaded, run_process
 from kafscale.process.startup import (
     EVERY_SERVICE,
     Endpoint,
+    check_callers,
     check_shared,
     connector,
     open_metadata,
@@ -28,6 +29,7 @@ from kafscale.rpc.admin import bind_admin
 from kafscale.rpc.generated import GroupCoordinatorClient, SegmentStorageClient
 from kafscale.rpc.peer_health import PeerHealth
 from services.gateway.admin.cluster import ClusterReport
+from services.gateway.admin.needs import NEEDS
 from services.gateway.admin.service import AdminService
 from services.gateway.monitoring import show
 from services.gateway.service import Gateway, GatewayDependencies
@@ -46,12 +48,14 @@ async def serve(settings: Loaded, stopping: trio.Event) -> None:
         endpoint = await Endpoint.bind("gateway", settings, operations)
         catalog, ownership = TopicCatalog(metadata, namespace), OwnershipMap(metadata, namespace)
         users = UserCatalog(metadata, namespace)
-        acls = AclCatalog(metadata, namespace, settings[GatewaySettings].without_acls())
+        own = settings[GatewaySettings]
+        check_callers(settings, own)
+        acls = AclCatalog(metadata, namespace, own.without_acls())
         storages, gateways, coordinators, indexers = (
             Members(metadata, namespace, service) for service in ("storage", "gateway", "coordinator", "indexer")
         )
         parts = GatewayDependencies(
-            settings=settings[GatewaySettings],
+            settings=own,
             namespace=namespace,
             metadata=metadata,
             catalog=catalog,
@@ -70,7 +74,8 @@ async def serve(settings: Loaded, stopping: trio.Event) -> None:
         )
         gateway = Gateway(parts)
         report = ClusterReport(parts, indexers, operations.health, connector(settings, operations, PeerHealth))
-        admin = bind_admin(AdminService(gateway, report), token=settings[GatewaySettings].admin_token)
+        guard = own.guard(lambda: acls.current, NEEDS, token=own.admin_token)
+        admin = bind_admin(AdminService(gateway, report), token=own.admin_token, guard=guard)
         watched = (
             catalog.run,
             users.run,

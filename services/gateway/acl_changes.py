@@ -29,17 +29,28 @@ _LONGEST = 32_767
 
 
 def acl_of(resource_type: int, pattern_type: int, name: str, entry: Any) -> Acl:
-    """Return the ACL that a request gives. ``entry`` has its principal, host, operation and permission_type.
+    """Return the ACL that a Kafka request gives. ``entry`` has its principal, host, operation and permission_type.
 
-    Raises RefusedPart, as Kafka does, if it is not one or cannot exist.
+    Raises RefusedPart if it is not one or cannot exist.
     """
     try:
-        type_, pattern = ResourceType(resource_type), PatternType(pattern_type)
-        operation, permission = Operation(entry.operation), Permission(entry.permission_type)
+        acl = Acl(
+            ResourceType(resource_type),
+            PatternType(pattern_type),
+            name,
+            entry.principal,
+            entry.host,
+            Operation(entry.operation),
+            Permission(entry.permission_type),
+        )
     except ValueError:
-        raise _invalid(
-            "The ACL has a resource type, pattern type, operation or permission that does not exist"
-        ) from None
+        raise _invalid("The ACL has a type, operation or permission that does not exist") from None
+    return checked(acl)
+
+
+def checked(acl: Acl) -> Acl:
+    """Return the ACL. Raises RefusedPart, as Kafka does, if it cannot exist."""
+    type_, name, operation = acl.resource_type, acl.name, acl.operation
     if type_ is ResourceType.CLUSTER and name != CLUSTER_NAME:
         raise _invalid(f"The only valid name for the CLUSTER resource is {CLUSTER_NAME}")
     if not name:
@@ -47,15 +58,15 @@ def acl_of(resource_type: int, pattern_type: int, name: str, entry: Any) -> Acl:
     if operation is not Operation.ALL and operation not in OPERATIONS[type_]:
         raise _invalid(f"Operation {operation.name} does not exist on resources of type {type_.name}")
     try:
-        Principal.parse(entry.principal)
+        Principal.parse(acl.principal)
     except ValueError as error:
         raise RefusedPart(ErrorCode.invalid_principal_type, f"Could not parse principal: {error}") from None
-    if not entry.host:
+    if not acl.host:
         raise _invalid("The host is empty")
-    for text in (name, entry.principal, entry.host):
+    for text in (name, acl.principal, acl.host):
         if len(text.encode()) > _LONGEST:
             raise _invalid(f"A name of more than {_LONGEST} bytes")
-    return Acl(type_, pattern, name, entry.principal, entry.host, operation, permission)
+    return acl
 
 
 def filter_of(resource_type: int, pattern_type: int, name: str | None, entry: Any) -> AclFilter:

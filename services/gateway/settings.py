@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass
 
-from kafscale.config.access import AccessSettings
 from kafscale.config.admin_access import AdminTokenSettings
 from kafscale.config.client_security import ClientSecuritySettings
 from kafscale.config.group_limits import GroupSettings
@@ -12,7 +11,7 @@ from kafscale.topics.definitions import CLEANUP_POLICIES, COMPRESSION_TYPES, DEL
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GatewaySettings(ClientSecuritySettings, AccessSettings, GroupSettings, AdminTokenSettings):
+class GatewaySettings(ClientSecuritySettings, GroupSettings, AdminTokenSettings):
     """Sizes are in bytes, times in milliseconds."""
 
     broker_id: int | None = setting(

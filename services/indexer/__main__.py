@@ -4,25 +4,29 @@ import sys
 
 import trio
 
+from kafscale.config.access import AccessSettings
 from kafscale.config.calls import RpcSettings
 from kafscale.config.stores import NamespaceSettings
+from kafscale.metadata.acls import AclCatalog
 from kafscale.process.process import Loaded, run_process
 from kafscale.process.startup import (
     EVERY_SERVICE,
     WITH_OBJECTS,
     Endpoint,
+    check_callers,
     check_shared,
     open_metadata,
     open_objects,
     open_operations,
     registered,
+    running,
 )
 from kafscale.rpc.services import bind_indexer
 from services.indexer.monitoring import families
 from services.indexer.service import IndexerService
 from services.indexer.settings import IndexerSettings
 
-SETTINGS = (IndexerSettings, *WITH_OBJECTS, *EVERY_SERVICE)
+SETTINGS = (IndexerSettings, AccessSettings, *WITH_OBJECTS, *EVERY_SERVICE)
 
 
 async def serve(settings: Loaded, stopping: trio.Event) -> None:
@@ -35,7 +39,15 @@ async def serve(settings: Loaded, stopping: trio.Event) -> None:
         endpoint = await Endpoint.bind("indexer", settings, operations)
         indexer = IndexerService(objects, settings[NamespaceSettings].namespace, settings[IndexerSettings])
         operations.metrics.add(families(indexer.counters))
-        async with endpoint.serving(bind_indexer(indexer)), registered(endpoint, metadata, settings, operations):
+        access = settings[AccessSettings]
+        check_callers(settings, access)
+        acls = AclCatalog(metadata, settings[NamespaceSettings].namespace, access.without_acls())
+        guard = access.guard(lambda: acls.current, {})
+        async with (
+            running(settings, acls.run),
+            endpoint.serving(bind_indexer(indexer, guard)),
+            registered(endpoint, metadata, settings, operations),
+        ):
             endpoint.ready(operations)
             await stopping.wait()
 

@@ -5,8 +5,10 @@ import sys
 import trio
 
 from kafscale.clock import wall_clock_ms
+from kafscale.config.access import AccessSettings
 from kafscale.config.calls import RpcSettings
 from kafscale.config.stores import NamespaceSettings
+from kafscale.metadata.acls import AclCatalog
 from kafscale.metadata.members import Members
 from kafscale.metadata.topics import TopicCatalog
 from kafscale.process.process import Loaded, run_process
@@ -14,6 +16,7 @@ from kafscale.process.startup import (
     EVERY_SERVICE,
     WITH_OBJECTS,
     Endpoint,
+    check_callers,
     check_shared,
     connector,
     indexer_pool,
@@ -27,10 +30,11 @@ from kafscale.rpc.services import bind_storage
 from kafscale.threads import run_in_thread
 from services.storage.dependencies import Dependencies
 from services.storage.monitoring import show
+from services.storage.needs import needs
 from services.storage.service import StorageService
 from services.storage.settings import StorageSettings
 
-SETTINGS = (StorageSettings, *WITH_OBJECTS, *EVERY_SERVICE)
+SETTINGS = (StorageSettings, AccessSettings, *WITH_OBJECTS, *EVERY_SERVICE)
 
 
 async def serve(settings: Loaded, stopping: trio.Event) -> None:
@@ -42,10 +46,12 @@ async def serve(settings: Loaded, stopping: trio.Event) -> None:
         open_objects(settings, operations, watch_lifecycle=True) as objects,
     ):
         endpoint = await Endpoint.bind("storage", settings, operations)
-        catalog = TopicCatalog(metadata, namespace)
+        catalog, access = TopicCatalog(metadata, namespace), settings[AccessSettings]
+        check_callers(settings, access)
+        acls = AclCatalog(metadata, namespace, access.without_acls())
         members, indexers = (Members(metadata, namespace, service) for service in ("storage", "indexer"))
         async with (
-            running(settings, catalog.run, members.run, indexers.run),
+            running(settings, catalog.run, acls.run, members.run, indexers.run),
             indexer_pool(indexers, settings, operations) as indexer,
         ):
             deps = Dependencies(
@@ -65,7 +71,8 @@ async def serve(settings: Loaded, stopping: trio.Event) -> None:
             )
             storage = StorageService(deps)
             show(storage, deps.counters, members, operations)
-            async with endpoint.serving(bind_storage(storage)), trio.open_nursery() as nursery:
+            guard = access.guard(lambda: acls.current, needs(catalog))
+            async with endpoint.serving(bind_storage(storage, guard)), trio.open_nursery() as nursery:
                 await nursery.start(storage.run, stopping)
                 endpoint.ready(operations)
 

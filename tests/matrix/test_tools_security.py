@@ -57,7 +57,12 @@ def secured(directory: Path, authority: trustme.CA, etcd: Etcd, minio: Minio) ->
         "KAFSCALE_BOOTSTRAP_USER": "admin",
         "KAFSCALE_BOOTSTRAP_PASSWORD_FILE": str(directory / "password"),
         "KAFSCALE_ACLS": "true",
-        "KAFSCALE_SUPER_USERS": "User:admin",
+        "KAFSCALE_SUPER_USERS": "User:admin;User:service",
+        "KAFSCALE_TLS_PRINCIPAL_MAPPING_RULES": "RULE:.*O=trustme.*/service/",
+        "KAFSCALE_RPC_TLS_CA_FILE": str(directory / "ca.pem"),
+        "KAFSCALE_RPC_TLS_CERT_FILE": str(directory / "cert.pem"),
+        "KAFSCALE_RPC_TLS_KEY_FILE": str(directory / "key.pem"),
+        "KAFSCALE_RPC_TLS_CLIENT_AUTH": "required",
     }
     (directory / "cluster").mkdir()
     with (

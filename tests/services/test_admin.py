@@ -81,7 +81,7 @@ def test_an_operator_and_a_client_see_the_same(cluster: Cluster) -> None:
     assert shell.run("topic alter orders --partitions 6 --config flush.ms=100 --unset retention.ms").returncode == 0
     _await("the client sees the new partitions", lambda: _partitions_of(cluster, "orders") == 6)
     wrong = shell.run("topic list", KAFSCALE_ADMIN_TOKEN="this-is-another-token")
-    assert (wrong.returncode, wrong.stderr) == (Exit.UNAUTHENTICATED, "Error: the token is missing or wrong\n")
+    assert (wrong.returncode, wrong.stderr) == (Exit.DENIED, "Error: the token is missing or wrong\n")
     assert shell.run("topic delete orders --yes").returncode == 0
     _await("the client no longer sees the topic", lambda: "orders" not in client.topics())
     assert shell.run("topic describe orders").returncode == Exit.NOT_FOUND

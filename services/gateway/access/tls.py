@@ -8,11 +8,11 @@ from pathlib import Path
 
 import structlog
 import trio
-from cryptography import x509
 
 from kafscale.config.client_security import LISTENER, NONE, REQUIRED, ClientSecuritySettings
 from kafscale.config.listeners import Listener
 from kafscale.errors import ConfigError
+from kafscale.security.certificates import distinguished_name
 from kafscale.security.principals import ANONYMOUS, NameRules, NoRuleApplies, Principal
 
 _CHECK_SECONDS = 5.0
@@ -129,11 +129,6 @@ class ServerTls:
         name = self._by_host.get(asked)
         if name is not None and asked != accepting.advertised_host.lower():
             connection.context = self._contexts[accepting.name, name]
-
-
-def distinguished_name(certificate: bytes) -> str:
-    """Return the name of a certificate's (DER) subject by RFC 4514, as ``CN=ann,OU=sales,C=DE``."""
-    return x509.load_der_x509_certificate(certificate).subject.rfc4514_string()
 
 
 def _files_of(settings: ClientSecuritySettings, listener: Listener) -> _Files:

@@ -10,7 +10,7 @@ from kio.schema.errors import ErrorCode
 from kafscale.errors import Refused, Unavailable
 from kafscale.rpc.errors import StatusError
 from kafscale.v1 import admin_pb2 as pb
-from services.gateway.admin import configs, consumer_groups, offsets, partitions, topics, users
+from services.gateway.admin import acls, configs, consumer_groups, offsets, partitions, topics, users
 from services.gateway.admin.cluster import ClusterReport
 from services.gateway.admin.drain import Drains
 from services.gateway.admin.state_format import finalize_upgrade
@@ -30,6 +30,8 @@ _CODES = {
     ErrorCode.invalid_config: _STATUS.INVALID_ARGUMENT,
     ErrorCode.invalid_request: _STATUS.INVALID_ARGUMENT,
     ErrorCode.invalid_group_id: _STATUS.INVALID_ARGUMENT,
+    ErrorCode.invalid_principal_type: _STATUS.INVALID_ARGUMENT,
+    ErrorCode.security_disabled: _STATUS.FAILED_PRECONDITION,
     ErrorCode.unacceptable_credential: _STATUS.INVALID_ARGUMENT,
     ErrorCode.unsupported_sasl_mechanism: _STATUS.INVALID_ARGUMENT,
     ErrorCode.non_empty_group: _STATUS.FAILED_PRECONDITION,
@@ -159,6 +161,18 @@ class AdminService:
     async def delete_user_credentials(self, request: pb.DeleteUserCredentialsRequest) -> pb.DeleteUserCredentialsReply:
         with self._handling() as environment:
             return await users.delete_credentials(environment, request)
+
+    async def list_acls(self, request: pb.ListAclsRequest) -> pb.ListAclsReply:
+        with self._handling() as environment:
+            return acls.list_acls(environment, request)
+
+    async def create_acls(self, request: pb.CreateAclsRequest) -> pb.CreateAclsReply:
+        with self._handling() as environment:
+            return await acls.create(environment, request)
+
+    async def delete_acls(self, request: pb.DeleteAclsRequest) -> pb.DeleteAclsReply:
+        with self._handling() as environment:
+            return await acls.delete(environment, request)
 
     async def drain_instance(
         self, request: pb.DrainInstanceRequest, send: Callable[[pb.DrainProgress], Awaitable[None]]

@@ -109,6 +109,8 @@ KNOWN: dict[str, frozenset[str]] = {
     ),
     "storage": frozenset(
         {
+            "KAFSCALE_ACLS",
+            "KAFSCALE_ALLOW_EVERYONE_IF_NO_ACL_FOUND",
             "KAFSCALE_APPEND_LOAD_WAIT_MS",
             "KAFSCALE_BUFFER_BYTES",
             "KAFSCALE_CACHE_SIZE",
@@ -148,6 +150,7 @@ KNOWN: dict[str, frozenset[str]] = {
             "KAFSCALE_INTAKE_PUT_BYTES",
             "KAFSCALE_LEASE_TTL_SECONDS",
             "KAFSCALE_LOG_LEVEL",
+            "KAFSCALE_MAX_ACLS",
             "KAFSCALE_MAX_PRODUCERS_PER_PARTITION",
             "KAFSCALE_MAX_SINKS",
             "KAFSCALE_MAX_STAGES_PER_COMMIT",
@@ -209,6 +212,8 @@ KNOWN: dict[str, frozenset[str]] = {
             "KAFSCALE_STAGE_EXPIRY_MS",
             "KAFSCALE_STAGING_BYTES",
             "KAFSCALE_START_PATIENCE_MS",
+            "KAFSCALE_SUPER_USERS",
+            "KAFSCALE_TLS_PRINCIPAL_MAPPING_RULES",
             "KAFSCALE_TRACING_ENDPOINT",
             "KAFSCALE_TRACING_QUEUE_SPANS",
             "KAFSCALE_TRACING_SAMPLE_RATIO",
@@ -216,6 +221,8 @@ KNOWN: dict[str, frozenset[str]] = {
     ),
     "indexer": frozenset(
         {
+            "KAFSCALE_ACLS",
+            "KAFSCALE_ALLOW_EVERYONE_IF_NO_ACL_FOUND",
             "KAFSCALE_DATA_DIR",
             "KAFSCALE_ETCD_ENDPOINTS",
             "KAFSCALE_ETCD_HISTORY_MS",
@@ -234,6 +241,7 @@ KNOWN: dict[str, frozenset[str]] = {
             "KAFSCALE_INTAKE_FSYNC",
             "KAFSCALE_LEASE_TTL_SECONDS",
             "KAFSCALE_LOG_LEVEL",
+            "KAFSCALE_MAX_ACLS",
             "KAFSCALE_REWRITES",
             "KAFSCALE_REWRITE_READ_AHEAD_BYTES",
             "KAFSCALE_RPC_ADDR",
@@ -264,6 +272,8 @@ KNOWN: dict[str, frozenset[str]] = {
             "KAFSCALE_S3_PATH_STYLE",
             "KAFSCALE_S3_REGION",
             "KAFSCALE_START_PATIENCE_MS",
+            "KAFSCALE_SUPER_USERS",
+            "KAFSCALE_TLS_PRINCIPAL_MAPPING_RULES",
             "KAFSCALE_TRACING_ENDPOINT",
             "KAFSCALE_TRACING_QUEUE_SPANS",
             "KAFSCALE_TRACING_SAMPLE_RATIO",
@@ -271,6 +281,8 @@ KNOWN: dict[str, frozenset[str]] = {
     ),
     "coordinator": frozenset(
         {
+            "KAFSCALE_ACLS",
+            "KAFSCALE_ALLOW_EVERYONE_IF_NO_ACL_FOUND",
             "KAFSCALE_ETCD_ENDPOINTS",
             "KAFSCALE_ETCD_HISTORY_MS",
             "KAFSCALE_ETCD_QUOTA_BYTES",
@@ -302,6 +314,7 @@ KNOWN: dict[str, frozenset[str]] = {
             "KAFSCALE_HTTP_MAX_CONNECTIONS",
             "KAFSCALE_LEASE_TTL_SECONDS",
             "KAFSCALE_LOG_LEVEL",
+            "KAFSCALE_MAX_ACLS",
             "KAFSCALE_RPC_ADDR",
             "KAFSCALE_RPC_ADVERTISED_ADDR",
             "KAFSCALE_RPC_CONNECT_TIMEOUT_MS",
@@ -319,6 +332,8 @@ KNOWN: dict[str, frozenset[str]] = {
             "KAFSCALE_RPC_TLS_SERVER_NAME",
             "KAFSCALE_S3_NAMESPACE",
             "KAFSCALE_START_PATIENCE_MS",
+            "KAFSCALE_SUPER_USERS",
+            "KAFSCALE_TLS_PRINCIPAL_MAPPING_RULES",
             "KAFSCALE_TRACING_ENDPOINT",
             "KAFSCALE_TRACING_QUEUE_SPANS",
             "KAFSCALE_TRACING_SAMPLE_RATIO",

@@ -207,6 +207,40 @@ def test_groups_without_members_are_reset_and_deleted(server: AdminServer) -> No
     assert server.run("group", "describe", "g").exit_code == Exit.NOT_FOUND
 
 
+def test_acls_are_created_listed_and_deleted() -> None:
+    with admin_server(acls=True) as server:
+        assert "NAME" in server.run("acl", "list").output
+        made = server.run("acl", "create", "User:ann", "--topic", "t", "--operation", "read", "--operation", "write")
+        assert made.exit_code == 0
+        assert [line.split() for line in made.output.splitlines()[1:]] == [
+            ["User:ann", "*", "ALLOW", operation, "TOPIC", "t", "LITERAL"] for operation in ("READ", "WRITE")
+        ]
+        deny = ("--prefix", "--deny", "--host", "10.0.0.1", "--operation", "all")
+        assert server.run("acl", "create", "User:bob", "--topic", "t", *deny).exit_code == 0
+        assert server.run("acl", "create", "User:ann", "--cluster", "--operation", "describe").exit_code == 0
+        # A prefix is about every topic that begins with it.
+        found = json.loads(server.run("acl", "list", "--topic", "tea", "-o", "json").output)["acls"]
+        assert [(each["principal"], each["pattern_type"]) for each in found] == [("User:bob", "PREFIXED")]
+        # Printed, asked for, and deleted.
+        gone = server.run("acl", "delete", "--principal", "User:ann", input="y\n")
+        assert gone.output.splitlines()[-1].endswith("3 ACLs deleted")
+        assert server.run("acl", "delete", "--principal", "User:ann", "--yes").output == "no ACL matches\n"
+        for wrong in (
+            ("delete",),
+            ("create", "User:ann", "--operation", "read"),
+            ("create", "User:ann", "--operation", "read", "--topic", "t", "--cluster"),
+            ("create", "ann", "--operation", "read", "--topic", "t"),
+            ("create", "User:ann", "--operation", "create", "--group", "g"),
+        ):
+            assert server.run("acl", *wrong).exit_code == Exit.WRONG, wrong
+        assert server.run("acl", "delete", "--all", "--yes").output == "1 ACL deleted\n"
+
+
+def test_acls_that_are_not_enforced_cannot_be_changed(server: AdminServer) -> None:
+    refused = server.run("acl", "create", "User:ann", "--topic", "t", "--operation", "read")
+    assert (refused.exit_code, "KAFSCALE_ACLS" in refused.output) == (Exit.REFUSED, True)
+
+
 def test_users_are_listed_set_and_deleted(server: AdminServer) -> None:
     assert server.run("user", "list").output.split() == ["USER", "CREDENTIALS"]
     assert server.run("user", "delete", "ann", "--yes").exit_code == Exit.NOT_FOUND
@@ -320,7 +354,7 @@ def test_the_token_comes_from_an_option_or_the_environment() -> None:
     with admin_server(TOKEN) as server:
         for missing in ({}, {"KAFSCALE_ADMIN_TOKEN": TOKEN[:-1] + "x"}):
             refused = server.run("topic", "list", **missing)
-            assert refused.exit_code == Exit.UNAUTHENTICATED
+            assert refused.exit_code == Exit.DENIED
             assert refused.output == "Error: the token is missing or wrong\n"
         assert server.run("topic", "list", KAFSCALE_ADMIN_TOKEN=TOKEN).exit_code == 0
         assert server.run("topic", "list", "--token", TOKEN, KAFSCALE_ADMIN_TOKEN="x" * 20).exit_code == 0

@@ -1,0 +1,100 @@
+"""Who makes a call over gRPC, and whether ACLs allow it.
+
+The caller is the user of its client certificate, by the same rules as on Kafka listeners, or anonymous. What a method
+asks for is in a table of its service; a method that is not there is for other services, which need CLUSTER_ACTION.
+"""
+
+import hmac
+import ssl
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import grpc
+
+from kafscale.rpc.errors import StatusError
+from kafscale.security.acls import CLUSTER_NAME, AclSet, Resource
+from kafscale.security.asks import CLUSTER_ACTION, Ask
+from kafscale.security.certificates import distinguished_name
+from kafscale.security.principals import ANONYMOUS, NameRules, NoRuleApplies, Principal
+
+_STATUS = grpc.StatusCode
+
+
+def cluster(_: object) -> Iterable[str]:
+    """The only resource of an `Ask` about the cluster."""
+    return (CLUSTER_NAME,)
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """``names``: the resources that a request names. The operation must be allowed on all of them.
+
+    A request that names none is not allowed. With ``any_name`` it is, if the operation is allowed on any resource of
+    the type.
+    """
+
+    ask: Ask
+    names: Callable[[Any], Iterable[str]] = cluster
+    any_name: bool = False
+
+
+Needs = Mapping[str, tuple[Need, ...]]
+"""What the methods of a service need, by name: one of several alternatives."""
+OF_SERVICES = (Need(CLUSTER_ACTION),)
+
+
+class Caller(NamedTuple):
+    """``host``: the address. ``certificate``: PEM, empty if there is none. ``token``: what it sends as ``Bearer``."""
+
+    host: str
+    certificate: bytes
+    token: str
+
+
+class CallGuard:
+    """Decides about calls. ``acls`` returns the current ones.
+
+    ``needs``: see `Needs`. ``token``: whoever presents it may do everything; empty: nobody can. A caller that presents
+    another one is refused.
+    """
+
+    def __init__(self, acls: Callable[[], AclSet], rules: NameRules, needs: Needs, *, token: str = "") -> None:
+        self._acls = acls
+        self._rules = rules
+        self._needs = needs
+        self._token = token.encode()
+
+    def check(self, method: str, request: object, caller: Caller) -> None:
+        """Raise StatusError unless the caller may call ``method``, a name without its service, with ``request``."""
+        if self._token and caller.token:
+            if not hmac.compare_digest(caller.token.encode(), self._token):
+                raise StatusError(_STATUS.UNAUTHENTICATED, "the token is missing or wrong")
+            return
+        principal = self._principal(caller)
+        needs = self._needs.get(method, OF_SERVICES)
+        if not any(self._allows(need, request, principal, caller.host) for need in needs):
+            wanted = " or ".join(str(need.ask) for need in needs)
+            raise StatusError(_STATUS.PERMISSION_DENIED, f"{principal} needs {wanted}")
+
+    def _principal(self, caller: Caller) -> Principal:
+        if not caller.certificate:
+            return ANONYMOUS
+        try:
+            return self._rules.user_of(_distinguished_name(caller.certificate))
+        except (NoRuleApplies, ValueError) as error:
+            raise StatusError(_STATUS.UNAUTHENTICATED, f"the certificate names no user: {error}") from None
+
+    def _allows(self, need: Need, request: object, principal: Principal, host: str) -> bool:
+        acls, ask = self._acls(), need.ask
+        names = list(need.names(request))
+        if not names:
+            return need.any_name and acls.decide_for_any(principal, host, ask.operation, ask.type).allowed
+        return all(acls.decide(principal, host, ask.operation, Resource(ask.type, name)).allowed for name in names)
+
+
+@lru_cache(maxsize=1024)
+def _distinguished_name(pem: bytes) -> str:
+    """Raises ValueError if the certificate cannot be read. Every call has one, so the names are remembered."""
+    return distinguished_name(ssl.PEM_cert_to_DER_cert(pem.decode("ascii")))

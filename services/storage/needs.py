@@ -1,0 +1,45 @@
+"""What callers of the storage service need if ACLs are enforced. Spark jobs read and write topics."""
+
+from collections.abc import Iterable
+
+from kafscale.metadata.topics import TopicCatalog
+from kafscale.rpc.access import Need, Needs
+from kafscale.security.asks import DESCRIBE_CLUSTER, DESCRIBE_TOPIC, READ_TOPIC, WRITE_TOPIC
+from kafscale.v1.common_pb2 import PartitionRef
+from kafscale.v1.storage_pb2 import CommitSinkRequest, PlanScanRequest, ScanRequest, StageRequest, TopicsRequest
+
+
+def needs(catalog: TopicCatalog) -> Needs:
+    """Return the table of the methods. ``catalog`` names the topics of ids."""
+
+    def topics(refs: Iterable[PartitionRef]) -> set[str]:
+        # Logs are found by the id of their topic, which may be that of another name.
+        return {name for ref in refs for name in (ref.topic, _name_of(catalog, ref.topic_id)) if name is not None}
+
+    def requested(request: TopicsRequest) -> Iterable[str]:
+        return request.names
+
+    def planned(request: PlanScanRequest) -> Iterable[str]:
+        return topics(scan.partition for scan in request.scans)
+
+    def of_partition(request: ScanRequest | StageRequest) -> Iterable[str]:
+        return topics([request.partition])
+
+    def committed(request: CommitSinkRequest) -> Iterable[str]:
+        return topics(stage.partition for stage in request.stages)
+
+    return {
+        "Topics": (Need(DESCRIBE_CLUSTER), Need(DESCRIBE_TOPIC, requested)),
+        "PlanScan": (Need(READ_TOPIC, planned),),
+        "Scan": (Need(READ_TOPIC, of_partition),),
+        "Stage": (Need(WRITE_TOPIC, of_partition),),
+        # An epoch without records has no stages.
+        "CommitSink": (Need(WRITE_TOPIC, committed, any_name=True),),
+        # Only who has written a stage knows its key.
+        "DiscardStages": (Need(WRITE_TOPIC, lambda _: (), any_name=True),),
+    }
+
+
+def _name_of(catalog: TopicCatalog, topic_id: bytes) -> str | None:
+    found = catalog.view.live_by_id(topic_id)
+    return None if found is None else found.name

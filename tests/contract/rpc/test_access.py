@@ -1,0 +1,164 @@
+"""Which calls over gRPC are allowed if ACLs are enforced: by certificate, by token, and to nobody else."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import grpc
+import pytest
+import trio
+import trustme
+from google.protobuf.descriptor import ServiceDescriptor
+from google.protobuf.message_factory import GetMessageClass
+
+from kafscale.metadata.memory import MemoryMetadataStore
+from kafscale.metadata.topics import TopicCatalog
+from kafscale.rpc import generated
+from kafscale.rpc.access import Caller, CallGuard, Needs
+from kafscale.rpc.admin import SERVICE as ADMIN
+from kafscale.rpc.client import Channel, Metadata
+from kafscale.rpc.errors import StatusError
+from kafscale.rpc.methods import bind, method
+from kafscale.rpc.peer_health import PeerHealth
+from kafscale.rpc.server import RpcServer
+from kafscale.rpc.tls import RpcTls
+from kafscale.security.acls import Acl, AclSet, Operation, PatternType, Permission, ResourceType
+from kafscale.security.principals import NameRules, user
+from kafscale.v1 import storage_pb2 as pb
+from kafscale.v1.common_pb2 import PartitionRef
+from services.gateway.admin.needs import NEEDS as ADMIN_NEEDS
+from services.storage.needs import needs as storage_needs
+from tests.support.carrier import TIMEOUT, Carrier
+
+TOKEN = "a-token-of-22-characters"
+SERVICES = (generated.SEGMENT_STORAGE, generated.INDEXER, generated.GROUP_COORDINATOR, ADMIN)
+SCAN = method(generated.SEGMENT_STORAGE, "Scan", pb.ScanRequest, pb.ScanPiece)
+FETCH = method(generated.SEGMENT_STORAGE, "Fetch", pb.FetchRequest, pb.FetchReply)
+DENIED, UNAUTHENTICATED = grpc.StatusCode.PERMISSION_DENIED, grpc.StatusCode.UNAUTHENTICATED
+
+
+def _catalog() -> TopicCatalog:
+    return TopicCatalog(MemoryMetadataStore(), "ns")
+
+
+def _may(name: str, operation: Operation, type_: ResourceType, resource: str, host: str = "*") -> Acl:
+    return Acl(type_, PatternType.LITERAL, resource, f"User:{name}", host, operation, Permission.ALLOW)
+
+
+ACLS = AclSet(
+    [
+        _may("CN=reader", Operation.READ, ResourceType.TOPIC, "t"),
+        _may("CN=elsewhere", Operation.READ, ResourceType.TOPIC, "t", host="10.9.9.9"),
+        _may("CN=service", Operation.CLUSTER_ACTION, ResourceType.CLUSTER, "kafka-cluster"),
+    ],
+    super_users={user("CN=root")},
+)
+
+
+@pytest.fixture(scope="module")
+def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A CA, a certificate for 127.0.0.1, and certificates of users."""
+    made, ca = tmp_path_factory.mktemp("access"), trustme.CA()
+    ca.cert_pem.write_to_path(made / "ca.pem")
+    for name in ("127.0.0.1", "reader", "elsewhere", "service", "root"):
+        issued = ca.issue_cert(name, common_name=name)
+        issued.cert_chain_pems[0].write_to_path(made / f"{name}.pem")
+        issued.private_key_pem.write_to_path(made / f"{name}.key")
+    return made
+
+
+def _tls(directory: Path, name: str, *, required: bool = False) -> RpcTls:
+    return RpcTls(
+        ca_file=directory / "ca.pem",
+        cert_file=directory / f"{name}.pem",
+        key_file=directory / f"{name}.key",
+        require_client_cert=required,
+    )
+
+
+@asynccontextmanager
+async def _guarded(directory: Path, name: str) -> AsyncIterator[Channel]:
+    """A storage service with a guard, called with the certificate of ``name``; empty: without TLS."""
+    rules = NameRules("RULE:.*(CN=[^,]+).*/$1/")
+    guard = CallGuard(lambda: ACLS, rules, storage_needs(_catalog()), token=TOKEN)
+    tls = _tls(directory, "127.0.0.1", required=True) if name else None
+    async with trio.open_nursery() as nursery:
+        server = RpcServer([bind(generated.SEGMENT_STORAGE, Carrier(), guard=guard)], tls=tls)
+        port = await nursery.start(server.run, "127.0.0.1:0", trio.Event())
+        client = _tls(directory, name) if name else None
+        async with Channel(f"127.0.0.1:{port}", error_of=StatusError, tls=client) as channel:
+            yield channel
+        nursery.cancel_scope.cancel()
+
+
+async def _outcome(channel: Channel, metadata: Metadata = ()) -> list[grpc.StatusCode | None]:
+    """What becomes of a scan of the topic t, a scan of the topic u, and a call that only services make."""
+    found: list[grpc.StatusCode | None] = []
+    for topic in ("t", "u"):
+        try:
+            async with channel.stream(SCAN, pb.ScanRequest(partition=PartitionRef(topic=topic))) as stream:
+                await stream.receive()
+            found.append(None)
+        except StatusError as error:
+            found.append(error.code if error.code in (DENIED, UNAUTHENTICATED) else None)
+    try:
+        await channel.call(FETCH, pb.FetchRequest(), timeout=TIMEOUT, metadata=metadata)
+        found.append(None)
+    except StatusError as error:
+        found.append(error.code)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("name", "outcome"),
+    [
+        ("root", [None, None, None]),
+        ("reader", [None, DENIED, DENIED]),
+        ("elsewhere", [DENIED, DENIED, DENIED]),
+        ("service", [DENIED, DENIED, None]),
+        ("", [DENIED, DENIED, DENIED]),
+    ],
+)
+async def test_a_certificate_says_who_calls(directory: Path, name: str, outcome: list[grpc.StatusCode | None]) -> None:
+    async with _guarded(directory, name) as channel:
+        assert await _outcome(channel) == outcome
+        # Probes need no certificate of a user.
+        assert await PeerHealth(channel).serving(generated.SEGMENT_STORAGE.full_name, timeout=TIMEOUT)
+
+
+@pytest.mark.parametrize(("token", "outcome"), [(TOKEN, None), (TOKEN[1:], UNAUTHENTICATED)])
+async def test_a_token_that_may_do_everything(directory: Path, token: str, outcome: grpc.StatusCode | None) -> None:
+    async with _guarded(directory, "") as channel:
+        assert (await _outcome(channel, (("authorization", f"Bearer {token}"),)))[2] == outcome
+
+
+@pytest.mark.parametrize("service", SERVICES, ids=lambda service: service.name)
+def test_nobody_may_call_anything_without_a_credential(service: ServiceDescriptor) -> None:
+    tables: dict[ServiceDescriptor, Needs] = {ADMIN: ADMIN_NEEDS, generated.SEGMENT_STORAGE: storage_needs(_catalog())}
+    table = tables.get(service, {})
+    assert set(table) <= set(service.methods_by_name)
+    guard = CallGuard(lambda: ACLS, NameRules(), table)
+    for name, described in service.methods_by_name.items():
+        request = GetMessageClass(described.input_type)()
+        with pytest.raises(StatusError, match=r"User:ANONYMOUS needs"):
+            guard.check(name, request, Caller("127.0.0.1", b"", ""))
+
+
+def test_every_admin_method_is_in_the_table() -> None:
+    assert set(ADMIN_NEEDS) == set(ADMIN.methods_by_name)
+
+
+async def test_a_log_is_not_read_by_the_id_of_another_topic(nursery: trio.Nursery) -> None:
+    catalog = _catalog()
+    await nursery.start(catalog.run)
+    secret = await catalog.create("secret", 1, {}, now_ms=0, topic_id=bytes(range(16)))
+    acls = AclSet([_may("ANONYMOUS", Operation.READ, ResourceType.TOPIC, "t")])
+    guard = CallGuard(lambda: acls, NameRules(), storage_needs(catalog))
+    caller = Caller("127.0.0.1", b"", "")
+    guard.check("Scan", pb.ScanRequest(partition=PartitionRef(topic="t", topic_id=bytes(16))), caller)
+    with pytest.raises(StatusError):
+        guard.check("Scan", pb.ScanRequest(partition=PartitionRef(topic="t", topic_id=secret.id)), caller)
+    scans = [pb.PartitionScan(partition=PartitionRef(topic=name)) for name in ("t", "u")]
+    with pytest.raises(StatusError):
+        guard.check("PlanScan", pb.PlanScanRequest(scans=scans), caller)
+    nursery.cancel_scope.cancel()
