@@ -220,9 +220,12 @@ def _authority(directory: Path) -> _Authority:
 
 def _read_certificate(path: Path) -> x509.Certificate:
     try:
-        return x509.load_pem_x509_certificate(_read(path))
-    except ValueError as error:
-        raise CertificateError(f"{path} contains no certificate") from error
+        certificate = x509.load_pem_x509_certificate(_read(path))
+        # They are parsed only when they are asked for.
+        _ = certificate.extensions
+    except (ValueError, x509.DuplicateExtension) as error:
+        raise CertificateError(f"{path} contains no certificate that can be read: {error}") from error
+    return certificate
 
 
 def _read(path: Path) -> bytes:
@@ -241,7 +244,7 @@ def _store(directory: Path, name: str, certificate: x509.Certificate, key: ec.El
 
 
 def _replace(path: Path, content: bytes, mode: int) -> None:
-    """Write a file that is never seen in part. One that exists keeps its mode, and its owner if that is allowed."""
+    """Write a file that is never seen in part. One that exists keeps its mode and its owner."""
     # The mode of a temporary file is 0600.
     number, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     unfinished = Path(name)
