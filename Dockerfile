@@ -40,9 +40,9 @@ ENV PATH=/opt/kafscale/bin:$PATH \
     KAFSCALE_HTTP_ADDR=:9093
 USER 10001:10001
 WORKDIR /tmp
-# `docker inspect` shows the output of /readyz.
+# `docker inspect` shows the output of /readyz. With TLS, the check presents the process's own certificate.
 HEALTHCHECK --interval=5s --timeout=5s --start-period=60s --retries=3 \
-    CMD ["python", "-ISc", "from http.client import HTTPConnection as C; c = C('127.0.0.1', 9093, timeout=4); c.request('GET', '/readyz'); r = c.getresponse(); print(r.read().decode()); raise SystemExit(r.status != 200)"]
+    CMD ["python", "-ISc", "import os, ssl; from http.client import HTTPConnection as H, HTTPSConnection as S; tls = os.environ.get('KAFSCALE_HTTP_TLS_CERT_FILE'); x = ssl._create_unverified_context(); tls and x.load_cert_chain(tls, os.environ['KAFSCALE_HTTP_TLS_KEY_FILE']); c = S('127.0.0.1', 9093, timeout=4, context=x) if tls else H('127.0.0.1', 9093, timeout=4); c.request('GET', '/readyz'); r = c.getresponse(); print(r.read().decode()); raise SystemExit(r.status != 200)"]
 CMD ["kafscale", "--help"]
 
 # The same with Java and Spark, for the profile `spark` in compose.yaml. KafScale is copied last, over Spark's packages

@@ -14,6 +14,8 @@ PYTEST_ARGS ?=
 WORKERS ?= 3
 PYTEST := $(BIN)/python -m pytest --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder --durations 20
 TESTS := tests/unit tests/contract tests/services tests/clients tests/sim --ignore tests/sim/test_variants.py
+AUDIT := build/audit
+AUDITED := $(wildcard requirements*.lock tests/*/*/requirements.lock)
 BENCH ?= compare spark_compare
 BENCH_ARGS ?=
 IMAGE_ARGS ?=
@@ -21,7 +23,7 @@ VERSION := $(shell sed -n 's/^version = "\(.*\)"$$/\1/p' pyproject.toml)
 MINUTES ?= 0.5
 SEED ?=
 
-.PHONY: help run image release unit test test-all test-long check bench chaos sim format generate lock setup servers system-packages spark-demo spark-package clean
+.PHONY: help run image release unit test test-all test-long check bench chaos sim format generate lock audit setup servers system-packages spark-demo spark-package clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "%-16s %s\n", $$1, $$2}'
@@ -91,8 +93,12 @@ lock: $(VENV)/.dev ## Update the pinned versions of all requirements, with hashe
 	$(LOCK) --upgrade --output-file requirements.lock pyproject.toml requirements.in
 	$(LOCK) --upgrade --output-file requirements-dev.lock requirements-dev.in
 	$(LOCK) --upgrade --output-file requirements-spark.lock requirements-spark.in
+	$(LOCK) --upgrade --output-file requirements-audit.lock requirements-audit.in
 	$(LOCK) --upgrade --output-file tests/spark/spark40/requirements.lock tests/spark/spark40/requirements.in
 	$(LOCK) --upgrade --output-file tests/ecosystem/python/requirements.lock tests/ecosystem/python/requirements.in
+
+audit: $(AUDIT)/.installed ## Look up known vulnerabilities of all pinned Python packages; needs a network, and fails if there is no answer
+	@.ci/audit $(AUDIT)/bin/pip-audit $(AUDITED)
 
 spark-demo: $(VENV)/.dev ## Run a year of flights through topics and Spark jobs on one process, and plot the result in spark-demo.png
 	@PYTHONPATH=spark:. $(BIN)/python spark/demo.py
@@ -112,6 +118,12 @@ $(VENV)/.python:
 	    "$$python" -m venv $(VENV); touch $@; exit 0; \
 	  fi; \
 	done; echo "Python 3.11 or later with the venv module is required; set PYTHON=... to choose one" >&2; exit 1
+
+$(AUDIT)/.installed: $(VENV)/.python requirements-audit.lock
+	@echo "installing pip-audit ..."
+	@$(BIN)/python -m venv $(AUDIT)
+	@$(AUDIT)/bin/python -m pip --disable-pip-version-check install --quiet --require-hashes -r requirements-audit.lock
+	@touch $@
 
 $(VENV)/.runtime: $(VENV)/.python requirements.lock pyproject.toml
 	@echo "installing KafScale and its dependencies ..."

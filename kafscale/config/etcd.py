@@ -72,7 +72,8 @@ class EtcdSettings:
         "KAFSCALE_ETCD_TLS_CA_FILE",
         default=None,
         parse=optional(_path),
-        doc="The CA certificates (PEM) that are trusted to sign etcd's certificate.",
+        doc="The CA certificates (PEM) that are trusted to sign etcd's certificate. Changed files are used for new "
+        "connections.",
     )
     tls_cert_file: Path | None = setting(  # noqa: RUF009 - a field, not a default
         "KAFSCALE_ETCD_TLS_CERT_FILE",

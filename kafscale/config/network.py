@@ -5,6 +5,7 @@ Nothing is bound or resolved here, except for the name of this machine if an adv
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from kafscale.config.listeners import OWN_NAME, is_anywhere, parse_address, with_own_name
 from kafscale.config.settings import Parser, integer, optional, setting
@@ -68,6 +69,7 @@ def _parse_advertised(value: str) -> Address:
 
 _ACCEPTS = "`host:port`; an empty host means all interfaces; IPv6 addresses need brackets"
 _address = Parser(_ACCEPTS, _parse)
+_path = Parser("a path", Path)
 _advertised = Parser(f"{_ACCEPTS}; `{OWN_NAME}` is this machine's name", _parse_advertised)
 
 
@@ -105,6 +107,31 @@ class HttpSettings:
         parse=integer(1, 10_000),
         doc="The maximum number of connections to KAFSCALE_HTTP_ADDR. Further connections are closed immediately.",
     )
+    http_tls_cert_file: Path | None = setting(  # noqa: RUF009 - a field, not a default
+        "KAFSCALE_HTTP_TLS_CERT_FILE",
+        default=None,
+        parse=optional(_path),
+        doc="The certificate chain (PEM) of KAFSCALE_HTTP_ADDR. If set, the port accepts only TLS. Changed files are "
+        "used for new connections within seconds.",
+    )
+    http_tls_key_file: Path | None = setting(  # noqa: RUF009 - a field, not a default
+        "KAFSCALE_HTTP_TLS_KEY_FILE",
+        default=None,
+        parse=optional(_path),
+        doc="The private key (PEM, not encrypted) for KAFSCALE_HTTP_TLS_CERT_FILE.",
+    )
+    http_tls_ca_file: Path | None = setting(  # noqa: RUF009 - a field, not a default
+        "KAFSCALE_HTTP_TLS_CA_FILE",
+        default=None,
+        parse=optional(_path),
+        doc="If set, only clients with a certificate signed by a CA in this file (PEM) are accepted.",
+    )
+
+    def __post_init__(self) -> None:
+        if (self.http_tls_cert_file is None) != (self.http_tls_key_file is None):
+            raise ConfigError("KAFSCALE_HTTP_TLS_CERT_FILE and KAFSCALE_HTTP_TLS_KEY_FILE must be set together")
+        if self.http_tls_ca_file is not None and self.http_tls_cert_file is None:
+            raise ConfigError("KAFSCALE_HTTP_TLS_CA_FILE is set without KAFSCALE_HTTP_TLS_CERT_FILE")
 
     def address(self, service: str) -> Address:
         return self.http_addr or HTTP_DEFAULTS[service]

@@ -1,8 +1,10 @@
 """A small HTTP/1.1 server on Trio and h11 for health checks and metrics.
 
-It accepts GET and HEAD without a body. The number of connections and the time for each request and reply are bounded.
+It accepts GET and HEAD without a body. The number of connections and the time for each handshake, request and reply are
+bounded.
 """
 
+import ssl
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
@@ -12,9 +14,12 @@ import structlog
 import trio
 
 from kafscale.errors import ConfigError
+from kafscale.process.tls_stream import TlsStream
 
 _MAX_HEADER_BYTES = 16 << 10
 _READ_BYTES = 4096
+_HANDSHAKE_SECONDS = 10.0
+"""A connection whose TLS handshake takes longer is closed."""
 _IDLE_SECONDS = 30.0
 """A connection on which no complete request arrives for this long is closed."""
 _SEND_SECONDS = 10.0
@@ -30,14 +35,25 @@ class Response:
 
 
 Route = Callable[[], Response]
+_Stream = trio.SocketStream | TlsStream
 
 
 class HttpServer:
-    """Serves ``routes`` by path. Connections beyond ``max_connections`` are closed immediately."""
+    """Serves ``routes`` by path. Connections beyond ``max_connections`` are closed immediately.
 
-    def __init__(self, routes: Mapping[str, Route], *, max_connections: int) -> None:
+    ``context`` returns the TLS context for a new connection. None: connections are not encrypted.
+    """
+
+    def __init__(
+        self,
+        routes: Mapping[str, Route],
+        *,
+        max_connections: int,
+        context: Callable[[], ssl.SSLContext] | None = None,
+    ) -> None:
         self._routes = dict(routes)
         self._max_connections = max_connections
+        self._context = context
         self._connections = 0
 
     async def run(self, host: str, port: int, task_status: trio.TaskStatus[int] = trio.TASK_STATUS_IGNORED) -> None:
@@ -59,14 +75,24 @@ class HttpServer:
             return
         self._connections += 1
         try:
-            async with stream:
-                await self._converse(stream)
+            if self._context is None:
+                async with stream:
+                    await self._converse(stream)
+            else:
+                await self._converse_by_tls(stream, self._context())
         except (trio.BrokenResourceError, trio.ClosedResourceError):
             return
         finally:
             self._connections -= 1
 
-    async def _converse(self, stream: trio.SocketStream) -> None:
+    async def _converse_by_tls(self, stream: trio.SocketStream, context: ssl.SSLContext) -> None:
+        async with TlsStream(stream, context) as secured:
+            with trio.move_on_after(_HANDSHAKE_SECONDS) as patience:
+                await secured.do_handshake()
+            if not patience.cancelled_caught:
+                await self._converse(secured)
+
+    async def _converse(self, stream: _Stream) -> None:
         connection = h11.Connection(h11.SERVER, max_incomplete_event_size=_MAX_HEADER_BYTES)
         while True:
             try:
@@ -101,7 +127,7 @@ class HttpServer:
             return _text(HTTPStatus.INTERNAL_SERVER_ERROR, "internal error; see the log")
 
 
-async def _next_request(connection: h11.Connection, stream: trio.SocketStream) -> h11.Request | None:
+async def _next_request(connection: h11.Connection, stream: _Stream) -> h11.Request | None:
     """Read one request to its end. Return None if the client has disconnected. Requests with a body are refused."""
     request: h11.Request | None = None
     while True:

@@ -6,8 +6,10 @@
 """
 
 import json
+import ssl
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 from http import HTTPStatus
 
 import structlog
@@ -23,6 +25,7 @@ from kafscale.objects.availability import StoreHealth, clock_finding
 from kafscale.objects.interface import ObjectStore
 from kafscale.objects.lifecycle import LifecycleWatch
 from kafscale.objects.metrics import OperationCounters
+from kafscale.process.certificates import CertificateFiles, Followed, server_context
 from kafscale.process.health import Health
 from kafscale.process.http import HttpServer, Response, Route
 from kafscale.process.metrics import CONTENT_TYPE, Metrics
@@ -55,10 +58,15 @@ class Operations:
         """Serve the endpoints. The process is ready from `Health.start` until ``stopping`` is set.
 
         ``service`` determines the default address. ``runs``: the name in metrics if the process runs more than that
-        service. Raises ConfigError if it cannot listen on the address.
+        service. Raises ConfigError if it cannot listen on the address, or if a TLS file cannot be used.
         """
         operations = cls(runs or service)
-        server = HttpServer(operations.routes(), max_connections=http.http_max_connections)
+        tls = _http_tls(http)
+        server = HttpServer(
+            operations.routes(),
+            max_connections=http.http_max_connections,
+            context=None if tls is None else lambda: tls.value,
+        )
 
         async def stop() -> None:
             await stopping.wait()
@@ -67,7 +75,9 @@ class Operations:
         async with trio.open_nursery() as nursery:
             address = http.address(service)
             port = await nursery.start(server.run, address.host, address.port)
-            _log.info("HTTP server started", host=address.host, port=port)
+            _log.info("HTTP server started", host=address.host, port=port, tls=tls is not None)
+            if tls is not None:
+                nursery.start_soon(tls.run)
             nursery.start_soon(operations.health.run)
             nursery.start_soon(operations._loop.run)
             nursery.start_soon(stop)
@@ -140,6 +150,15 @@ class Operations:
 
     def _metrics(self) -> Response:
         return Response(self.metrics.text(), CONTENT_TYPE)
+
+
+def _http_tls(http: HttpSettings) -> Followed[ssl.SSLContext] | None:
+    if http.http_tls_cert_file is None or http.http_tls_key_file is None:
+        return None
+    files = CertificateFiles(http.http_tls_cert_file, http.http_tls_key_file, http.http_tls_ca_file)
+    prefix = "KAFSCALE_HTTP_TLS"
+    read = partial(server_context, files, settings=prefix, clients=ssl.CERT_REQUIRED)
+    return Followed([files], read, settings=prefix, what="certificates of the HTTP port")
 
 
 def lease_families(current: Callable[[], Membership | None]) -> list[Family]:

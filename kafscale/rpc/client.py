@@ -39,6 +39,8 @@ _WATCH = "/grpc.health.v1.Health/Watch"
 _WATCH_PAUSE = 60.0
 """Seconds until a watch that has failed is begun again."""
 _FREQUENT_SECONDS = 0.05
+_MOST_FORMER = 4
+"""How many replaced channels are kept for the calls that are in flight on them."""
 _log = structlog.get_logger(__name__)
 
 _CANCELLED = (grpc.StatusCode.CANCELLED, "the call was cancelled")
@@ -48,7 +50,8 @@ class Channel:
     """A channel to one peer at ``target``, a ``host:port``. It connects on demand, and reconnects if necessary.
 
     A call without a connection fails immediately, or when the current attempt to connect fails. If the files of ``tls``
-    have changed by then, later calls use them. ``error_of`` converts a status to an exception; peers that are not
+    have changed by then, later calls use them. Calls in flight stay on their connection, which is closed when the files
+    have changed four more times. ``error_of`` converts a status to an exception; peers that are not
     KafScale services use their own codes. ``counters`` count all calls except streams, and may be shared by several
     channels. ``traced``: calls pass on the current span.
     """
@@ -75,8 +78,9 @@ class Channel:
         self._credentials = None if tls is None else channel_credentials(tls)
         self._calls = self._open(grpc)
         self._streams: grpc.aio.Channel | None = None
-        # With certificates that have changed since. Calls may be in flight on them.
+        # With certificates that have changed since. Calls may be in flight on them. The oldest is first.
         self._former: list[tuple[grpc.Channel, grpc.aio.Channel | None]] = []
+        self._fault = ""
         self._closed = False
         self._stubs: dict[str, grpc.UnaryUnaryMultiCallable[bytes, bytes]] = {}
         self._watch: Any = None
@@ -92,11 +96,8 @@ class Channel:
         """Disconnect. Calls in flight and later calls raise Unavailable."""
         self._closed = True
         with trio.CancelScope(shield=True):
-            for calls, streams in (*self._former, (self._calls, self._streams)):
-                # close() waits until the calls that it cancels have ended.
-                await trio.to_thread.run_sync(calls.close)
-                if streams is not None:
-                    await in_asyncio(streams.close(None))
+            for channels in (*self._former, (self._calls, self._streams)):
+                await in_asyncio(_closed(*channels))
 
     async def call(self, method: Method[Q, A], request: Q, *, timeout: float, metadata: Metadata = ()) -> A:
         """Return the reply within ``timeout`` seconds. If the task is cancelled, the call is cancelled at the peer too.
@@ -179,13 +180,22 @@ class Channel:
         try:
             credentials = channel_credentials(self._tls)
         except ConfigError as error:
-            _log.error("certificate for calls between services not changed", error=str(error))
+            if str(error) != self._fault:
+                _log.error("certificate for calls not changed", peer=self._target, error=str(error))
+            self._fault = str(error)
             return
-        if credentials is not self._credentials:
-            self._former.append((self._calls, self._streams))
-            self._credentials, self._streams, self._watch = credentials, None, None
-            self._calls = self._open(grpc)
-            self._stubs.clear()
+        self._fault = ""
+        if credentials is self._credentials:
+            return
+        if self._watch is not None:
+            # It would keep the former connection open.
+            self._watch.cancel()
+        self._former.append((self._calls, self._streams))
+        if len(self._former) > _MOST_FORMER:
+            asyncio.run_coroutine_threadsafe(_closed(*self._former.pop(0)), asyncio_loop())
+        self._credentials, self._streams, self._watch = credentials, None, None
+        self._calls = self._open(grpc)
+        self._stubs.clear()
 
     def _open(self, stack: Any) -> Any:
         """Open a channel of ``stack``, one of gRPC's two stacks, which have the same functions."""
@@ -209,6 +219,14 @@ class Channel:
         if code == grpc.StatusCode.DEADLINE_EXCEEDED:
             details = f"no answer within {timeout:g} s"
         return self._error_of(code, details or "")
+
+
+async def _closed(calls: grpc.Channel, streams: grpc.aio.Channel | None) -> None:
+    """Close the channels of one peer, in the asyncio thread."""
+    if streams is not None:
+        await streams.close(None)
+    # close() waits until the calls that it cancels have ended.
+    await asyncio.to_thread(calls.close)
 
 
 class _GrpcStream(Generic[A]):

@@ -10,6 +10,7 @@ from kafscale_tools.cli.exits import EXIT_CODES
 _MODULES = {
     "acl": "kafscale_tools.cli.admin.acl",
     "backup": "kafscale_tools.cli.recovery",
+    "certificates": "kafscale_tools.cli.certificates",
     "cluster": "kafscale_tools.cli.admin.cluster",
     "config": "kafscale_tools.cli.admin.topic",
     "consume": "kafscale_tools.cli.records",

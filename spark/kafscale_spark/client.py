@@ -95,15 +95,26 @@ class Attempts:
         return True
 
 
+@dataclass(frozen=True, slots=True)
+class _Opened:
+    """``tls``: the state of the TLS files that the channel uses."""
+
+    channel: grpc.Channel
+    tls: tuple[tuple[int, int, int], ...]
+
+
 class Client:
-    """Connections to storage instances, opened when they are needed. Not safe for several threads or across a fork."""
+    """Connections to storage instances, opened when they are needed. Not safe for several threads or across a fork.
+
+    If TLS files have changed when a call fails, later calls use them.
+    """
 
     def __init__(self, connection: Connection) -> None:
         self.connection = connection
         self.calls = 0
         """The number of calls, including those without an answer."""
         self._endpoints = list(connection.endpoints)
-        self._channels: dict[str, grpc.Channel] = {}
+        self._channels: dict[str, _Opened] = {}
 
     def __enter__(self) -> Self:
         return self
@@ -114,8 +125,8 @@ class Client:
         self.close()
 
     def close(self) -> None:
-        for channel in self._channels.values():
-            channel.close()
+        for opened in self._channels.values():
+            opened.channel.close()
         self._channels = {}
 
     def attempts(self) -> Attempts:
@@ -165,7 +176,7 @@ class Client:
         try:
             return _parsed(rpc, stub(request, timeout=seconds or self.connection.call_seconds))
         except grpc.RpcError as error:
-            raise _error_of(error, endpoint, self.connection.tls) from error
+            raise self._error(error, endpoint) from error
 
     @contextmanager
     def stream_at(self, endpoint: str, rpc: Rpc[Q, A], request: Q) -> Iterator[Iterator[tuple[A, memoryview]]]:
@@ -181,7 +192,7 @@ class Client:
         )
         call = stub(request)
         with _Watch(call, self.connection.call_seconds) as watch:
-            yield _replies(watch, rpc, endpoint, self.connection.tls)
+            yield self._replies(watch, rpc, endpoint)
 
     def knows(self, instances: Iterable[str]) -> None:
         """Add instances after the known ones."""
@@ -206,11 +217,43 @@ class Client:
         """The known instances in the order in which they are called."""
         return tuple(self._endpoints)
 
+    def _replies(self, watch: "_Watch", rpc: Rpc[Q, A], endpoint: str) -> Iterator[tuple[A, memoryview]]:
+        try:
+            for data in watch.replies():
+                yield _parsed_apart(rpc, data)
+        except grpc.RpcError as error:
+            raise self._error(error, endpoint) from error
+        except TimeoutError as error:
+            raise Unavailable(f"{endpoint}: {error}") from error
+
+    def _error(self, error: grpc.RpcError, endpoint: str) -> KafscaleError:
+        found = _error_of(error, endpoint, self.connection.tls)
+        if isinstance(found, Unavailable) and self._renew(endpoint):
+            return Unavailable(f"{found}; the TLS files have changed since")
+        return found
+
+    def _renew(self, endpoint: str) -> bool:
+        """Open the channel again if TLS files have changed since, and say whether they have."""
+        tls, former = self.connection.tls, self._channels[endpoint]
+        try:
+            if tls is None or tls.state() == former.tls:
+                return False
+            self._channels[endpoint] = self._opened(endpoint)
+        except ConfigError:
+            # They are being replaced.
+            return False
+        former.channel.close()
+        return True
+
     def _channel(self, endpoint: str) -> grpc.Channel:
-        channel = self._channels.get(endpoint)
-        if channel is None:
-            channel = self._channels[endpoint] = self.connection.channel(endpoint)
-        return channel
+        if endpoint not in self._channels:
+            self._channels[endpoint] = self._opened(endpoint)
+        return self._channels[endpoint].channel
+
+    def _opened(self, endpoint: str) -> _Opened:
+        tls = self.connection.tls
+        state = () if tls is None else tls.state()
+        return _Opened(self.connection.channel(endpoint), state)
 
 
 class _Watch:
@@ -259,16 +302,6 @@ class _Watch:
                 self._late = True
                 self._call.cancel()
                 return
-
-
-def _replies(watch: _Watch, rpc: Rpc[Q, A], endpoint: str, tls: Tls | None) -> Iterator[tuple[A, memoryview]]:
-    try:
-        for data in watch.replies():
-            yield _parsed_apart(rpc, data)
-    except grpc.RpcError as error:
-        raise _error_of(error, endpoint, tls) from error
-    except TimeoutError as error:
-        raise Unavailable(f"{endpoint}: {error}") from error
 
 
 def _error_of(error: grpc.RpcError, endpoint: str, tls: Tls | None) -> KafscaleError:

@@ -25,7 +25,8 @@ TLS_CA: Option[Path | None] = Option(
     optional(PATH),
     None,
     "The CA certificates (PEM) that are trusted to sign the certificates of the storage instances. If set, every call "
-    "is encrypted. The file must exist on the driver and on every executor, as must the other TLS files.",
+    "is encrypted. The file must exist on the driver and on every executor, as must the other TLS files. Changed files "
+    "are used for new connections.",
     _BOTH,
 )
 TLS_CERT: Option[Path | None] = Option(
@@ -119,7 +120,28 @@ class Tls:
             raise ConfigError(f"kafscale.tls.ca: {self.ca} has no valid certificates: {error}") from error
         if self.cert is None or self.key is None:
             return grpc.ssl_channel_credentials(authorities)
-        return grpc.ssl_channel_credentials(authorities, _read(self.key), _read(self.cert))
+        key, certificate = _read(self.key), _read(self.cert)
+        try:
+            # gRPC would accept any bytes here, and later fail every connection without a reason.
+            ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_cert_chain(self.cert, self.key, password=_no_password)
+        except (ssl.SSLError, ValueError) as error:
+            raise ConfigError(
+                f"kafscale.tls.cert, kafscale.tls.key: {self.cert} and {self.key} are not a certificate and its key: "
+                f"{error}"
+            ) from error
+        return grpc.ssl_channel_credentials(authorities, key, certificate)
+
+    def state(self) -> tuple[tuple[int, int, int], ...]:
+        """Return what changes when a file does. Raises ConfigError with the name of a file that cannot be read."""
+        found = []
+        for path in (self.ca, self.cert, self.key):
+            if path is not None:
+                try:
+                    file = path.stat()
+                except OSError as error:
+                    raise _unreadable(path, error) from error
+                found.append((file.st_ino, file.st_size, file.st_mtime_ns))
+        return tuple(found)
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,4 +209,12 @@ def _read(path: Path) -> bytes:
     try:
         return path.read_bytes()
     except OSError as error:
-        raise ConfigError(f"kafscale.tls: {path} cannot be read: {error.strerror}") from error
+        raise _unreadable(path, error) from error
+
+
+def _unreadable(path: Path, error: OSError) -> ConfigError:
+    return ConfigError(f"kafscale.tls: {path} cannot be read: {error.strerror}")
+
+
+def _no_password() -> str:
+    raise ValueError("the key is encrypted")

@@ -19,6 +19,7 @@ from tests.mutations import (
     rewriting,
     rules,
     scans,
+    security,
     sinks,
     spark,
     storage,
@@ -51,6 +52,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     *rewriting.MUTATIONS,
     *rules.MUTATIONS,
     *scans.MUTATIONS,
+    *security.MUTATIONS,
     *sinks.MUTATIONS,
     *spark.MUTATIONS,
 )

@@ -31,7 +31,7 @@ MUTATIONS = (
         "kafka's internal topics are never created automatically",
         Change(
             "services.gateway.apis.metadata",
-            "_topics_to_create",
+            "_missing_topics",
             "is_topic_name(name) and name not in _NEVER_CREATED and name not in view.by_name",
             "is_topic_name(name) and name not in view.by_name",
         ),

@@ -213,7 +213,7 @@ MUTATIONS = (
         "topics are created whatever the client requests or the setting allows",
         Change(
             "services.gateway.apis.metadata",
-            "_topics_to_create",
+            "_missing_topics",
             ('environment.settings.auto_create_topics and getattr(request, "allow_auto_topic_creation", True)'),
             "environment.settings.auto_create_topics",
         ),
@@ -223,7 +223,7 @@ MUTATIONS = (
         "topics are created whatever the client requests or the setting allows",
         Change(
             "services.gateway.apis.metadata",
-            "_topics_to_create",
+            "_missing_topics",
             ('environment.settings.auto_create_topics and getattr(request, "allow_auto_topic_creation", True)'),
             'getattr(request, "allow_auto_topic_creation", True)',
         ),

@@ -3,12 +3,15 @@
 from tests.mutations.mutation import Mutation
 from tests.support.change import Change
 
+_CERTIFICATES = "tests/unit/cli/test_certificates.py::"
 _CREDENTIALS = "tests/unit/config/test_credentials.py::"
+_HTTP_TLS = "tests/unit/process/test_http_tls.py::"
 _LIST_OFFSETS = "tests/unit/storage/test_list_offsets.py::"
 _NETWORK = "tests/unit/config/test_network.py::"
 _POOL = "tests/unit/rpc/test_pool.py::"
 _READ_PATH = "tests/unit/storage/test_read_path.py::"
 _REWRITING = "tests/unit/indexer/test_rewriting.py::"
+_RPC_TLS = "tests/contract/rpc/test_grpc_tls.py::"
 _START = "tests/services/test_start.py::"
 
 MUTATIONS = (
@@ -138,5 +141,35 @@ MUTATIONS = (
             "if False:",
         ),
         _NETWORK + "test_on_all_interfaces_an_advertised_address_must_be_set",
+    ),
+    Mutation(
+        "only the owner of a key can read it",
+        Change("kafscale_tools.cli.certificate_files", "_store", "0o600", "0o644"),
+        _CERTIFICATES + "test_only_the_owner_can_read_keys",
+    ),
+    Mutation(
+        "a certificate that exists is not replaced by accident",
+        Change("kafscale_tools.cli.certificates", "create", "if former is not None and not renew:", "if False:"),
+        _CERTIFICATES + "test_a_certificate_is_replaced_only_if_it_is_renewed",
+    ),
+    Mutation(
+        "the HTTP port ends slow TLS handshakes",
+        Change(
+            "kafscale.process.http",
+            "HttpServer._converse_by_tls",
+            "trio.move_on_after(_HANDSHAKE_SECONDS)",
+            "trio.CancelScope()",
+        ),
+        _HTTP_TLS + "test_a_handshake_is_bounded_in_time",
+    ),
+    Mutation(
+        "the HTTP port verifies the certificates of clients",
+        Change("kafscale.process.certificates", "server_context", "context.verify_mode = clients", "pass"),
+        _HTTP_TLS + "test_with_a_ca_only_clients_that_it_knows_are_answered",
+    ),
+    Mutation(
+        "connections of replaced certificates do not accumulate",
+        Change("kafscale.rpc.client", "Channel._renew", "if len(self._former) > _MOST_FORMER:", "if False:"),
+        _RPC_TLS + "test_connections_of_certificates_that_were_replaced_long_ago_are_closed",
     ),
 )

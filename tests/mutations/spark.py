@@ -282,6 +282,11 @@ MUTATIONS = (
         _CLIENT + "test_the_error_names_the_reason_if_tls_fails",
     ),
     Mutation(
+        "calls use TLS files that have changed",
+        Change("kafscale_spark.client", "Client._renew", "tls.state() == former.tls", "former.tls"),
+        _CLIENT + "test_certificates_that_have_changed_are_used_after_a_reconnect",
+    ),
+    Mutation(
         "missing segments are damage",
         Change(
             "kafscale_spark.audit.chain",

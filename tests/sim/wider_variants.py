@@ -94,8 +94,8 @@ WIDER_VARIANTS: dict[str, Variant] = {
             Change(
                 "services.gateway.apis.produce",
                 "_check",
-                "            if known is None:",
-                "            if known is None or len(request.topics) > 1:",
+                "            elif known is None:",
+                "            elif known is None or len(request.topics) > 1:",
             ),
         ),
     ),

@@ -6,12 +6,12 @@ import trio
 
 from kafscale.config.client_security import ClientSecuritySettings
 from kafscale.config.listeners import Listener
+from kafscale.process.tls_stream import TlsStream
 from kafscale.security.principals import ANONYMOUS, NoRuleApplies
 from services.gateway.access.authentication import Authentication, Authenticator
 from services.gateway.access.limited_log import LimitedLog
 from services.gateway.access.tls import ServerTls
 from services.gateway.clients.connection import Stream
-from services.gateway.clients.tls_stream import TlsStream
 
 
 class Admission:
@@ -30,7 +30,7 @@ class Admission:
 
     async def run(self) -> None:
         """Notice changed certificates until cancelled."""
-        await self._tls.run()
+        await self._tls.contexts.run()
 
     def stop(self) -> None:
         """Cancel the handshakes that are not complete."""

@@ -16,11 +16,11 @@ from kafscale.errors import CorruptData
 from kafscale.kafka import codec
 from kafscale.kafka.connection import KafkaConnection, ProtocolError, ReplySlot, Request
 from kafscale.kafka.wire import Buffer
+from kafscale.process.tls_stream import TlsStream
 from services.gateway.access.authentication import Authentication
 from services.gateway.access.authorization import Authorization, Denied
 from services.gateway.api import Api, Call, Environment, Order, Work
 from services.gateway.clients.registry import API_VERSIONS, APIS, BEFORE_AUTHENTICATION, refusal
-from services.gateway.clients.tls_stream import TlsStream
 from services.gateway.clients.wire_log import WireLog
 from services.gateway.counters import UNSPOKEN
 from services.gateway.request_memory import Share

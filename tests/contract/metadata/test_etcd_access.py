@@ -1,5 +1,6 @@
 """Users, tokens and TLS of a real etcd."""
 
+import shutil
 from collections.abc import Iterator
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
@@ -215,3 +216,27 @@ async def test_mutual_tls(tmp_path: Path) -> None:
         foreign = RpcTls(ca_file=ours.ca_file, cert_file=theirs.cert_file, key_file=theirs.key_file)
         with pytest.raises(Unavailable):
             await _try(etcd, foreign, 1)
+
+
+async def test_certificates_that_have_changed_are_used_after_a_reconnect(tmp_path: Path) -> None:
+    ours, theirs = _files(tmp_path / "ours"), _files(tmp_path / "theirs")
+    used = Files(*(tmp_path / name for name in ("ca.pem", "cert.pem", "key.pem")))
+
+    def use(files: Files) -> None:
+        for name in ("ca_file", "cert_file", "key_file"):
+            shutil.copy(getattr(files, name), getattr(used, name))
+
+    use(ours)
+    tls = RpcTls(ca_file=used.ca_file, cert_file=used.cert_file, key_file=used.key_file)
+    with running_etcd(tmp_path, tls=used.server(client_auth=True)) as etcd:
+        config = EtcdConfig(endpoints=tuple(etcd.endpoints), tls=tls, timeout_seconds=30)
+        async with open_etcd(config, random=lambda: 0.5) as store, store.watch(ROOT, 1) as watch:
+            await store.txn([], [Put(f"{ROOT}a", b"1")])
+            assert [event.key for event in await watch.next()] == [f"{ROOT}a"]
+            # From now on, etcd and this process have certificates of another CA.
+            use(theirs)
+            await trio.to_thread.run_sync(etcd.members[0].restart)
+            with trio.fail_after(60):
+                await store.txn([], [Put(f"{ROOT}b", b"1")])
+                assert [event.key for event in await watch.next()] == [f"{ROOT}b"]
+                assert len(await _use(store)) == 2

@@ -1,6 +1,7 @@
 """TLS and mutual TLS between processes, with certificates created by the test."""
 
 import shutil
+from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -146,6 +147,32 @@ async def test_certificates_that_have_changed_are_used_without_a_restart(
                 async with Channel(address, tls=theirs.server) as channel:
                     assert await fetched(channel)
             stop.set()
+
+
+async def test_connections_of_certificates_that_were_replaced_long_ago_are_closed(
+    ours: Authority, tmp_path: Path
+) -> None:
+    tls = RpcTls(ca_file=Path(shutil.copy(ours.ca_file, tmp_path)))
+    with trio.fail_after(2 * TIMEOUT):
+        async with trio.open_nursery() as nursery:
+            run = RpcServer([bind_storage(Carrier())], tls=ours.server).run
+            port = await nursery.start(run, "127.0.0.1:0", trio.Event())
+            async with Channel(f"127.0.0.1:{port}", tls=tls) as channel, AsyncExitStack() as stack:
+                streams = []
+                for _ in range(7):
+                    shutil.copy(ours.ca_file, tmp_path / "next.pem")
+                    (tmp_path / "next.pem").rename(tls.ca_file)
+                    commits = SegmentStorageClient(channel).commits(CommitsRequest())
+                    streams.append(await stack.enter_async_context(commits))
+                    assert (await streams[-1].receive()).ready
+                for stream in streams[:2]:
+                    with pytest.raises(Unavailable):
+                        await stream.receive()
+                for stream in streams[2:]:
+                    with trio.move_on_after(0.05) as waiting:
+                        await stream.receive()
+                    assert waiting.cancelled_caught
+            nursery.cancel_scope.cancel()
 
 
 async def test_mutual_tls_refuses_a_client_without_a_certificate(ours: Authority) -> None:

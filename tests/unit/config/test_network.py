@@ -67,3 +67,12 @@ def test_all_interfaces_are_an_address_for_grpc() -> None:
         "0.0.0.0:1",
         "a:1",
     ]
+
+
+@pytest.mark.parametrize(
+    ("given", "named"),
+    [({"CERT"}, "KEY_FILE"), ({"KEY"}, "CERT_FILE"), ({"CA"}, "CERT_FILE"), ({"KEY", "CA"}, "CERT_FILE")],
+)
+def test_the_tls_files_of_the_http_port_must_be_set_together(given: set[str], named: str) -> None:
+    with pytest.raises(ConfigError, match=f"KAFSCALE_HTTP_TLS_{named}"):
+        load(HttpSettings, {f"KAFSCALE_HTTP_TLS_{name}_FILE": "some.pem" for name in given})

@@ -204,19 +204,19 @@ def test_changed_certificates_are_used_and_faulty_ones_are_not(tmp_path: Path) -
     tls, (listener,) = _tls(files), GatewaySettings(**files.settings()).resolve()
     assert _issued(tls, listener, files.client(), "x") == {"old.example"}
     files.issue("new.example")
-    tls.reload()
+    tls.contexts.reload()
     assert _issued(tls, listener, files.client(), "x") == {"new.example"}
     (tmp_path / "cert.pem").write_text("no certificate")
     with capture_logs() as logged:
-        tls.reload()
-        tls.reload()
+        tls.contexts.reload()
+        tls.contexts.reload()
         (tmp_path / "key.pem").unlink()
-        tls.reload()
-        tls.reload()
+        tls.contexts.reload()
+        tls.contexts.reload()
     assert [line["log_level"] for line in logged] == ["error", "error"]
     assert _issued(tls, listener, files.client(), "x") == {"new.example"}
     files.issue("newest.example")
-    tls.reload()
+    tls.contexts.reload()
     assert _issued(tls, listener, files.client(), "x") == {"newest.example"}
 
 

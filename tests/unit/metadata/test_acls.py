@@ -76,5 +76,5 @@ async def test_an_acl_of_a_later_release_is_not_ignored(store: MemoryMetadataSto
     values = {"format": 1, "resource_type": 2, "pattern_type": 3, "operation": 3, "permission": 2} | changed
     stored = StoredAcl(name="t", principal="User:ann", host="*", **values)
     await store.txn([], [Put(paths.acl_key("ns", "1"), stored.SerializeToString())])
-    with pytest.raises(CorruptData):
+    with trio.fail_after(60), pytest.raises(CorruptData):
         await AclCatalog(store, "ns", AclSet()).run()

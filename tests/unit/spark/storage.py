@@ -21,7 +21,9 @@ _NOTHING = pb.ScanPiece()
 
 
 @contextmanager
-def serving(tls: grpc.ServerCredentials | None = None, **answers: Answer) -> Iterator[str]:
+def serving(
+    tls: grpc.ServerCredentials | None = None, *, address: str = "127.0.0.1:0", **answers: Answer
+) -> Iterator[str]:
     """Serve these methods and yield the address. ``Scan`` returns an iterator of replies."""
     handlers = {}
     for name, answer in answers.items():
@@ -33,7 +35,6 @@ def serving(tls: grpc.ServerCredentials | None = None, **answers: Answer) -> Ite
         )
     server = grpc.server(ThreadPoolExecutor(8))
     server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("kafscale.v1.SegmentStorage", handlers),))
-    address = "127.0.0.1:0"
     port = server.add_insecure_port(address) if tls is None else server.add_secure_port(address, tls)
     server.start()
     try:

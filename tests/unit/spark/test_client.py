@@ -1,5 +1,6 @@
 """The client with real gRPC servers: which instance it asks, and when it retries or gives up."""
 
+import shutil
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -158,6 +159,45 @@ def test_the_error_names_the_reason_if_tls_fails(tmp_path: Path) -> None:
             asked(plain, known, 86_400)
         with pytest.raises(Untrusted, match="WRONG_VERSION_NUMBER"):
             scanned(plain, known)
+
+
+@pytest.mark.timeout(60)
+def test_certificates_that_have_changed_are_used_after_a_reconnect(tmp_path: Path) -> None:
+    ours, theirs = Authority.made(tmp_path / "ours"), Authority.made(tmp_path / "theirs")
+    used = Authority(tmp_path / "ca.pem", tmp_path / "cert.pem", tmp_path / "key.pem")
+
+    def use(authority: Authority) -> None:
+        for name in ("ca", "cert", "key"):
+            shutil.copy(getattr(authority, name), getattr(used, name))
+
+    def scan(*_: object) -> Iterator[pb.ScanPiece]:
+        yield pb.ScanPiece(records=b"records")
+
+    answers = {"Topics": lambda *_: _answers("x:1"), "Scan": scan}
+    use(ours)
+    there = f"127.0.0.1:{free_ports(1)[0]}"
+    with Client(Connection((there,), Tls(used.ca, used.cert, used.key), retry_seconds=30)) as client:
+        for current, other in ((ours, theirs), (theirs, ours)):
+            use(current)
+            with serving(current.server, address=there, **answers):
+                assert client.call(TOPICS, pb.TopicsRequest()).instances == ["x:1"]
+                with client.stream_at(there, SCAN, pb.ScanRequest()) as found:
+                    assert [bytes(records) for _, records in found] == [b"records"]
+            use(other)
+            with serving(other.server, address=there, **answers):
+                # A stream is not repeated by the client, but the next one uses the files.
+                with (
+                    pytest.raises(Unavailable) as raised,
+                    client.stream_at(there, SCAN, pb.ScanRequest()) as found,
+                ):
+                    list(found)
+                assert not isinstance(raised.value, Untrusted)
+                with client.stream_at(there, SCAN, pb.ScanRequest()) as found:
+                    assert [bytes(records) for _, records in found] == [b"records"]
+            # Half of a change is not used, and no reason to give up.
+            used.cert.write_text("no certificate")
+            with pytest.raises(Unavailable):
+                client.call_at(there, TOPICS, pb.TopicsRequest())
 
 
 def test_a_trusted_instance_is_awaited(tmp_path: Path) -> None:

@@ -1,0 +1,151 @@
+"""The component `certificates`: what cert-manager stores is mounted where the settings name it, for the right hosts."""
+
+import json
+import os
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+import yaml
+
+from kafscale.config.calls import RpcSettings
+from kafscale.config.settings import load
+from tests.servers.kubernetes import KUBECTL, Kubernetes
+from tests.support.k8s.live import OVERLAYS, SERVICES, Json, Overlay, container
+
+ROOT = Path(__file__).parents[2]
+# The keys of a Secret that cert-manager writes.
+KEYS = {"ca.crt", "tls.crt", "tls.key"}
+WORKLOADS = {
+    "gateway": ("StatefulSet", "kafscale-gateway"),
+    "storage": ("StatefulSet", "kafscale-storage"),
+    "indexer": ("Deployment", "kafscale-indexer"),
+    "coordinator": ("Deployment", "kafscale-coordinator"),
+}
+Objects = dict[tuple[str, str], Json]
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Path:
+    """An overlay with the component on top of `production`."""
+    here = tmp_path.resolve()
+    kustomization = {
+        "apiVersion": "kustomize.config.k8s.io/v1beta1",
+        "kind": "Kustomization",
+        "namespace": "kafscale",
+        "resources": [os.path.relpath(OVERLAYS / "production", here)],
+        "components": [os.path.relpath(OVERLAYS.parent / "components" / "certificates", here)],
+    }
+    (here / "kustomization.yaml").write_text(json.dumps(kustomization))
+    return here
+
+
+@pytest.fixture
+def objects(kubernetes: Kubernetes, directory: Path) -> Objects:
+    """All objects of that overlay, by kind and name."""
+    text = kubernetes.kubectl("kustomize", str(directory)).stdout
+    return {(each["kind"], each["metadata"]["name"]): each for each in yaml.safe_load_all(text)}
+
+
+def _environment(objects: Objects, template: Json) -> dict[str, str]:
+    """Return the environment of a pod of namespace kafscale."""
+    made: dict[str, str] = {}
+    for source in container(template)["envFrom"]:
+        if "configMapRef" in source:
+            made |= objects["ConfigMap", source["configMapRef"]["name"]]["data"]
+    made |= {variable["name"]: variable["value"] for variable in container(template)["env"] if "value" in variable}
+    place = {"POD_NAME": "pod-0", "POD_NAMESPACE": "kafscale", "POD_IP": "10.0.0.7"}
+    return {name: re.sub(r"\$\((POD_\w+)\)", lambda found: place[found[1]], value) for name, value in made.items()}
+
+
+def _contains(names: list[str], host: str) -> bool:
+    """Whether a certificate with these DNS names is valid for a host (RFC 6125, 6.4.3)."""
+    return host in names or f"*.{host.partition('.')[2]}" in names
+
+
+def test_the_api_server_accepts_the_component(overlays: dict[str, Overlay], directory: Path) -> None:
+    kubernetes = overlays["production"].kubernetes
+    kubernetes.kubectl("apply", "-f", str(Path(__file__).parent / "cert-manager.yaml"))
+    kubernetes.kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=120s")
+    done = kubernetes.kubectl("apply", "--dry-run=server", "-k", str(directory))
+    assert done.stderr == ""
+    assert "certificate.cert-manager.io/kafscale-storage created" in done.stdout
+
+
+def test_each_service_reads_the_secret_of_its_certificate(objects: Objects, service: str) -> None:
+    certificate = objects["Certificate", f"kafscale-{service}"]["spec"]
+    template = objects[WORKLOADS[service]]["spec"]["template"]
+    [volume] = [volume for volume in template["spec"]["volumes"] if "secret" in volume]
+    assert volume["secret"]["secretName"] == certificate["secretName"]
+    [mount] = [mount for mount in container(template)["volumeMounts"] if mount["name"] == volume["name"]]
+    # The process runs as another user than root, in the group of the volume.
+    assert volume["secret"]["defaultMode"] == 0o440
+    environment = _environment(objects, template)
+    tls = load(RpcSettings, environment).tls()
+    assert tls is not None
+    assert tls.require_client_cert
+    assert {str(tls.ca_file), str(tls.cert_file), str(tls.key_file)} == {f"{mount['mountPath']}/{key}" for key in KEYS}
+    names = certificate["dnsNames"]
+    # That is the name which callers verify. The others are for callers that know only the Service.
+    assert tls.server_name in names
+    host = environment["KAFSCALE_RPC_ADVERTISED_ADDR"].rpartition(":")[0]
+    assert host == "10.0.0.7" or _contains(names, host)
+    selector = {"app.kubernetes.io/name": f"kafscale-{service}"}
+    called = [
+        name
+        for (kind, name), each in objects.items()
+        if kind == "Service" and each["spec"].get("selector", {}) == selector
+    ]
+    assert called
+    assert all(_contains(names, f"{name}.kafscale.svc") for name in called)
+    assert {"server auth", "client auth"} <= set(certificate["usages"])
+
+
+def test_one_ca_signs_all_certificates(objects: Objects) -> None:
+    certificates = {name: each["spec"] for (kind, name), each in objects.items() if kind == "Certificate"}
+    issuers = {name: each["spec"] for (kind, name), each in objects.items() if kind == "Issuer"}
+    authority = certificates.pop("kafscale-ca")
+    assert authority["isCA"]
+    assert issuers[authority["issuerRef"]["name"]] == {"selfSigned": {}}
+    assert certificates.keys() == {f"kafscale-{name}" for name in (*SERVICES, "client")}
+    for certificate in certificates.values():
+        assert issuers[certificate["issuerRef"]["name"]] == {"ca": {"secretName": authority["secretName"]}}
+    secrets = [each["secretName"] for each in (authority, *certificates.values())]
+    assert len(set(secrets)) == len(secrets)
+    assert "server auth" not in certificates["kafscale-client"]["usages"]
+
+
+def test_nothing_but_the_services_and_their_settings_changes(kubernetes: Kubernetes, objects: Objects) -> None:
+    text = kubernetes.kubectl("kustomize", str(OVERLAYS / "production")).stdout
+    before = {(each["kind"], each["metadata"]["name"]): each for each in yaml.safe_load_all(text)}
+    added = {key for key in objects if key not in before}
+    assert {kind for kind, _ in added} == {"Certificate", "Issuer", "ConfigMap"}
+    changed = {key for key, each in before.items() if objects.get(key, each) != each}
+    assert changed - {("CronJob", "kafscale-etcd-snapshots")} == set(WORKLOADS.values())
+
+
+def test_the_documented_commands_fetch_the_clients_certificate(kubernetes: Kubernetes, tmp_path: Path) -> None:
+    content = {key: f"-----BEGIN {key}-----\n" for key in KEYS}
+    secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "kafscale-client-tls"}, "stringData": content}
+    kubernetes.apply(secret)
+    kubectl = tmp_path / "kubectl"
+    kubectl.write_text(f'#!/bin/sh\nexec {KUBECTL.build()} --kubeconfig={kubernetes.kubeconfig} "$@"\n')
+    kubectl.chmod(0o755)
+    section = (ROOT / "docs/guides/kubernetes.md").read_text().partition("needs the client's certificate")[2]
+    commands = [line[4:] for line in section.partition("\nThe component")[0].splitlines() if line.startswith("    ")]
+    shown = subprocess.run(
+        ["bash", "-euc", "\n".join([*commands, "env"])],
+        cwd=tmp_path,
+        env={**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"},
+        check=True,
+        timeout=60,
+        capture_output=True,
+        text=True,
+    ).stdout
+    environment = dict(re.findall(r"^(KAFSCALE_\w+)=(.*)$", shown, re.MULTILINE))
+    tls = load(RpcSettings, environment).tls()
+    assert tls is not None
+    assert tls.server_name == "kafscale.internal"
+    named = {"ca.crt": tls.ca_file, "tls.crt": tls.cert_file, "tls.key": tls.key_file}
+    assert {key: (tmp_path / str(file)).read_text() for key, file in named.items()} == content

@@ -1,0 +1,93 @@
+"""Authentication, ACLs and what calls over gRPC need."""
+
+from tests.mutations.mutation import Mutation
+from tests.support.change import Change
+
+_ACCESS = "tests/contract/rpc/test_access.py::"
+_ACLS = "tests/unit/security/test_acls.py::"
+_AUTHORIZATION = "tests/unit/gateway/test_authorization.py::"
+_CATALOG = "tests/unit/metadata/test_acls.py::"
+_SCRAM = "tests/unit/security/test_scram.py::"
+
+MUTATIONS = (
+    Mutation(
+        "decisions of a connection are made again when the ACLs have changed",
+        Change(
+            "services.gateway.access.authorization",
+            "Authorization.allows",
+            "self._catalog.current is not self._acls or",
+            "self._acls is None or",
+        ),
+        _AUTHORIZATION + "test_decisions_of_an_open_connection_follow_the_acls",
+    ),
+    Mutation(
+        "a denial wins over what is allowed",
+        Change(
+            "kafscale.security.acls",
+            "AclSet.decide",
+            "if acl.permission is Permission.DENY:",
+            "if acl.permission is Permission.DENY and allowing is None:",
+        ),
+        _ACLS + "test_decisions",
+    ),
+    Mutation(
+        "a prefix is about longer names",
+        Change("kafscale.security.acls", "AclSet._about", "resource.name[:length]", "resource.name"),
+        _ACLS + "test_decisions",
+    ),
+    Mutation(
+        "an ACL is for one host",
+        Change("kafscale.security.acls", "_is_for", "acl.host in (host, ANY_HOST)", "bool(acl.host)"),
+        _AUTHORIZATION + "test_decisions_of_an_open_connection_follow_the_acls",
+    ),
+    Mutation(
+        "a deleted ACL is forgotten",
+        Change(
+            "kafscale.metadata.acls",
+            "AclCatalog._apply",
+            "touched.add(self._by_key.pop(event.key))",
+            "self._by_key.pop(event.key)",
+        ),
+        _CATALOG + "test_others_follow",
+    ),
+    Mutation(
+        "an ACL that this release does not know is not left out",
+        Change("kafscale.metadata.acls", "read", "if stored.format != _FORMAT:", "if False:"),
+        _CATALOG + "test_an_acl_of_a_later_release_is_not_ignored",
+    ),
+    Mutation(
+        "a caller needs the operation on every resource that it names",
+        Change("kafscale.rpc.access", "CallGuard._allows", "return all(", "return any("),
+        _ACCESS + "test_a_log_is_not_read_by_the_id_of_another_topic",
+    ),
+    Mutation(
+        "methods that are not in the table are for services",
+        Change(
+            "kafscale.rpc.access",
+            "CallGuard.check",
+            "needs = self._needs.get(method, OF_SERVICES)",
+            "needs = self._needs.get(method, OF_SERVICES)\n        if method not in self._needs:\n            return",
+        ),
+        _ACCESS + "test_a_certificate_says_who_calls",
+    ),
+    Mutation(
+        "a wrong token is refused",
+        Change(
+            "kafscale.rpc.access",
+            "CallGuard.check",
+            "if not hmac.compare_digest(caller.token.encode(), self._token):",
+            "if False:",
+        ),
+        _ACCESS + "test_a_token_that_may_do_everything",
+    ),
+    Mutation(
+        "the nonce of the final message is compared",
+        Change(
+            "kafscale.security.scram",
+            "ScramServer._respond_final",
+            'if not hmac.compare_digest(found["nonce"], self._nonce.encode()):',
+            "if False:",
+        ),
+        _SCRAM + "test_a_final_message_that_proves_nothing_is_refused",
+    ),
+)
