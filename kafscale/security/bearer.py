@@ -1,11 +1,12 @@
 """The message of SASL OAUTHBEARER (RFC 7628): a bearer token."""
 
+import json
 import re
 
 from kafscale.errors import KafscaleError
 
 _MESSAGE = re.compile(
-    rb"n,(?:a=(?P<acts_for>[^\x00,]*))?,\x01"
+    rb"n,(?:a=(?P<acts_for>[^\x00=,]*(?:=(?:2C|3D)[^\x00=,]*)*))?,\x01"
     rb"(?:[A-Za-z]+=[\x20-\x7e\t\r\n]*\x01)*?"
     rb"auth=[Bb]earer +(?P<token>[A-Za-z0-9._~+/-]+=*)\x01"
     rb"(?:[A-Za-z]+=[\x20-\x7e\t\r\n]*\x01)*\x01"
@@ -25,6 +26,14 @@ def parse(message: bytes) -> tuple[str, str]:
     if found is None:
         raise BearerFailed("the message has no bearer token")
     try:
-        return found["token"].decode(), (found["acts_for"] or b"").decode()
+        acts_for = (found["acts_for"] or b"").decode()
     except UnicodeDecodeError:
         raise BearerFailed("the message is not UTF-8") from None
+    return found["token"].decode(), acts_for.replace("=2C", ",").replace("=3D", "=")
+
+
+def refusal(status: str, scope: str = "") -> str:
+    """Return the JSON that tells a client why its token is refused: a ``status`` of RFC 6750, and the scope that the
+    token needs."""
+    fields = {"status": status, "scope": scope} if scope else {"status": status}
+    return json.dumps(fields, separators=(",", ":"))
