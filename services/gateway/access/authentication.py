@@ -2,7 +2,7 @@
 
 The exchange is Kafka's: SaslHandshake names a mechanism, then SaslAuthenticate carries its messages (KIP-152). With
 KAFSCALE_SASL_MAX_REAUTH_MS, the client repeats both on the same connection before its session ends (KIP-368). A session
-with OAUTHBEARER also ends when the client's token expires.
+with OAUTHBEARER also ends when the client's token expires, as in Kafka.
 """
 
 import secrets

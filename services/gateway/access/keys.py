@@ -73,15 +73,15 @@ class TokenKeys:
         """Read the keys once. Return the failure, if any."""
         try:
             found = KeySet.parse(await self._read())
+            if found.keys.keys() != self.current.keys.keys():
+                _log.info("keys of tokens changed", keys=len(found.keys), unused=found.unused)
+            self.current = found
         except (Unavailable, NoKeys) as error:
             return error
         finally:
             self._tried_at = trio.current_time()
             self._tried.set()
             self._tried = trio.Event()
-        if found.keys.keys() != self.current.keys.keys():
-            _log.info("keys of tokens changed", keys=len(found.keys), unused=found.unused)
-        self.current = found
         return None
 
 
