@@ -1,4 +1,7 @@
-"""The message of SASL OAUTHBEARER (RFC 7628): a bearer token."""
+"""The messages of SASL OAUTHBEARER (RFC 7628): a bearer token, and the answer if it is refused.
+
+The client acknowledges a refusal by another message, after which the server ends the exchange.
+"""
 
 import json
 import re
@@ -11,9 +14,6 @@ _MESSAGE = re.compile(
     rb"auth=[Bb]earer +(?P<token>[A-Za-z0-9._~+/-]+=*)\x01"
     rb"(?:[A-Za-z]+=[\x20-\x7e\t\r\n]*\x01)*\x01"
 )
-
-CONTINUE = b"\x01"
-"""What a client sends after an error, so that the server can end the exchange."""
 
 
 class BearerFailed(KafscaleError):

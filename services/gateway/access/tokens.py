@@ -6,7 +6,7 @@ import trio
 
 from kafscale.config.oauthbearer import OauthbearerSettings
 from kafscale.security import tokens
-from kafscale.security.tokens import TokenRules, UnknownKey, Verified
+from kafscale.security.tokens import KeySet, TokenRules, UnknownKey, Verified
 from services.gateway.access.keys import TokenKeys, reader
 
 _CHECKS = 2
@@ -31,17 +31,17 @@ class TokenVerifier:
 
         If the token's key id is unknown, the keys are read again, and this waits for them for up to 5 seconds.
         """
+        known = self._keys.current
         try:
-            return await self._verify(token)
+            return await self._verify(token, known)
         except UnknownKey:
-            if not await self._keys.read_again():
+            # They may have been read in the meantime.
+            if self._keys.current is known and not await self._keys.read_again():
                 raise
-        return await self._verify(token)
+        return await self._verify(token, self._keys.current)
 
-    async def _verify(self, token: str) -> Verified:
-        return await trio.to_thread.run_sync(
-            tokens.verify, token, self._keys.current, self.rules, self.now(), limiter=self._checks
-        )
+    async def _verify(self, token: str, known: KeySet) -> Verified:
+        return await trio.to_thread.run_sync(tokens.verify, token, known, self.rules, self.now(), limiter=self._checks)
 
 
 def token_verifier(settings: OauthbearerSettings, now: Callable[[], float]) -> TokenVerifier:

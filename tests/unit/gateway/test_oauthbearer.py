@@ -3,6 +3,7 @@
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,7 +13,8 @@ from trio.testing import MockClock
 
 from kafscale.metadata.memory import MemoryMetadataStore
 from kafscale.metadata.users import UserCatalog
-from kafscale.security.tokens import KeySet, TokenRules
+from kafscale.security import tokens as security_tokens
+from kafscale.security.tokens import KeySet, TokenRules, Verified
 from services.gateway.access import keys
 from services.gateway.access.authentication import Authentication, Authenticator
 from services.gateway.access.keys import TokenKeys
@@ -136,7 +138,7 @@ async def test_a_missing_scope_is_named(file: Path) -> None:
 async def test_a_client_can_act_only_for_the_user_of_its_token(file: Path) -> None:
     async with gateway(file) as harness:
         client = await harness.connect()
-        assert (await authenticate(client, Issuer().token(NOW + 60), acts_for="ann")).error_code == 0
+        assert (await authenticate(client, Issuer().token(NOW + 60), acts_for="ann")).auth_bytes == b""
         assert await is_served(client)
         client = await harness.connect()
         reply = await authenticate(client, Issuer().token(NOW + 60), acts_for="root")
@@ -162,16 +164,22 @@ async def test_another_user_cannot_renew_a_session(file: Path) -> None:
         assert await client.closed()
 
 
-async def test_a_session_ends_with_the_token_unless_it_is_renewed(autojump_clock: MockClock) -> None:
+def verifier(document: bytes | None = None) -> tuple[TokenVerifier, TokenKeys]:
+    """Return a verifier whose clock begins at NOW, and its keys, which are not read."""
+
     async def nothing() -> bytes:
         raise AssertionError
 
     began = trio.current_time()
     known = TokenKeys(nothing, 3600)
-    known.current = KeySet.parse(Issuer().document)
+    if document is not None:
+        known.current = KeySet.parse(document)
     rules = TokenRules(issuer=ISSUER, audiences=(AUDIENCE,))
-    tokens = TokenVerifier(rules, known, lambda: NOW + trio.current_time() - began)
-    authenticator = Authenticator(UserCatalog(MemoryMetadataStore(), "ns"), tokens)
+    return TokenVerifier(rules, known, lambda: NOW + trio.current_time() - began), known
+
+
+async def test_a_session_ends_with_the_token_unless_it_is_renewed(autojump_clock: MockClock) -> None:
+    authenticator = Authenticator(UserCatalog(MemoryMetadataStore(), "ns"), verifier(Issuer().document)[0])
     client = Authentication(None, mechanisms=("OAUTHBEARER",), authenticator=authenticator)
 
     async def present(expires_at: float) -> bytes:
@@ -188,6 +196,19 @@ async def test_a_session_ends_with_the_token_unless_it_is_renewed(autojump_clock
     assert await present(NOW + 100) == INVALID
     await trio.sleep(11)
     assert client.expired
+
+
+async def test_keys_that_arrive_while_a_token_is_verified_are_used(
+    monkeypatch: pytest.MonkeyPatch, autojump_clock: MockClock
+) -> None:
+    tokens, known = verifier()
+
+    def verify(token: str, keys: KeySet, *others: Any) -> Verified:
+        known.current = KeySet.parse(Issuer().document)
+        return security_tokens.verify(token, keys, *others)
+
+    monkeypatch.setattr("services.gateway.access.tokens.tokens", SimpleNamespace(verify=verify))
+    assert (await tokens.verify(Issuer().token(NOW + 60))).user == "ann"
 
 
 async def test_keys_that_the_issuer_adds_are_used(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
