@@ -11,7 +11,7 @@ from kafscale.errors import KafscaleError
 _MESSAGE = re.compile(
     rb"n,(?:a=(?P<acts_for>[^\x00=,]*(?:=(?:2C|3D)[^\x00=,]*)*))?,\x01"
     rb"(?:[A-Za-z]+=[\x20-\x7e\t\r\n]*\x01)*?"
-    rb"auth=[Bb]earer +(?P<token>[A-Za-z0-9._~+/-]+=*)\x01"
+    rb"auth=(?i:bearer) +(?P<token>[A-Za-z0-9._~+/-]+=*)\x01"
     rb"(?:[A-Za-z]+=[\x20-\x7e\t\r\n]*\x01)*\x01"
 )
 

@@ -21,7 +21,7 @@ def test_an_invalid_plain_message_is_refused_without_its_text(message: bytes) ->
 
 def test_bearer() -> None:
     assert bearer.parse(b"n,,\x01auth=Bearer a.b-c_d==\x01\x01") == ("a.b-c_d==", "")
-    assert bearer.parse(b"n,a=ann,\x01traceId=7\x01auth=bearer  t\x01x=y\x01\x01") == ("t", "ann")
+    assert bearer.parse(b"n,a=ann,\x01traceId=7\x01auth=BEARER  t\x01x=y\x01\x01") == ("t", "ann")
     assert bearer.parse(b"n,a=CN=3Dann=2CC=3DDE,\x01auth=Bearer t\x01\x01") == ("t", "CN=ann,C=DE")
 
 
