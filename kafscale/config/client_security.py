@@ -11,7 +11,8 @@ from kafscale.security.scram import Mechanism
 
 NONE, REQUESTED, REQUIRED = CLIENT_AUTH = ("none", "requested", "required")
 PLAIN = "PLAIN"
-MECHANISMS = (PLAIN, *(mechanism.value for mechanism in Mechanism))
+OAUTHBEARER = "OAUTHBEARER"
+MECHANISMS = (PLAIN, *(mechanism.value for mechanism in Mechanism), OAUTHBEARER)
 """The SASL mechanisms that a listener can offer."""
 LISTENER = "{listener}"
 """Stands for the name of the listener, in lower case, in the paths of certificates."""
@@ -94,15 +95,16 @@ class ClientSecuritySettings(ListenerSettings, AccessSettings):
         "KAFSCALE_SASL_ENABLED_MECHANISMS",
         default=tuple(mechanism.value for mechanism in Mechanism),
         parse=Parser(f"a list of {', '.join(MECHANISMS)}", _parse_mechanisms, ",".join),
-        doc="The mechanisms of listeners with SASL. With PLAIN, clients send their passwords, so such a listener "
-        "should have TLS. Users and their SCRAM credentials are the same for all mechanisms.",
+        doc="The mechanisms of listeners with SASL. With PLAIN and OAUTHBEARER, clients send their passwords or "
+        "tokens, so such a listener should have TLS. Users and their SCRAM credentials are the same for PLAIN and "
+        "SCRAM. OAUTHBEARER needs the settings that begin with KAFSCALE_SASL_OAUTHBEARER_.",
     )
     sasl_max_reauth_ms: int = setting(
         "KAFSCALE_SASL_MAX_REAUTH_MS",
         default=0,
         parse=integer(0, 2**31 - 1),
         doc="Kafka's connections.max.reauth.ms: after this time, clients must authenticate again, or their connections "
-        "are closed. 0: never.",
+        "are closed. 0: never. Clients with OAUTHBEARER must do so before their tokens expire in any case.",
     )
 
     bootstrap_user: str | None = setting(

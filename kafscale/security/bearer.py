@@ -1,18 +1,19 @@
-"""The message of SASL OAUTHBEARER (RFC 7628): a bearer token."""
+"""The messages of SASL OAUTHBEARER (RFC 7628): a bearer token, and the answer if it is refused.
 
+The client acknowledges a refusal by another message, after which the server ends the exchange.
+"""
+
+import json
 import re
 
 from kafscale.errors import KafscaleError
 
 _MESSAGE = re.compile(
-    rb"n,(?:a=(?P<acts_for>[^\x00,]*))?,\x01"
+    rb"n,(?:a=(?P<acts_for>[^\x00=,]*(?:=(?:2C|3D)[^\x00=,]*)*))?,\x01"
     rb"(?:[A-Za-z]+=[\x20-\x7e\t\r\n]*\x01)*?"
-    rb"auth=[Bb]earer +(?P<token>[A-Za-z0-9._~+/-]+=*)\x01"
+    rb"auth=(?i:bearer) +(?P<token>[A-Za-z0-9._~+/-]+=*)\x01"
     rb"(?:[A-Za-z]+=[\x20-\x7e\t\r\n]*\x01)*\x01"
 )
-
-CONTINUE = b"\x01"
-"""What a client sends after an error, so that the server can end the exchange."""
 
 
 class BearerFailed(KafscaleError):
@@ -25,6 +26,14 @@ def parse(message: bytes) -> tuple[str, str]:
     if found is None:
         raise BearerFailed("the message has no bearer token")
     try:
-        return found["token"].decode(), (found["acts_for"] or b"").decode()
+        acts_for = (found["acts_for"] or b"").decode()
     except UnicodeDecodeError:
         raise BearerFailed("the message is not UTF-8") from None
+    return found["token"].decode(), acts_for.replace("=2C", ",").replace("=3D", "=")
+
+
+def refusal(status: str, scope: str = "") -> str:
+    """Return the JSON that tells a client why its token is refused: a ``status`` of RFC 6750, and the scope that the
+    token needs."""
+    fields = {"status": status, "scope": scope} if scope else {"status": status}
+    return json.dumps(fields, separators=(",", ":"))

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 import trio
 
 from kafscale.clock import wall_clock_ms
+from kafscale.config.client_security import OAUTHBEARER
 from kafscale.config.listeners import Listener
 from kafscale.metadata.acls import AclCatalog
 from kafscale.metadata.interface import MetadataStore
@@ -19,6 +20,7 @@ from kafscale.topics.configs import default_values
 from kafscale.tracing import Tracer
 from services.gateway.access.authentication import Authenticator
 from services.gateway.access.bootstrap import create_first_user
+from services.gateway.access.tokens import TokenVerifier, token_verifier
 from services.gateway.api import Environment
 from services.gateway.brokers import Brokers
 from services.gateway.clients.listener import Acceptor
@@ -118,14 +120,21 @@ class Gateway:
         Raises ConfigError if a listener is invalid or cannot be bound, or if another gateway has the node id.
         """
         settings = self.parts.settings
-        acceptor = Acceptor(settings.resolve(), settings, Authenticator(self.parts.users))
+        tokens = None
+        if OAUTHBEARER in settings.sasl_mechanisms:
+            tokens = token_verifier(settings, lambda: self.parts.now_ms() / 1000)
+        acceptor = Acceptor(settings.resolve(), settings, Authenticator(self.parts.users, tokens))
         try:
-            await self._serve(acceptor, stop, task_status)
+            await self._serve(acceptor, tokens, stop, task_status)
         finally:
             acceptor.close()
 
     async def _serve(
-        self, acceptor: Acceptor, stop: trio.Event, task_status: trio.TaskStatus[tuple[Listener, ...]]
+        self,
+        acceptor: Acceptor,
+        tokens: TokenVerifier | None,
+        stop: trio.Event,
+        task_status: trio.TaskStatus[tuple[Listener, ...]],
     ) -> None:
         parts, settings = self.parts, self.parts.settings
         cluster = await parts.catalog.cluster()
@@ -177,6 +186,8 @@ class Gateway:
 
         async with trio.open_nursery() as nursery:
             nursery.start_soon(pauses.run)
+            if tokens is not None:
+                nursery.start_soon(tokens.run)
             await nursery.start(router.run)
             await nursery.start(coordinators.run)
             await create_first_user(settings, parts.users)

@@ -3,15 +3,15 @@
 from dataclasses import dataclass
 
 from kafscale.config.admin_access import AdminTokenSettings
-from kafscale.config.client_security import ClientSecuritySettings
 from kafscale.config.group_limits import GroupSettings
+from kafscale.config.oauthbearer import OauthbearerSettings
 from kafscale.config.settings import KIB, MIB, boolean, choice, integer, optional, setting, size, within
 from kafscale.rpc.limits import LARGEST_PAYLOAD
 from kafscale.topics.definitions import CLEANUP_POLICIES, COMPRESSION_TYPES, DELETE, LONGEST_FLUSH_MS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GatewaySettings(ClientSecuritySettings, GroupSettings, AdminTokenSettings):
+class GatewaySettings(OauthbearerSettings, GroupSettings, AdminTokenSettings):
     """Sizes are in bytes, times in milliseconds."""
 
     broker_id: int | None = setting(

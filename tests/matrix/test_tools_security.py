@@ -1,7 +1,9 @@
 """Kafka's tools with TLS and SASL: users that they make, and how wrong credentials are reported."""
 
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trustme
@@ -16,6 +18,7 @@ from tests.servers.cluster import running_cluster
 from tests.servers.etcd import Etcd
 from tests.servers.minio import Minio
 from tests.support.broker import KafscaleBroker
+from tests.support.issuer import AUDIENCE, ISSUER, Issuer
 from tests.support.kafka_tools import KafkaTools, kafka_tools
 
 Properties = Callable[..., Path]
@@ -181,5 +184,46 @@ def test_a_listener_that_needs_certificates(directory: Path, authority: trustme.
             nobody = ("--command-config", directory / "nobody.properties")
             refused = tools.run("kafka-topics", "--list", *nobody, status=1)
             assert "SslAuthenticationException" in refused.err
+    finally:
+        broker.stop()
+
+
+def test_a_listener_with_tokens(directory: Path, authority: trustme.CA, monkeypatch: pytest.MonkeyPatch) -> None:
+    issuer, keys = Issuer("RSA", "RS256"), directory / "keys.json"
+    keys.write_bytes(issuer.document)
+    now = int(time.time())
+    files: dict[str, dict[str, Any]] = {"good": {}, "wrong": {"aud": "billing"}}
+    for name, claims in files.items():
+        token = directory / f"{name}.jwt"
+        token.write_text(issuer.token(now + 600, iat=now, scope="kafka", **claims))
+        (directory / f"{name}.properties").write_text(
+            "security.protocol=SASL_SSL\nssl.truststore.type=PEM\n"
+            f"ssl.truststore.location={directory / 'ca.pem'}\nsasl.mechanism=OAUTHBEARER\n"
+            "sasl.jaas.config=org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule required;\n"
+            "sasl.login.callback.handler.class="
+            "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginCallbackHandler\n"
+            f"sasl.oauthbearer.token.endpoint.url={token.as_uri()}\n"
+        )
+    urls = ",".join((directory / f"{name}.jwt").as_uri() for name in files)
+    monkeypatch.setenv("JAVA_TOOL_OPTIONS", f"-Dorg.apache.kafka.sasl.oauthbearer.allowed.urls={urls}")
+    env = {
+        **_tls(directory, "SASL_SSL"),
+        "KAFSCALE_SASL_ENABLED_MECHANISMS": "OAUTHBEARER",
+        "KAFSCALE_SASL_OAUTHBEARER_JWKS_ENDPOINT_URL": keys.as_uri(),
+        "KAFSCALE_SASL_OAUTHBEARER_EXPECTED_ISSUER": ISSUER,
+        "KAFSCALE_SASL_OAUTHBEARER_EXPECTED_AUDIENCE": AUDIENCE,
+    }
+    broker = KafscaleBroker(directory / "tokens", env)
+    try:
+        with kafka_tools(broker.bootstrap) as tools:
+            topic, good = ("--topic", "t"), directory / "good.properties"
+            tools.run("kafka-console-producer", *topic, "--producer.config", good, stdin="one\n")
+            read = tools.run(
+                "kafka-console-consumer", *topic, "--consumer.config", good, "--from-beginning", "--max-messages", 1
+            )
+            assert read.out == "one\n"
+            wrong = ("--command-config", directory / "wrong.properties")
+            refused = tools.run("kafka-topics", "--list", *wrong, status=1)
+            assert 'SaslAuthenticationException: {"status":"invalid_token"}' in refused.err
     finally:
         broker.stop()

@@ -1,7 +1,8 @@
 """Authentication of one connection: who its client is, by its certificate or by SASL.
 
 The exchange is Kafka's: SaslHandshake names a mechanism, then SaslAuthenticate carries its messages (KIP-152). With
-KAFSCALE_SASL_MAX_REAUTH_MS, the client repeats both on the same connection before its session ends (KIP-368).
+KAFSCALE_SASL_MAX_REAUTH_MS, the client repeats both on the same connection before its session ends (KIP-368). A session
+with OAUTHBEARER also ends when the client's token expires, as in Kafka.
 """
 
 import secrets
@@ -10,13 +11,15 @@ from dataclasses import dataclass
 
 import trio
 
-from kafscale.config.client_security import PLAIN
+from kafscale.config.client_security import OAUTHBEARER, PLAIN
 from kafscale.errors import KafscaleError
 from kafscale.metadata.users import UserCatalog
-from kafscale.security import plain, scram
+from kafscale.security import bearer, plain, scram
 from kafscale.security.principals import Principal, user
 from kafscale.security.scram import Credential, Mechanism, ScramServer
+from kafscale.security.tokens import ScopeMissing, TokenRefused
 from services.gateway.access.limited_log import LimitedLog
+from services.gateway.access.tokens import TokenVerifier
 
 _MECHANISMS = {mechanism.value: mechanism for mechanism in Mechanism}
 _STRONGEST_FIRST = (Mechanism.SHA_512, Mechanism.SHA_256)
@@ -49,10 +52,11 @@ class _Failures:
 
 
 class Authenticator:
-    """Checks the credentials of all clients of a gateway."""
+    """Checks the credentials of all clients of a gateway. ``tokens`` is needed for listeners with OAUTHBEARER."""
 
-    def __init__(self, users: UserCatalog) -> None:
+    def __init__(self, users: UserCatalog, tokens: TokenVerifier | None = None) -> None:
         self._users = users
+        self._tokens = tokens
         # Credentials of unknown users must not change while the process runs, and nobody may be able to compute them.
         self._secret = secrets.token_bytes(32)
         self._checks = trio.CapacityLimiter(_CHECKS)
@@ -73,6 +77,19 @@ class Authenticator:
         return await trio.to_thread.run_sync(
             scram.has_password, mechanism, known, password.encode(), limiter=self._checks
         )
+
+    async def check_token(self, token: str) -> tuple[str, float]:
+        """Return the user of a token, and for how many more seconds it is accepted. Raises TokenRefused."""
+        if self._tokens is None:
+            raise RuntimeError("a listener with OAUTHBEARER needs a verifier of tokens")
+        found = await self._tokens.verify(token)
+        return found.user, found.expires_at - self._tokens.now()
+
+    def refusal(self, reason: TokenRefused) -> str:
+        """Return the JSON for a client whose token is refused (RFC 7628)."""
+        if isinstance(reason, ScopeMissing) and self._tokens is not None:
+            return bearer.refusal("insufficient_scope", self._tokens.rules.scope)
+        return bearer.refusal("invalid_token")
 
     async def turn(self, name: str, host: str) -> None:
         """Wait until the credentials of this user may be checked. Without recent failures from this address, that is
@@ -124,7 +141,7 @@ class Authentication:
     """The state of one connection. ``principal`` is given if no SASL is needed.
 
     ``mechanisms``: those that the client may choose; empty if the listener has no SASL. ``session_ms``: how long a
-    client is authenticated; 0: forever.
+    client is authenticated; 0: forever, or as long as its token is accepted.
     """
 
     def __init__(
@@ -146,6 +163,8 @@ class Authentication:
         self._now = now
         self._chosen = ""
         self._scram: ScramServer | None = None
+        # The JSON that says why the client's token is refused.
+        self._refusal = ""
         self._ends: float | None = None
         self._former_mechanism = ""
         # The user that the client claims to be.
@@ -166,11 +185,11 @@ class Authentication:
     @property
     def may_begin(self) -> bool:
         """Whether the client may name a mechanism: for the first time, or to authenticate again."""
-        return bool(self.mechanisms) and (self.principal is None or bool(self._session_ms))
+        return bool(self.mechanisms) and (self.principal is None or self._ends is not None)
 
     def choose(self, mechanism: str) -> bool:
         """Begin with a mechanism. Return False if it is not offered."""
-        self._scram = None
+        self._scram, self._refusal = None, ""
         self._chosen = mechanism if mechanism in self.mechanisms else ""
         return bool(self._chosen)
 
@@ -182,8 +201,15 @@ class Authentication:
     async def proceed(self, message: bytes) -> Answer:
         """Process a message of the chosen mechanism. Raises NotAuthenticated, after a delay."""
         began = self._now()
+        if self._refusal:
+            # The client has acknowledged the refusal, which was logged and delayed.
+            raise NotAuthenticated(self._refusal)
         try:
             return await self._proceed(message)
+        except TokenRefused as error:
+            await self._checks().failed("", self._host, str(error), began)
+            self._refusal = self._checks().refusal(error)
+            return Answer(self._refusal.encode())
         except NotAuthenticated as error:
             await self._checks().failed(self._claimed, self._host, str(error), began)
             raise
@@ -193,6 +219,9 @@ class Authentication:
             raise NotAuthenticated("the SASL mechanism cannot change when a client authenticates again")
         if self._chosen == PLAIN:
             return self._done(await self._check_plain(message), b"")
+        if self._chosen == OAUTHBEARER:
+            user_name, seconds = await self._check_bearer(message)
+            return self._done(user_name, b"", seconds)
         if self._scram is None:
             self._scram = self._checks().scram(_MECHANISMS[self._chosen])
         exchange = self._scram
@@ -202,10 +231,7 @@ class Authentication:
             answer = exchange.respond(message)
             self._claimed = exchange.user_name
         except scram.ScramFailed:
-            raise NotAuthenticated(
-                "Authentication failed during authentication due to invalid credentials with SASL mechanism "
-                f"{self._chosen}"
-            ) from None
+            raise self._invalid_credentials() from None
         return self._done(exchange.user_name, answer) if exchange.complete else Answer(answer)
 
     async def _check_plain(self, message: bytes) -> str:
@@ -219,15 +245,38 @@ class Authentication:
             raise NotAuthenticated("Authentication failed: Invalid username or password")
         return name
 
-    def _done(self, name: str, answer: bytes) -> Answer:
+    async def _check_bearer(self, message: bytes) -> tuple[str, float]:
+        """Return the user of the token, and for how many more seconds the token is accepted."""
+        try:
+            token, acts_for = bearer.parse(message)
+        except bearer.BearerFailed:
+            raise self._invalid_credentials() from None
+        name, seconds = await self._checks().check_token(token)
+        self._claimed = name
+        if acts_for not in ("", name):
+            raise NotAuthenticated("Authentication failed: the authorization id is not the user of the token")
+        return name, seconds
+
+    def _invalid_credentials(self) -> NotAuthenticated:
+        return NotAuthenticated(
+            f"Authentication failed during authentication due to invalid credentials with SASL mechanism {self._chosen}"
+        )
+
+    def _done(self, name: str, answer: bytes, seconds: float | None = None) -> Answer:
+        """Note who the client is. ``seconds``: for how long its credentials are valid; None: forever."""
         principal = user(name)
         if self.principal is not None and principal != self.principal:
             raise NotAuthenticated("the user cannot change when a client authenticates again")
         self._checks().succeeded(name, self._host)
         self.principal = principal
         self._former_mechanism, self._chosen, self._scram = self._chosen, "", None
-        self._ends = self._now() + self._session_ms / 1000 if self._session_ms else None
-        return Answer(answer, self._session_ms)
+        session_ms = self._session_ms
+        if seconds is not None:
+            # Not 0, which means forever.
+            valid_ms = max(int(seconds * 1000), 1)
+            session_ms = min(session_ms or valid_ms, valid_ms)
+        self._ends = self._now() + session_ms / 1000 if session_ms else None
+        return Answer(answer, session_ms)
 
     def _checks(self) -> Authenticator:
         if self._authenticator is None:

@@ -1,12 +1,15 @@
 """SaslAuthenticate (36), versions 0 to 2: a message of the SASL mechanism that SaslHandshake has named.
 
 - 0: the message.
-- 1: the response says after which time the client must authenticate again (KIP-368); 0: never.
+- 1: the response says after which time the client must authenticate again (KIP-368); 0: never. With OAUTHBEARER, that
+  is at the latest when the token expires.
 - 2: flexible.
 
 A failure is answered with SASL_AUTHENTICATION_FAILED, and the connection is closed. The answer for a user that does not
 exist is that for a wrong password. It is delayed by 100 ms. After several failures of a user from an address, the next
-check waits up to 5 seconds. A message without a preceding SaslHandshake is answered with ILLEGAL_SASL_STATE.
+check waits up to 5 seconds. A token that is refused with OAUTHBEARER is first answered without an error, by the JSON of
+RFC 7628; the next message is then answered with SASL_AUTHENTICATION_FAILED. A message without a preceding SaslHandshake
+is answered with ILLEGAL_SASL_STATE.
 """
 
 from dataclasses import dataclass

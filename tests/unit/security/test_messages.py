@@ -21,7 +21,8 @@ def test_an_invalid_plain_message_is_refused_without_its_text(message: bytes) ->
 
 def test_bearer() -> None:
     assert bearer.parse(b"n,,\x01auth=Bearer a.b-c_d==\x01\x01") == ("a.b-c_d==", "")
-    assert bearer.parse(b"n,a=ann,\x01traceId=7\x01auth=bearer  t\x01x=y\x01\x01") == ("t", "ann")
+    assert bearer.parse(b"n,a=ann,\x01traceId=7\x01auth=BEARER  t\x01x=y\x01\x01") == ("t", "ann")
+    assert bearer.parse(b"n,a=CN=3Dann=2CC=3DDE,\x01auth=Bearer t\x01\x01") == ("t", "CN=ann,C=DE")
 
 
 @pytest.mark.parametrize(
@@ -33,9 +34,15 @@ def test_bearer() -> None:
         b"n,,\x01auth=Bearer t\x01",
         b"y,,\x01auth=Bearer t\x01\x01",
         b"n,,\x01auth=Bearer t\x01\x01\x01",
+        b"n,a=CN=ann,\x01auth=Bearer t\x01\x01",
         b"n,a=\xff,\x01auth=Bearer t\x01\x01",
     ],
 )
 def test_an_invalid_bearer_message_is_refused(message: bytes) -> None:
     with pytest.raises(bearer.BearerFailed):
         bearer.parse(message)
+
+
+def test_the_json_of_a_refusal() -> None:
+    assert bearer.refusal("invalid_token") == '{"status":"invalid_token"}'
+    assert bearer.refusal("insufficient_scope", 'a"b') == '{"status":"insufficient_scope","scope":"a\\"b"}'
