@@ -3,7 +3,8 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from kafscale.config.settings import Parser, boolean, integer, setting
+from kafscale.audit import DENIED, LEVELS, AuditLog
+from kafscale.config.settings import Parser, boolean, choice, integer, setting
 from kafscale.rpc.access import CallGuard, Needs
 from kafscale.security.acls import AclSet
 from kafscale.security.principals import NameRules, Principal
@@ -63,6 +64,24 @@ class AccessSettings:
         "Java's form differs.",
     )
 
+    audit: str = setting(
+        "KAFSCALE_AUDIT",
+        default=DENIED,
+        parse=choice(*LEVELS),
+        doc="Which decisions about ACLs are in the log. `denied`: denials; `changes`: also allowed changes of topics, "
+        "groups, configs, users and ACLs; `all`: also each allowed read and write.",
+    )
+    audit_lines_per_second: int = setting(
+        "KAFSCALE_AUDIT_LINES_PER_SECOND",
+        default=100,
+        parse=integer(1, 1_000_000),
+        doc="The maximum number of lines about one principal that a process writes to the audit log in a second. "
+        "Further lines are counted in the next one as `omitted`.",
+    )
+
+    def audit_log(self) -> AuditLog:
+        return AuditLog(self.audit, self.audit_lines_per_second)
+
     def without_acls(self) -> AclSet:
         """Return the decisions of a cluster that has no ACLs yet."""
         return AclSet(super_users=frozenset(self.super_users), allow_without_acl=self.allow_without_acl)
@@ -71,4 +90,5 @@ class AccessSettings:
         """Return what decides about calls over gRPC, see `CallGuard`, or None if ACLs are not enforced."""
         if not self.acls:
             return None
-        return CallGuard(acls, NameRules(self.tls_principal_mapping_rules), needs, token=token)
+        rules = NameRules(self.tls_principal_mapping_rules)
+        return CallGuard(acls, rules, needs, audit=self.audit_log(), token=token)

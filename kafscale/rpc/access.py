@@ -13,8 +13,9 @@ from typing import Any, NamedTuple
 
 import grpc
 
+from kafscale.audit import AuditLog
 from kafscale.rpc.errors import StatusError
-from kafscale.security.acls import CLUSTER_NAME, AclSet, Resource
+from kafscale.security.acls import ANY_NAME, CLUSTER_NAME, AclSet, Decision, Resource
 from kafscale.security.asks import CLUSTER_ACTION, Ask
 from kafscale.security.certificates import distinguished_name
 from kafscale.security.principals import ANONYMOUS, NameRules, NoRuleApplies, Principal
@@ -43,6 +44,9 @@ class Need:
 Needs = Mapping[str, tuple[Need, ...]]
 """What the methods of a service need, by name: one of several alternatives."""
 OF_SERVICES = (Need(CLUSTER_ACTION),)
+"""What methods need that only services call."""
+_BY_TOKEN = Decision(allowed=True, rule="the token of administrators")
+_NO_NAME = Decision(allowed=False, rule="the request names no resource")
 
 
 class Caller(NamedTuple):
@@ -60,23 +64,50 @@ class CallGuard:
     another one is refused.
     """
 
-    def __init__(self, acls: Callable[[], AclSet], rules: NameRules, needs: Needs, *, token: str = "") -> None:
+    def __init__(
+        self, acls: Callable[[], AclSet], rules: NameRules, needs: Needs, *, audit: AuditLog, token: str = ""
+    ) -> None:
         self._acls = acls
+        self._audit = audit
         self._rules = rules
         self._needs = needs
         self._token = token.encode()
 
     def check(self, method: str, request: object, caller: Caller) -> None:
         """Raise StatusError unless the caller may call ``method``, a name without its service, with ``request``."""
+        needs = self._needs.get(method, OF_SERVICES)
         if self._token and caller.token:
             if not hmac.compare_digest(caller.token.encode(), self._token):
                 raise StatusError(_STATUS.UNAUTHENTICATED, "the token is missing or wrong")
+            decided = [(name, _BY_TOKEN) for name in needs[0].names(request)]
+            self._log(needs[0].ask, decided, ANONYMOUS, method, caller)
             return
         principal = self._principal(caller)
-        needs = self._needs.get(method, OF_SERVICES)
-        if not any(self._allows(need, request, principal, caller.host) for need in needs):
-            wanted = " or ".join(str(need.ask) for need in needs)
-            raise StatusError(_STATUS.PERMISSION_DENIED, f"{principal} needs {wanted}")
+        decided = []
+        for need in needs:
+            decided = self._decide(need, request, principal, caller.host)
+            if all(decision.allowed for _, decision in decided):
+                self._log(need.ask, decided, principal, method, caller)
+                return
+        self._log(need.ask, [each for each in decided if not each[1].allowed], principal, method, caller)
+        wanted = " or ".join(str(need.ask) for need in needs)
+        raise StatusError(_STATUS.PERMISSION_DENIED, f"{principal} needs {wanted}")
+
+    def _decide(self, need: Need, request: object, principal: Principal, host: str) -> list[tuple[str, Decision]]:
+        """Return the resources of a request, each with the decision. There is at least one."""
+        acls, ask = self._acls(), need.ask
+        names = list(need.names(request))
+        if names:
+            return [(name, acls.decide(principal, host, ask.operation, Resource(ask.type, name))) for name in names]
+        if need.any_name:
+            return [(ANY_NAME, acls.decide_for_any(principal, host, ask.operation, ask.type))]
+        return [("", _NO_NAME)]
+
+    def _log(
+        self, ask: Ask, decided: Iterable[tuple[str, Decision]], principal: Principal, method: str, caller: Caller
+    ) -> None:
+        for name, decision in decided:
+            self._audit.decided(decision, principal, caller.host, ask, name, method=method)
 
     def _principal(self, caller: Caller) -> Principal:
         if not caller.certificate:
@@ -85,13 +116,6 @@ class CallGuard:
             return self._rules.user_of(_distinguished_name(caller.certificate))
         except (NoRuleApplies, ValueError) as error:
             raise StatusError(_STATUS.UNAUTHENTICATED, f"the certificate names no user: {error}") from None
-
-    def _allows(self, need: Need, request: object, principal: Principal, host: str) -> bool:
-        acls, ask = self._acls(), need.ask
-        names = list(need.names(request))
-        if not names:
-            return need.any_name and acls.decide_for_any(principal, host, ask.operation, ask.type).allowed
-        return all(acls.decide(principal, host, ask.operation, Resource(ask.type, name)).allowed for name in names)
 
 
 @lru_cache(maxsize=1024)

@@ -10,6 +10,7 @@ from typing import Any, Protocol
 import trio
 from kio.schema.errors import ErrorCode
 
+from kafscale.audit import AuditLog
 from kafscale.clock import wall_clock_ms
 from kafscale.config.listeners import Listener
 from kafscale.errors import Refused
@@ -63,6 +64,7 @@ class Environment:
     users: UserCatalog
     # None if ACLs are not enforced.
     acls: AclCatalog | None
+    audit: AuditLog
     # For partially received requests. A client that stops in the middle of one must be disconnected.
     request_memory: RequestMemory
     reply_memory: ReplyMemory

@@ -168,6 +168,7 @@ class Gateway:
             producer_ids=ProducerIds(parts.metadata, parts.namespace),
             users=parts.users,
             acls=parts.acls if settings.acls else None,
+            audit=settings.audit_log(),
             request_memory=self.request_memory,
             reply_memory=self.reply_memory,
             fetch_sessions=self.fetch_sessions,

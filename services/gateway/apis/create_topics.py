@@ -27,6 +27,7 @@ import trio
 from kio.schema.errors import ErrorCode
 
 from kafscale.kafka import codec, legacy
+from kafscale.security.acls import CLUSTER_NAME
 from kafscale.security.asks import CREATE_IN_CLUSTER, CREATE_TOPIC, DESCRIBE_TOPIC_CONFIGS
 from services.gateway.api import Api, Call, Environment, Work
 from services.gateway.brokers import BrokerList
@@ -98,7 +99,7 @@ def handle(call: Call) -> Work | None:
         except RefusedPart as refused:
             answer.refuse(refused)
             continue
-        if call.client.authorization.allows(DESCRIBE_TOPIC_CONFIGS, topic.name):
+        if call.client.authorization.shows(DESCRIBE_TOPIC_CONFIGS, topic.name):
             answer.num_partitions, answer.replication_factor = planned.partitions, 1
             answer.configs = tuple(topic_configs(call.environment.settings, _configs(topic)))
         else:
@@ -109,8 +110,7 @@ def handle(call: Call) -> Work | None:
 
 
 def _allowed(call: Call, name: str) -> bool:
-    authorization = call.client.authorization
-    return authorization.allows(CREATE_IN_CLUSTER) or authorization.allows(CREATE_TOPIC, name)
+    return call.client.authorization.allows_one((CREATE_IN_CLUSTER, CLUSTER_NAME), (CREATE_TOPIC, name))
 
 
 def _plan(call: Call, topic: Any) -> NewTopic:

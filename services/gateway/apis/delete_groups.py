@@ -37,7 +37,7 @@ def handle(call: Call) -> Work | None:
 
 
 async def _delete(call: Call, names: list[str]) -> None:
-    allowed = call.client.authorization.allowed(DELETE_GROUP, names)
+    allowed = [name for name in names if call.client.authorization.allows(DELETE_GROUP, name)]
     questions = await delete_groups(call.environment.coordinators, allowed)
     errors = {each.key: NO_COORDINATOR if each.result is None else group_code(each.result.error) for each in questions}
     _answer(call, [_Result(name, errors.get(name, ErrorCode.group_authorization_failed)) for name in names])

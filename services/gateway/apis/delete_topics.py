@@ -23,6 +23,7 @@ from kio.schema.errors import ErrorCode
 
 from kafscale.kafka import codec, legacy
 from kafscale.metadata.topic_values import TopicInfo
+from kafscale.security.acls import CLUSTER_NAME
 from kafscale.security.asks import DELETE_IN_CLUSTER, DELETE_TOPIC, DESCRIBE_TOPIC, Ask
 from services.gateway.api import Api, Call, Environment, Work
 from services.gateway.owners.errors import RefusedPart
@@ -102,8 +103,7 @@ def handle(call: Call) -> Work | None:
 
 
 def _allowed(call: Call, ask: Ask, name: str) -> bool:
-    authorization = call.client.authorization
-    return authorization.allows(DELETE_IN_CLUSTER) or authorization.allows(ask, name)
+    return call.client.authorization.allows_one((DELETE_IN_CLUSTER, CLUSTER_NAME), (ask, name))
 
 
 async def _delete_all(call: Call, topics: list[_Topic], live: list[tuple[TopicInfo, _Topic]], deadline: float) -> None:

@@ -64,7 +64,8 @@ def handle(call: Call) -> Work | None:
 
 async def _describe(call: Call, names: Sequence[str], *, operations: bool) -> None:
     authorization = call.client.authorization
-    questions = await describe_groups(call.environment.coordinators, authorization.allowed(DESCRIBE_GROUP, names))
+    allowed = [name for name in names if authorization.allows(DESCRIBE_GROUP, name)]
+    questions = await describe_groups(call.environment.coordinators, allowed)
     described = {question.key: _shown(call, question, operations=operations) for question in questions}
     _answer(call, [described.get(name) or _Group(ErrorCode.group_authorization_failed, name) for name in names])
 

@@ -55,7 +55,7 @@ def handle(call: Call) -> Work | None:
         return None
     view = call.environment.catalog.view
     authorization = call.client.authorization
-    names = sorted(named) or authorization.allowed(DESCRIBE_TOPIC, view.live_names)
+    names = sorted(named) or [name for name in view.live_names if authorization.shows(DESCRIBE_TOPIC, name)]
     if cursor is not None:
         names = [name for name in names if name >= cursor.topic_name]
     call.answer(_described(call, view, names, request))

@@ -49,7 +49,7 @@ def handle(call: Call) -> Work | None:
         _log.warning("client requested transactions, which are not supported", client=call.client.host)
         _answer(call, _Reply(ErrorCode.transactional_id_authorization_failed))
         return None
-    if not authorization.allows(IDEMPOTENT_WRITE) and not authorization.allows_any(WRITE_TOPIC):
+    if not authorization.shows(IDEMPOTENT_WRITE) and not authorization.allows_any(WRITE_TOPIC):
         raise Denied(IDEMPOTENT_WRITE)
     return _take(call)
 

@@ -64,8 +64,8 @@ async def _list(call: Call, query: pb.ListGroupsRequest) -> None:
         for each in sorted(found, key=lambda each: each.group)
         if listed.coordinator(each.group).node_id == own
         and (
-            call.client.authorization.allows(DESCRIBE_CLUSTER)
-            or call.client.authorization.allows(DESCRIBE_GROUP, each.group)
+            call.client.authorization.shows(DESCRIBE_CLUSTER)
+            or call.client.authorization.shows(DESCRIBE_GROUP, each.group)
         )
     ]
     _answer(call, _Reply(ErrorCode.none, groups))

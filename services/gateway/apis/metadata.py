@@ -40,6 +40,7 @@ from kafscale.kafka import codec
 from kafscale.metadata.outage import STORE_FAILURES
 from kafscale.metadata.topic_values import InvalidTopicName, TopicDeleting, TopicExists, TopicInfo
 from kafscale.paths import is_topic_name
+from kafscale.security.acls import CLUSTER_NAME
 from kafscale.security.asks import CREATE_IN_CLUSTER, CREATE_TOPIC, DESCRIBE_CLUSTER, DESCRIBE_TOPIC
 from services.gateway.api import Api, Call, Environment, Order, Work
 from services.gateway.brokers import Broker
@@ -79,7 +80,7 @@ def handle(call: Call) -> Work | None:
     environment = call.environment
     view = environment.catalog.view
     if request.topics is None or (call.version == 0 and not request.topics):
-        names = call.client.authorization.allowed(DESCRIBE_TOPIC, view.live_names)
+        names = [name for name in view.live_names if call.client.authorization.shows(DESCRIBE_TOPIC, name)]
         _reply(call, request, [_described(call, request, view.by_name[name]) for name in names])
         return None
     missing = _topics_to_create(call, request)
@@ -103,8 +104,8 @@ def _topics_to_create(call: Call, request: Any) -> list[str]:
 
 def _may_create(call: Call, name: str) -> bool:
     authorization = call.client.authorization
-    return authorization.allows(DESCRIBE_TOPIC, name) and (
-        authorization.allows(CREATE_IN_CLUSTER) or authorization.allows(CREATE_TOPIC, name)
+    return authorization.shows(DESCRIBE_TOPIC, name) and authorization.allows_one(
+        (CREATE_IN_CLUSTER, CLUSTER_NAME), (CREATE_TOPIC, name)
     )
 
 

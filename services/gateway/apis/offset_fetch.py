@@ -127,7 +127,7 @@ async def _fetch(call: Call, request: Any) -> None:
     answers = []
     remaining = iter(questions)
     for group_id, topics in requested:
-        if not authorization.allows(DESCRIBE_GROUP, group_id):
+        if not authorization.shows(DESCRIBE_GROUP, group_id):
             answers.append(_refused(call, group_id, topics, ErrorCode.group_authorization_failed))
             continue
         result = next(remaining).result
@@ -155,7 +155,7 @@ def _named(
     for topic in topics:
         if topic.name is None:
             partitions = [_Partition(index, error_code=ErrorCode.unknown_topic_id) for index in topic.partitions]
-        elif not call.client.authorization.allows(DESCRIBE_TOPIC, topic.name):
+        elif not call.client.authorization.shows(DESCRIBE_TOPIC, topic.name):
             denied = ErrorCode.topic_authorization_failed
             partitions = [_Partition(index, error_code=denied) for index in topic.partitions]
         else:
@@ -167,7 +167,7 @@ def _named(
 def _all(call: Call, offsets: Sequence[pb.FetchedOffset], gone: set[bytes]) -> list[_Topic]:
     answers: dict[str, _Topic] = {}
     for offset in offsets:
-        if offset.topic_id not in gone and call.client.authorization.allows(DESCRIBE_TOPIC, offset.topic):
+        if offset.topic_id not in gone and call.client.authorization.shows(DESCRIBE_TOPIC, offset.topic):
             topic = answers.setdefault(offset.topic, _Topic(offset.topic, offset.topic_id, []))
             topic.partitions.append(_partition(offset, gone))
     return list(answers.values())

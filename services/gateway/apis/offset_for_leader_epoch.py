@@ -19,6 +19,7 @@ from typing import Any
 from kio.schema.errors import ErrorCode
 
 from kafscale.kafka import codec, legacy
+from kafscale.security.acls import CLUSTER_NAME
 from kafscale.security.asks import CLUSTER_ACTION, DESCRIBE_TOPIC
 from kafscale.v1 import common_pb2
 from kafscale.v1.storage_pb2 import EpochEnd, EpochQuery
@@ -73,7 +74,7 @@ def handle(call: Call) -> Work | None:
     authorization = call.client.authorization
     for topic in _decode(call).topics:
         known = call.environment.topics.by_name(topic.topic)
-        allowed = authorization.allows(CLUSTER_ACTION) or authorization.allows(DESCRIBE_TOPIC, topic.topic)
+        allowed = authorization.allows_one((DESCRIBE_TOPIC, topic.topic), (CLUSTER_ACTION, CLUSTER_NAME))
         answers: list[_Partition] = []
         topics.append(_Topic(topic.topic, answers))
         for asked in topic.partitions:

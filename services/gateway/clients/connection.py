@@ -68,7 +68,7 @@ class ClientConnection:
         self._environment = environment
         self.listener = listener
         self.authentication = authentication
-        self.authorization = Authorization(environment.acls, authentication, host.removeprefix("/"))
+        self.authorization = Authorization(environment.acls, environment.audit, authentication, host.removeprefix("/"))
         settings = environment.settings
         self._kafka = KafkaConnection(
             flexible=codec.is_flexible,
@@ -234,6 +234,7 @@ class ClientConnection:
         self._environment.pauses.look()
         if self._scope.cancel_called:
             return
+        self.authorization.client_id = request.client_id or ""
         if self._wire_log is not None:
             self._wire_log.request(api, request)
         self._order = order

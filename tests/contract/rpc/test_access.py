@@ -1,5 +1,6 @@
 """Which calls over gRPC are allowed if ACLs are enforced: by certificate, by token, and to nobody else."""
 
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -11,6 +12,7 @@ import trustme
 from google.protobuf.descriptor import ServiceDescriptor
 from google.protobuf.message_factory import GetMessageClass
 
+from kafscale.audit import AuditLog
 from kafscale.metadata.memory import MemoryMetadataStore
 from kafscale.metadata.topics import TopicCatalog
 from kafscale.rpc import generated
@@ -30,6 +32,7 @@ from services.gateway.admin.needs import NEEDS as ADMIN_NEEDS
 from services.storage.needs import needs as storage_needs
 from tests.support.carrier import TIMEOUT, Carrier
 
+AUDIT = AuditLog("all", 1000, clock=time.monotonic)
 TOKEN = "a-token-of-22-characters"
 SERVICES = (generated.SEGMENT_STORAGE, generated.INDEXER, generated.GROUP_COORDINATOR, ADMIN)
 SCAN = method(generated.SEGMENT_STORAGE, "Scan", pb.ScanRequest, pb.ScanPiece)
@@ -80,7 +83,7 @@ def _tls(directory: Path, name: str, *, required: bool = False) -> RpcTls:
 async def _guarded(directory: Path, name: str) -> AsyncIterator[Channel]:
     """A storage service with a guard, called with the certificate of ``name``; empty: without TLS."""
     rules = NameRules("RULE:.*(CN=[^,]+).*/$1/")
-    guard = CallGuard(lambda: ACLS, rules, storage_needs(_catalog()), token=TOKEN)
+    guard = CallGuard(lambda: ACLS, rules, storage_needs(_catalog()), audit=AUDIT, token=TOKEN)
     tls = _tls(directory, "127.0.0.1", required=True) if name else None
     async with trio.open_nursery() as nursery:
         server = RpcServer([bind(generated.SEGMENT_STORAGE, Carrier(), guard=guard)], tls=tls)
@@ -137,7 +140,7 @@ def test_nobody_may_call_anything_without_a_credential(service: ServiceDescripto
     tables: dict[ServiceDescriptor, Needs] = {ADMIN: ADMIN_NEEDS, generated.SEGMENT_STORAGE: storage_needs(_catalog())}
     table = tables.get(service, {})
     assert set(table) <= set(service.methods_by_name)
-    guard = CallGuard(lambda: ACLS, NameRules(), table)
+    guard = CallGuard(lambda: ACLS, NameRules(), table, audit=AUDIT)
     for name, described in service.methods_by_name.items():
         request = GetMessageClass(described.input_type)()
         with pytest.raises(StatusError, match=r"User:ANONYMOUS needs"):
@@ -153,7 +156,7 @@ async def test_a_log_is_not_read_by_the_id_of_another_topic(nursery: trio.Nurser
     await nursery.start(catalog.run)
     secret = await catalog.create("secret", 1, {}, now_ms=0, topic_id=bytes(range(16)))
     acls = AclSet([_may("ANONYMOUS", Operation.READ, ResourceType.TOPIC, "t")])
-    guard = CallGuard(lambda: acls, NameRules(), storage_needs(catalog))
+    guard = CallGuard(lambda: acls, NameRules(), storage_needs(catalog), audit=AUDIT)
     caller = Caller("127.0.0.1", b"", "")
     guard.check("Scan", pb.ScanRequest(partition=PartitionRef(topic="t", topic_id=bytes(16))), caller)
     with pytest.raises(StatusError):

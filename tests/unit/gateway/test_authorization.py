@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from kafscale.security.acls import OPERATIONS, Acl, Operation, PatternType, Permission, ResourceType
 from kafscale.security.asks import Ask
@@ -106,6 +107,15 @@ async def test_super_users_and_resources_without_acls() -> None:
         assert await offsets_error(client) == 0
         await harness.parts.acls.create([acl(Operation.WRITE, host="10.9.9.9")])
         assert await offsets_error(client) == TOPIC_DENIED
+
+
+async def test_a_denial_is_logged_with_the_client() -> None:
+    async with with_acls() as (_, client):
+        with capture_logs() as logged:
+            await offsets_error(client)
+    (line,) = [line for line in logged if line["event"] == "access"]
+    assert (line["principal"], line["host"], line["client_id"]) == ("User:ANONYMOUS", "127.0.0.1", "test")
+    assert (line["operation"], line["resource"], line["decision"]) == ("DESCRIBE", "TOPIC:t", "denied")
 
 
 async def test_an_acks_0_producer_that_may_not_write_is_disconnected() -> None:

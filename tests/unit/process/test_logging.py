@@ -7,8 +7,12 @@ from collections.abc import Iterator
 import pytest
 import structlog
 
+from kafscale.audit import AuditLog
 from kafscale.config.settings import load
 from kafscale.process.logging import LogSettings, configure_logging
+from kafscale.security.acls import Decision
+from kafscale.security.asks import READ_TOPIC
+from kafscale.security.principals import user
 
 
 class Terminal(io.StringIO):
@@ -92,3 +96,12 @@ def test_libraries_log_from_warning_on_in_the_same_format() -> None:
     first, second = lines(stream)
     assert (first["event"], first["level"], first["logger"]) == ("slow 7", "warning", "httpx")
     assert "old thing" in str(second["event"])
+
+
+def test_the_audit_log_is_written_at_every_level() -> None:
+    stream = io.StringIO()
+    configure_logging("error", stream)
+    structlog.get_logger("a").warning("something else")
+    audit = AuditLog("denied", 1, clock=lambda: 0.0)
+    audit.decided(Decision(allowed=False, rule="no ACL allows it"), user("ann"), "10.0.0.1", READ_TOPIC, "t")
+    assert [line["event"] for line in lines(stream)] == ["access"]
