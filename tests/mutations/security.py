@@ -14,8 +14,8 @@ MUTATIONS = (
         "decisions of a connection are made again when the ACLs have changed",
         Change(
             "services.gateway.access.authorization",
-            "Authorization.allows",
-            "self._catalog.current is not self._acls or",
+            "Authorization._decide",
+            "catalog.current is not self._acls or",
             "self._acls is None or",
         ),
         _AUTHORIZATION + "test_decisions_of_an_open_connection_follow_the_acls",
@@ -57,7 +57,7 @@ MUTATIONS = (
     ),
     Mutation(
         "a caller needs the operation on every resource that it names",
-        Change("kafscale.rpc.access", "CallGuard._allows", "return all(", "return any("),
+        Change("kafscale.rpc.access", "CallGuard.check", "if all(decision.allowed", "if any(decision.allowed"),
         _ACCESS + "test_a_log_is_not_read_by_the_id_of_another_topic",
     ),
     Mutation(
