@@ -36,6 +36,8 @@ NAMES = {
 }
 """The resources that requests name. The topic ``t`` exists, ``hidden`` too, and no ACL is about it."""
 LITERAL, ALLOW, DENY = 3, 3, 2
+BY_ID = {"t": UUID(int=1), "hidden": UUID(int=2), "gone": UUID(int=3)}
+"""Stand for the ids of topics in requests and replies, because each broker has its own."""
 
 
 @dataclass(frozen=True)
@@ -78,8 +80,9 @@ def acl(user: str, type_: ResourceType, name: str, operation: Operation, permiss
 class Session:
     """A connection of a user that stays open, or is opened again if the broker closes it."""
 
-    def __init__(self, bootstrap: str, user: str) -> None:
+    def __init__(self, bootstrap: str, user: str, ids: Mapping[UUID, UUID]) -> None:
         self._bootstrap, self._user = bootstrap, user
+        self._ids = ids
         self._client: Client | None = None
 
     async def ask(self, api_key: int, version: int, values: Mapping[str, Any]) -> Any:
@@ -90,7 +93,8 @@ class Session:
             reply = await self._ask(36, 2, {"auth_bytes": f"\0{self._user}\0{self._user}".encode()})
             assert reply["error_code"] == 0, reply
         try:
-            return await self._ask(api_key, version, values)
+            reply = await self._ask(api_key, version, _replaced(values, self._ids))
+            return _replaced(reply, {own: known for known, own in self._ids.items()})
         except (EOFError, trio.BrokenResourceError):
             await self.close()
             return CLOSED
@@ -106,9 +110,17 @@ class Session:
         self._client = None
 
 
+def _replaced(values: Any, ids: Mapping[UUID, UUID]) -> Any:
+    if isinstance(values, Mapping):
+        return {name: _replaced(value, ids) for name, value in values.items()}
+    if isinstance(values, list):
+        return [_replaced(value, ids) for value in values]
+    return ids.get(values, values) if isinstance(values, UUID) else values
+
+
 @asynccontextmanager
-async def session(bootstrap: str, user: str) -> AsyncIterator[Session]:
-    made = Session(bootstrap, user)
+async def session(bootstrap: str, user: str, ids: Mapping[UUID, UUID] | None = None) -> AsyncIterator[Session]:
+    made = Session(bootstrap, user, ids or {})
     try:
         yield made
     finally:
@@ -117,10 +129,11 @@ async def session(bootstrap: str, user: str) -> AsyncIterator[Session]:
 
 @dataclass(frozen=True)
 class Brokers:
-    """Their addresses."""
+    """Their addresses, and the topic ids of each for those in requests."""
 
     apache: str
     kafscale: str
+    ids: Mapping[str, Mapping[UUID, UUID]]
 
 
 @pytest.fixture(scope="module")
@@ -153,13 +166,15 @@ def brokers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Brokers]:
         kafscale = KafscaleBroker(directory / "kafscale", settings)
         stack.callback(kafscale.stop)
         apache = stack.enter_context(apache_kafka(directory / "apache", heap="512m", properties=properties))
-        trio.run(partial(_prepare, apache.bootstrap, makes_users=False))
-        trio.run(partial(_prepare, kafscale.bootstrap, makes_users=True))
-        yield Brokers(apache.bootstrap, kafscale.bootstrap)
+        ids = {
+            bootstrap: trio.run(partial(_prepare, bootstrap, makes_users=bootstrap == kafscale.bootstrap))
+            for bootstrap in (apache.bootstrap, kafscale.bootstrap)
+        }
+        yield Brokers(apache.bootstrap, kafscale.bootstrap, ids)
 
 
-async def _prepare(bootstrap: str, *, makes_users: bool) -> None:
-    """Create the topics, the ACLs and, if that is needed, the users."""
+async def _prepare(bootstrap: str, *, makes_users: bool) -> dict[UUID, UUID]:
+    """Create the topics, the ACLs and, if that is needed, the users. Return the ids of the topics."""
     async with session(bootstrap, ADMIN) as admin:
         if makes_users:
             new = [
@@ -187,6 +202,8 @@ async def _prepare(bootstrap: str, *, makes_users: bool) -> None:
             # Kafka's broker loads what the controller has written, and coordinators, after a moment.
             while await _unready(admin):  # noqa: ASYNC110  the broker tells nobody
                 await trio.sleep(0.2)
+        described = (await admin.ask(3, 12, metadata("t", "hidden")))["topics"]
+        return {BY_ID[each["name"]]: each["topic_id"] for each in described}
 
 
 async def _unready(admin: Session) -> bool:
@@ -216,7 +233,8 @@ def metadata(*names: str) -> dict[str, Any]:
 
 
 def _topic(name: str, **of_partition: Any) -> list[dict[str, Any]]:
-    return [{"name": name, "topic": name, "partitions": [{"partition_index": 0, "partition": 0, **of_partition}]}]
+    partitions = [{"partition_index": 0, "partition": 0, **of_partition}]
+    return [{"name": name, "topic": name, "topic_id": BY_ID[name], "partitions": partitions}]
 
 
 def _topics(**of_partition: Any) -> list[dict[str, Any]]:
@@ -231,6 +249,7 @@ PRODUCE = {
     "topic_data": [
         {
             "name": name,
+            "topic_id": BY_ID[name],
             "partition_data": [{"index": 0, "records": batch(b"a", timestamp=wall_clock_ms())}],
         }
         for name in ("t", "gone", "hidden")
@@ -289,10 +308,16 @@ def _new_topics(*names: str) -> dict[str, Any]:
 
 
 REQUESTS = (
-    Request("produce", 0, PRODUCE, (9, 12)),
-    Request("fetch", 1, FETCH, (12,)),
+    Request("produce", 0, PRODUCE, (9, 12, 13)),
+    Request("fetch", 1, FETCH, (12, 13, 16)),
     Request("list-offsets", 2, {"replica_id": -1, "isolation_level": 0, "topics": _topics(timestamp=-1)}, (5,)),
     Request("metadata", 3, metadata("t", "gone", "hidden"), (9, 12)),
+    Request(
+        "metadata-by-id",
+        3,
+        {**metadata(), "topics": [{"topic_id": each, "name": None} for each in BY_ID.values()]},
+        (12,),
+    ),
     Request("metadata-of-all", 3, {**metadata(), "topics": None}, (9, 12)),
     Request(
         "offset-commit",
@@ -312,7 +337,10 @@ REQUESTS = (
                 {
                     "group_id": group,
                     "member_id": None,
-                    "topics": [{"name": name, "partition_indexes": [0]} for name in ("t", "gone", "hidden")],
+                    "topics": [
+                        {"name": name, "topic_id": BY_ID[name], "partition_indexes": [0]}
+                        for name in ("t", "gone", "hidden")
+                    ],
                 }
                 for group in ("g", "other")
             ],
@@ -445,7 +473,7 @@ def allowed(reply: Any) -> Any:
             kept[name] = bool(value)
         elif isinstance(value, list | Mapping) and value:
             kept[name] = allowed(value)
-        elif name in NAMING or name.endswith(("error_code", "authorized_operations")):
+        elif name in NAMING or value in BY_ID.values() or name.endswith(("error_code", "authorized_operations")):
             kept[name] = value
     return kept
 
@@ -453,7 +481,10 @@ def allowed(reply: Any) -> Any:
 async def _ask_all(brokers: Brokers, user: User) -> list[str]:
     """Return what differs."""
     differences = []
-    async with session(brokers.apache, user.name) as apache, session(brokers.kafscale, user.name) as kafscale:
+    async with (
+        session(brokers.apache, user.name, brokers.ids[brokers.apache]) as apache,
+        session(brokers.kafscale, user.name, brokers.ids[brokers.kafscale]) as kafscale,
+    ):
         for request in REQUESTS:
             for version in request.versions or (APIS[request.api_key].versions[-1],):
                 replies = [

@@ -79,12 +79,11 @@ def handle(call: Call) -> Work | None:
         for partition in topic.partitions:
             place = _Partition(partition.partition_index)
             answer.partitions.append(place)
-            if not authorization.allows(READ_TOPIC, answer.name if known is None else known.info.name):
+            if known is None and call.version >= _BY_ID_FROM:
+                place.error_code = ErrorCode.unknown_topic_id
+            elif not authorization.allows(READ_TOPIC, answer.name if known is None else known.info.name):
                 place.error_code = ErrorCode.topic_authorization_failed
-            elif known is None:
-                by_id = call.version >= _BY_ID_FROM
-                place.error_code = ErrorCode.unknown_topic_id if by_id else ErrorCode.unknown_topic_or_partition
-            elif not 0 <= partition.partition_index < len(known.partitions):
+            elif known is None or not 0 <= partition.partition_index < len(known.partitions):
                 place.error_code = ErrorCode.unknown_topic_or_partition
             else:
                 accepted.append(place)
