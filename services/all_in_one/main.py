@@ -18,6 +18,7 @@ from kafscale.config.settings import documented
 from kafscale.config.stores import NamespaceSettings, S3Settings, open_object_store
 from kafscale.metadata.members import LiveMember, Members
 from kafscale.metadata.ownership import OwnershipMap
+from kafscale.metadata.quotas import QuotaCatalog
 from kafscale.metadata.sqlite import open_sqlite
 from kafscale.metadata.topics import TopicCatalog
 from kafscale.metadata.users import UserCatalog
@@ -135,12 +136,14 @@ async def _serve(settings: Loaded, stopping: trio.Event) -> None:
         coordinator = CoordinatorService(coordinator_parts)
         show_coordinator(coordinator, coordinator_parts.counters, operations)
         ownership, users = OwnershipMap(metadata, namespace), UserCatalog(metadata, namespace)
+        quotas = QuotaCatalog(metadata, namespace)
         gateway_parts = GatewayDependencies(
             settings=settings[GatewaySettings],
             namespace=namespace,
             metadata=metadata,
             catalog=catalog,
             users=users,
+            quotas=quotas,
             storages=storage_members,
             gateways=gateways,
             coordinators=coordinator_members,
@@ -175,7 +178,7 @@ async def _serve(settings: Loaded, stopping: trio.Event) -> None:
         await nursery.start(endpoint.serve, stopping, bind_storage(storage), admin)
         await nursery.start(coordinator_members.run)
         await nursery.start(serve_groups)
-        for watched in (gateways.run, indexers.run, ownership.run, users.run):
+        for watched in (gateways.run, indexers.run, ownership.run, users.run, quotas.run):
             await nursery.start(watched)
         # On shutdown, clients are disconnected first, then their records are stored, then the stores are closed.
         await nursery.start(serve_clients)

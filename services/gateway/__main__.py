@@ -9,6 +9,7 @@ from kafscale.config.network import LeaseSettings
 from kafscale.config.stores import NamespaceSettings
 from kafscale.metadata.members import Members
 from kafscale.metadata.ownership import OwnershipMap
+from kafscale.metadata.quotas import QuotaCatalog
 from kafscale.metadata.topics import TopicCatalog
 from kafscale.metadata.users import UserCatalog
 from kafscale.process.logging import LogSettings
@@ -44,7 +45,7 @@ async def serve(settings: Loaded, stopping: trio.Event) -> None:
     ):
         endpoint = await Endpoint.bind("gateway", settings, operations)
         catalog, ownership = TopicCatalog(metadata, namespace), OwnershipMap(metadata, namespace)
-        users = UserCatalog(metadata, namespace)
+        users, quotas = UserCatalog(metadata, namespace), QuotaCatalog(metadata, namespace)
         storages, gateways, coordinators, indexers = (
             Members(metadata, namespace, service) for service in ("storage", "gateway", "coordinator", "indexer")
         )
@@ -54,6 +55,7 @@ async def serve(settings: Loaded, stopping: trio.Event) -> None:
             metadata=metadata,
             catalog=catalog,
             users=users,
+            quotas=quotas,
             storages=storages,
             gateways=gateways,
             coordinators=coordinators,
@@ -68,7 +70,8 @@ async def serve(settings: Loaded, stopping: trio.Event) -> None:
         gateway = Gateway(parts)
         report = ClusterReport(parts, indexers, operations.health, connector(settings, operations, PeerHealth))
         admin = bind_admin(AdminService(gateway, report), token=settings[GatewaySettings].admin_token)
-        watched = (catalog.run, users.run, storages.run, gateways.run, coordinators.run, indexers.run, ownership.run)
+        members = (storages.run, gateways.run, coordinators.run, indexers.run)
+        watched = (catalog.run, users.run, quotas.run, *members, ownership.run)
         async with (
             running(settings, *watched),
             endpoint.serving(admin),

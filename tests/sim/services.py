@@ -21,6 +21,7 @@ from kafscale.errors import Unavailable
 from kafscale.metadata.members import LiveMember, Members
 from kafscale.metadata.memory import MemoryMetadataStore
 from kafscale.metadata.ownership import OwnershipMap
+from kafscale.metadata.quotas import QuotaCatalog
 from kafscale.metadata.topics import TopicCatalog
 from kafscale.metadata.users import UserCatalog
 from kafscale.objects.memory import MemoryObjectStore
@@ -264,6 +265,7 @@ async def serve_gateway(cluster: Cluster, process: GatewayProcess, stop: trio.Ev
             catalog=catalog,
             # Not watched, because there are none.
             users=UserCatalog(metadata, NAMESPACE),
+            quotas=QuotaCatalog(metadata, NAMESPACE),
             storages=storages,
             gateways=gateways,
             coordinators=coordinators,

@@ -85,6 +85,9 @@ class _Produce:
         tracer = call.environment.tracer
         self._span = None if tracer is None else tracer.begin("Produce", acks=request.acks)
         self._acks = request.acks
+        self._charge = call.charge
+        if self._charge is not None:
+            self._charge.produced(call.request.slot.request_bytes)
         self.deadline = trio.current_time() + min(max(request.timeout_ms, 0), _LONGEST_TIMEOUT_MS) / 1000
         self.topics: list[ProduceTopicResults] = []
         self.appends: list[tuple[StorageLink, PendingAppend]] = []
@@ -169,8 +172,9 @@ class _Produce:
         self._counters.answered(API_KEY, self._codes())
         if self._span is not None:
             self._span.end(next((ErrorCode(code).name for code in self._codes() if code), ""))
+        throttle_ms = 0 if self._charge is None else self._charge.settle()
         if self._acks != 0:
-            self._slot.reply(encode_response(self.topics, self._version))
+            self._slot.reply(encode_response(self.topics, self._version, throttle_ms))
             return
         self._slot.skip()
         failed = next((result for topic in self.topics for result in topic.results if result.error_code), None)

@@ -20,6 +20,7 @@ from kafscale.metadata.interface import Delete, Put
 from kafscale.metadata.members import LiveMember, Members, MembersView
 from kafscale.metadata.memory import MemoryMetadataStore
 from kafscale.metadata.ownership import OwnershipMap
+from kafscale.metadata.quotas import QuotaCatalog
 from kafscale.metadata.topic_values import TopicInfo
 from kafscale.metadata.topics import TopicCatalog
 from kafscale.metadata.users import UserCatalog
@@ -39,10 +40,11 @@ LEASE_TTL_SECONDS = 10
 
 
 class Client:
-    """One client connection."""
+    """One client connection. ``client_id`` is sent with each request."""
 
     def __init__(self, stream: trio.SocketStream) -> None:
         self.stream = stream
+        self.client_id: str | None = "test"
         self._correlation = 0
         self._buffer = bytearray()
         self._pending: dict[int, tuple[int, int]] = {}
@@ -57,7 +59,7 @@ class Client:
                 request_api_key=i16(api_key),
                 request_api_version=i16(version),
                 correlation_id=i32(self._correlation),
-                client_id="test",
+                client_id=self.client_id,
             )
         )
         self._pending[self._correlation] = (api_key, version)
@@ -250,6 +252,7 @@ def parts_of(cluster: Cluster, **settings: Any) -> GatewayDependencies:
         metadata=metadata,
         catalog=TopicCatalog(metadata, NAMESPACE),
         users=UserCatalog(metadata, NAMESPACE),
+        quotas=QuotaCatalog(metadata, NAMESPACE),
         storages=Members(metadata, NAMESPACE, "storage"),
         gateways=Members(metadata, NAMESPACE, "gateway"),
         coordinators=Members(metadata, NAMESPACE, "coordinator"),
@@ -285,6 +288,7 @@ async def running_gateway(
         for watched in (
             parts.catalog,
             parts.users,
+            parts.quotas,
             parts.storages,
             parts.gateways,
             parts.coordinators,
