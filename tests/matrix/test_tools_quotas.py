@@ -30,7 +30,7 @@ def _configs(tools: KafkaTools, action: str, *entity: str, status: int = 0) -> s
             "producer_byte_rate=4096.0",
         ),
         (("--entity-type", "ips", "--entity-name", "10.1.2.3"), "ip '10.1.2.3'", "connection_creation_rate=5.0"),
-        (("--ip-defaults",), "the default IP", "connection_creation_rate=10000.0"),
+        (("--ip-defaults",), "the default ip", "connection_creation_rate=10000.0"),
     ],
 )
 def test_kafka_configs_sets_shows_and_removes_quotas(

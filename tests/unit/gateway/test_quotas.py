@@ -160,6 +160,8 @@ async def test_a_fetch_over_the_quota_gets_nothing_and_its_bytes_are_not_counted
         throttle_ms = _ms(reply)
         assert (reply.error_code, reply.responses) == (0, ())
         assert 2_000 < throttle_ms < 2_500
+        reply = await fetch(await harness.connect(), partition_max_bytes=6_100)
+        assert (_ms(reply), reply.responses) == (throttle_ms, ())
         mock_clock.jump(11)
         reply = await fetch(client, partition_max_bytes=6_100)
         assert (_ms(reply), len(parts(reply))) == (0, 1)
