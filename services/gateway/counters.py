@@ -24,8 +24,8 @@ class GatewayCounters:
         self.broken: Counter[int] = Counter()  # by API
         self.errors: Counter[tuple[int, int]] = Counter()  # by API and code
         self.seconds: dict[int, Histogram] = {}  # by API
-        self.throttled_requests: Counter[tuple[str, str]] = Counter()  # by quota and entity
-        self.throttle_seconds: defaultdict[tuple[str, str], float] = defaultdict(float)  # by quota and entity
+        self.throttled_requests: Counter[tuple[str, ...]] = Counter()  # by quota and entity
+        self.throttle_seconds: defaultdict[tuple[str, ...], float] = defaultdict(float)  # by quota and entity
 
     def answered(self, api_key: int, codes: Iterable[int]) -> None:
         """Count the error codes of a response. 0 means no error and is not counted."""

@@ -136,14 +136,14 @@ def _request_families(counters: GatewayCounters, gateway: Callable[[], Gateway])
             "counter",
             "The number of requests whose client exceeded a quota, by the key of the quota and the entity that has it. "
             f"Beyond {MOST_ENTITIES} of them, the entity is `{OTHER_ENTITIES}`.",
-            lambda: {**counters.throttled_requests},
+            lambda: counters.throttled_requests,
             ("quota", "entity"),
         ),
         Family(
             "kafscale_gateway_throttle_seconds_total",
             "counter",
             "The throttle times of these requests in seconds.",
-            lambda: {**counters.throttle_seconds},
+            lambda: counters.throttle_seconds,
             ("quota", "entity"),
         ),
         gauge(

@@ -4,7 +4,8 @@
 - 1: flexible.
 
 Each entity has one result. As in Kafka, an entity that is named twice is answered with INVALID_REQUEST, although its
-first change is made. Unlike in Kafka, host names are refused, because they are not resolved.
+first change is made. Unlike in Kafka, host names are refused, because they are not resolved, and so is a value that is
+not a number.
 The response is sent when the quotas are stored and this gateway enforces them. Other gateways learn them from the
 metadata store.
 """

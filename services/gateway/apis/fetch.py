@@ -21,6 +21,8 @@ A storage instance that does not answer delays the records of other instances by
 partitions are then answered with NOT_LEADER_OR_FOLLOWER and no high watermark, so the client keeps its position and
 retries. An empty result with the last known high watermark would make a reader at that offset believe that it has
 caught up.
+
+A client that exceeds its quota gets a response without partitions, and its session stays as it was.
 """
 
 from collections.abc import Callable

@@ -26,6 +26,9 @@ A topic whose `cleanup.policy` includes `compact` refuses a batch with INVALID_R
 version 8 on, the response lists these records, at most 1,000 in one response, as in Kafka. Unlike in Kafka, the log
 start offset in that response is -1, because the gateway refuses the batch and only storage knows the offset.
 
+A request that exceeds the quota of its client is appended. The throttle time is what remains of it when the response is
+sent.
+
 A partition forgets an idempotent producer that has sent it nothing for KAFSCALE_PRODUCER_EXPIRY_MS (one day by
 default). It remembers a producer whose records were removed by retention or DeleteRecords. It does not know a producer
 whose first batches were lost with their owner. From an unknown producer it accepts only sequence 0; any other sequence
@@ -86,8 +89,6 @@ class _Produce:
         self._span = None if tracer is None else tracer.begin("Produce", acks=request.acks)
         self._acks = request.acks
         self._charge = call.charge
-        if self._charge is not None:
-            self._charge.produced(call.request.slot.request_bytes)
         self.deadline = trio.current_time() + min(max(request.timeout_ms, 0), _LONGEST_TIMEOUT_MS) / 1000
         self.topics: list[ProduceTopicResults] = []
         self.appends: list[tuple[StorageLink, PendingAppend]] = []
@@ -188,6 +189,8 @@ class _Produce:
 
 def handle(call: Call) -> Work | None:
     request = decode_request(call.request.body, call.version)
+    if call.charge is not None:
+        call.charge.produced(call.request.slot.request_bytes)
     produce = _Produce(call, request)
     refused = _refused_as_a_whole(request)
     if refused is not None:

@@ -83,7 +83,7 @@ async def describe_client_quotas(harness: Harness, client: Client, version: int)
     await harness.parts.quotas.change(both, lambda _: {"request_percentage": 1.5, "consumer_byte_rate": 7.0})
     await harness.parts.quotas.change(Entity.of({"ip": None}), lambda _: {"connection_creation_rate": 9.0})
     of_user = component(entity_type="user", match_type=0, match="a")
-    for requested, strict, error, found in (
+    cases: tuple[tuple[tuple[Any, ...], bool, int, int | None], ...] = (
         ((), False, 0, 2),
         ((of_user,), False, 0, 1),
         ((of_user,), True, 0, 0),
@@ -92,7 +92,8 @@ async def describe_client_quotas(harness: Harness, client: Client, version: int)
         ((component(entity_type="ip", match_type=2, match=None),), True, 0, 1),
         ((component(entity_type="team", match_type=2, match=None),), False, 35, None),
         ((component(entity_type="user", match_type=0, match=None),), False, 42, None),
-    ):
+    )
+    for requested, strict, error, found in cases:
         reply = await client.ask(48, version, components=requested, strict=strict)
         assert (reply.throttle_time, reply.error_code, bool(reply.error_message)) == (timedelta(0), error, bool(error))
         assert (reply.entries is None) == (found is None)

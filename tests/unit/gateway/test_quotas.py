@@ -1,6 +1,6 @@
 """Client quotas: throttle times in responses, muted connections, and what clients share."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractAsyncContextManager, suppress
 from datetime import timedelta
 from typing import Any
@@ -36,7 +36,7 @@ def gateway() -> AbstractAsyncContextManager[Harness]:
     return running_gateway(commit_silence_ms=600_000)
 
 
-async def limit(harness: Harness, names: dict[str, str | None], **limits: float) -> None:
+async def limit(harness: Harness, names: Mapping[str, str | None], **limits: float) -> None:
     await harness.parts.quotas.change(Entity.of(names), lambda _: limits)
 
 
@@ -52,7 +52,7 @@ async def fetch(client: Client, **options: Any) -> Any:
 
 
 def _ms(reply: Any) -> int:
-    return round(reply.throttle_time.total_seconds() * 1000)
+    return int(reply.throttle_time / timedelta(milliseconds=1))
 
 
 class Asking:

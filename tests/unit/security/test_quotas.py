@@ -1,6 +1,7 @@
 """Which quota applies to a client, and which entities, keys and values are valid."""
 
 import math
+from collections.abc import Mapping
 from ipaddress import ip_address
 from itertools import combinations
 
@@ -32,7 +33,7 @@ PRECEDENCE: list[tuple[dict[str, str | None], tuple[str, str]]] = [
 """Kafka's order, each with who shares the quota that applies to the user ann with the client id app."""
 
 
-def table(*entities: dict[str, str | None], key: str = PRODUCER_BYTE_RATE) -> QuotaTable:
+def table(*entities: Mapping[str, str | None], key: str = PRODUCER_BYTE_RATE) -> QuotaTable:
     """Quotas with a rate of 1, 2 and so on."""
     return QuotaTable({Entity.of(names): {key: float(rate)} for rate, names in enumerate(entities, 1)})
 
@@ -122,13 +123,10 @@ def test_invalid_entities_are_refused(names: dict[str, str | None]) -> None:
 
 def test_filters() -> None:
     entities = {
-        name: Entity.of(parts)
-        for name, parts in {
-            "ann": {"user": "ann"},
-            "default": {"user": None},
-            "both": {"user": "ann", "client-id": "app"},
-            "app": {"client-id": "app"},
-        }.items()
+        "ann": Entity.of({"user": "ann"}),
+        "default": Entity.of({"user": None}),
+        "both": Entity.of({"user": "ann", "client-id": "app"}),
+        "app": Entity.of({"client-id": "app"}),
     }
 
     def found(names: dict[str, str | None], kinds: set[str], *, strict: bool) -> set[str]:
