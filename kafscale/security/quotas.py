@@ -34,6 +34,7 @@ _FRACTION: Final = 1e-6
 _NOT_NAMED: Final = ""
 """Stands for the user or the client id of an entity without one. Names are never empty."""
 
+Address = IPv4Address | IPv6Address
 Limits = Mapping[str, float]
 """Quotas by their keys."""
 
@@ -88,6 +89,12 @@ class Entity:
                 raise InvalidQuota(f"{key} cannot be a fractional value.")
 
 
+def parse_address(text: str) -> Address:
+    """Parse an address. As in Java, one that maps IPv4 into IPv6 is the IPv4 address. Raises ValueError."""
+    parsed = ip_address(text)
+    return parsed.ipv4_mapped or parsed if isinstance(parsed, IPv6Address) else parsed
+
+
 def _article(kind: str) -> str:
     return "an" if kind == "INT" else "a"
 
@@ -95,7 +102,7 @@ def _article(kind: str) -> str:
 def _check_address(name: str | None) -> None:
     try:
         if name is not None:
-            ip_address(name)
+            parse_address(name)
     except ValueError:
         raise InvalidQuota(f"{name} is not a valid IP or resolvable host.") from None
 
@@ -130,9 +137,6 @@ class Applied:
     shared_by: tuple[str, str]
 
 
-Address = IPv4Address | IPv6Address
-
-
 class QuotaTable:
     """All quotas, for lookups by client and by address. Immutable."""
 
@@ -144,7 +148,7 @@ class QuotaTable:
             for key, rate in limits.items():
                 if entity.of_address:
                     name = parts[IP]
-                    self._addresses[None if name is None else ip_address(name)] = rate
+                    self._addresses[None if name is None else parse_address(name)] = rate
                 else:
                     whom = (parts.get(USER, _NOT_NAMED), parts.get(CLIENT_ID, _NOT_NAMED))
                     self._clients.setdefault(key, {})[whom] = (entity, rate)

@@ -1,7 +1,8 @@
 """What a client that offers ten times its quota costs another client: the latency of the other's acknowledgements.
 
 One process on a directory. A producer sends single records at a constant rate. Rounds alternate: alone, beside a client
-that offers ten times its producer_byte_rate, and beside the same client without a quota.
+that offers as much as its producer_byte_rate, beside one that offers ten times as much, and beside that one without a
+quota. The other client has batches of up to 16 KB.
 
     python -m tests.bench.quota_fairness [--seconds 20] [--rounds 3] [--quota 1000000]
 """
@@ -31,7 +32,7 @@ _HEAVY_RECORD_BYTES = 1000
 _TIMES = 10
 _SETTLES_AFTER = 12.0
 """Seconds until a client has used up what its quota allows it at first."""
-_ALONE, _LIMITED, _FREE = "alone", "beside a client over its quota", "beside the same client without a quota"
+_ALONE, _WITHIN, _BEYOND, _FREE = "alone", "other within its quota", "other offers ten times its quota", "without quota"
 
 _context = get_context("spawn")
 
@@ -58,7 +59,7 @@ def _latencies(bootstrap: str, seconds: float) -> list[float]:
 
 def _offer(bootstrap: str, bytes_per_second: float, stop: Event) -> None:
     """Offer records at a constant rate. Those for which the client has no space are dropped."""
-    limits = {"queue.buffering.max.kbytes": 8192, "linger.ms": 5, "compression.type": "none", "log_level": 0}
+    limits = {"queue.buffering.max.kbytes": 8192, "linger.ms": 5, "batch.size": 16_384, "log_level": 0}
     producer = Producer({"bootstrap.servers": bootstrap, "client.id": _HEAVY, **limits})
     value, began, offered = bytes(_HEAVY_RECORD_BYTES), time.monotonic(), 0
     while not stop.is_set():
@@ -101,7 +102,7 @@ def _limit(bootstrap: str, quota: float | None) -> None:
 @click.option("--quota", default=1_000_000, show_default=True, help="The producer_byte_rate of the other client.")
 def main(seconds: float, rounds: int, quota: int) -> None:
     """Measure acknowledgements beside a client that offers ten times its quota."""
-    results: dict[str, list[tuple[float, float]]] = {_ALONE: [], _LIMITED: [], _FREE: []}
+    results: dict[str, list[tuple[float, float]]] = {_ALONE: [], _WITHIN: [], _BEYOND: [], _FREE: []}
     with tempfile.TemporaryDirectory() as scratch:
         broker = KafscaleBroker(Path(scratch) / "one", {})
         bootstrap = broker.bootstrap
@@ -110,8 +111,9 @@ def main(seconds: float, rounds: int, quota: int) -> None:
         _latencies(bootstrap, 5.0)
         for _ in range(rounds):
             for kind, found in results.items():
-                _limit(bootstrap, quota if kind == _LIMITED else None)
-                with nullcontext() if kind == _ALONE else _offering(bootstrap, _TIMES * quota):
+                _limit(bootstrap, None if kind == _FREE else quota)
+                offered = quota if kind == _WITHIN else _TIMES * quota
+                with nullcontext() if kind == _ALONE else _offering(bootstrap, offered):
                     cuts = quantiles(_latencies(bootstrap, seconds), n=100)
                 found.append((cuts[49], cuts[98]))
                 click.echo(f"{kind}: p50 {cuts[49]:.1f} ms, p99 {cuts[98]:.1f} ms")

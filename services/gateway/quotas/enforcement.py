@@ -9,7 +9,6 @@ All connections to which the same quota applies share what they use.
 
 import time
 from collections.abc import Callable
-from ipaddress import ip_address
 
 import trio
 
@@ -23,6 +22,7 @@ from kafscale.security.quotas import (
     PRODUCER_BYTE_RATE,
     REQUEST_PERCENTAGE,
     Applied,
+    parse_address,
 )
 from kafscale.security.rates import WINDOW_SECONDS, Rate, TokenBucket
 from services.gateway.counters import GatewayCounters
@@ -79,7 +79,7 @@ class Quotas:
         counted.
         """
         try:
-            address = ip_address(host.removeprefix("/"))
+            address = parse_address(host.removeprefix("/"))
         except ValueError:
             return 0
         quota = self._catalog.table.of_address(address)

@@ -73,6 +73,7 @@ def test_the_rate_of_an_address() -> None:
     rates = table({"ip": "10.0.0.1"}, {"ip": "2001:DB8::1"}, {"ip": None}, key=CONNECTION_CREATION_RATE)
     found = [rates.of_address(ip_address(each)) for each in ("10.0.0.1", "2001:db8:0::1", "10.0.0.2")]
     assert found == [1.0, 2.0, 3.0]
+    assert table({"ip": "::ffff:10.0.0.1"}, key=CONNECTION_CREATION_RATE).of_address(ip_address("10.0.0.1")) == 1.0
     assert table({"ip": "10.0.0.1"}, key=CONNECTION_CREATION_RATE).of_address(ip_address("10.0.0.2")) is None
 
 
