@@ -53,8 +53,8 @@ MUTATIONS = (
         _QUOTAS + "test_each_gateway_enforces_its_share",
     ),
     Mutation(
-        "what waits is charged as if it ran",
-        Change("services.gateway.quotas.metering", "metered", "        charge.paused()\n", "        pass\n"),
+        "what a handler does after its response is not charged",
+        Change(_ENFORCEMENT, "Charge.paused", "if self._settled:", "if False:"),
         _QUOTAS + "test_only_the_time_in_which_a_handler_runs_is_charged",
     ),
     Mutation(
