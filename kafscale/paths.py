@@ -7,6 +7,7 @@ to a topic is stored under ``{namespace}/~...``.
 
 import re
 import zlib
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 from urllib.parse import quote, unquote
@@ -410,6 +411,19 @@ def acls_prefix(namespace: str) -> str:
 def acl_key(namespace: str, digest: str) -> str:
     """The metadata key of an ACL, which is derived from its content, so that an ACL exists at most once."""
     return f"{acls_prefix(namespace)}{digest}"
+
+
+def quotas_prefix(namespace: str) -> str:
+    return f"{metadata_root(namespace)}quotas/"
+
+
+def quota_key(namespace: str, entity: Iterable[tuple[str, str | None]]) -> str:
+    """The metadata key of the quotas of an entity, whose parts are types and names; None: the default of the type.
+
+    Names can be any text and are percent-encoded, so that none is ``<default>``.
+    """
+    parts = (f"{kind}={'<default>' if name is None else quote(name, safe='')}" for kind, name in entity)
+    return f"{quotas_prefix(namespace)}{','.join(parts)}"
 
 
 def partition_state_key(namespace: str, topic: str, partition: int) -> str:

@@ -188,14 +188,15 @@ def encode_response(
     error_code: int = 0,
     session_id: int = 0,
     aborted: int | None = None,
+    throttle_ms: int = 0,
 ) -> list[Buffer]:
-    """Encode the body of a Fetch response as pieces, without copying records. The throttle time is 0.
+    """Encode the body of a Fetch response as pieces, without copying records.
 
     ``aborted`` is the number of aborted transactions: None (null) or 0, because there are no transactions.
     """
     flexible = version >= FLEXIBLE_FROM
     pieces: list[Buffer] = []
-    head = bytearray(_TOP_V7.pack(0, error_code, session_id) if version >= 7 else b"\0\0\0\0")
+    head = bytearray(_TOP_V7.pack(throttle_ms, error_code, session_id) if version >= 7 else INT32.pack(throttle_ms))
     head += array_length(len(topics), flexible)
     no_aborted = array_length(-1 if aborted is None else aborted, flexible)
     for topic in topics:

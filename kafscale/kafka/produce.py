@@ -133,8 +133,8 @@ def _decode(body: memoryview, version: int) -> ProduceRequest:
     return ProduceRequest(transactional_id, acks, timeout_ms, topics)
 
 
-def encode_response(topics: Sequence[ProduceTopicResults], version: int) -> list[Buffer]:
-    """Encode the body of a Produce response as one piece. The throttle time is 0."""
+def encode_response(topics: Sequence[ProduceTopicResults], version: int, throttle_ms: int = 0) -> list[Buffer]:
+    """Encode the body of a Produce response as one piece."""
     flexible = version >= FLEXIBLE_FROM
     parts = [array_length(len(topics), flexible)]
     for topic in topics:
@@ -144,7 +144,7 @@ def encode_response(topics: Sequence[ProduceTopicResults], version: int) -> list
         if flexible:
             parts.append(b"\0")
     if version >= 1:
-        parts.append(b"\0\0\0\0")
+        parts.append(INT32.pack(throttle_ms))
     if flexible:
         parts.append(b"\0")
     return [b"".join(parts)]

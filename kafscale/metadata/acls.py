@@ -4,22 +4,19 @@ The key of an ACL is derived from its content, so the same ACL is stored once, a
 """
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping
 from hashlib import sha256
 
 import trio
 
 from kafscale import paths
 from kafscale.errors import CorruptData
-from kafscale.metadata.follow import follow
-from kafscale.metadata.interface import Delete, Event, KeyValue, MetadataStore, Operation, Put, Snapshot
-from kafscale.security import acls
-from kafscale.security.acls import Acl, AclSet, PatternType, Permission, ResourceType
+from kafscale.metadata.interface import KeyValue, MetadataStore
+from kafscale.metadata.watched import WatchedValues
+from kafscale.security.acls import Acl, AclSet, Operation, PatternType, Permission, ResourceType
 from kafscale.v1.metadata_pb2 import Acl as StoredAcl
 
 _FORMAT = 1
-_AT_ONCE = 100
-"""ACLs in one transaction. etcd allows 128 operations by default."""
 
 
 def _key(namespace: str, acl: Acl) -> str:
@@ -53,7 +50,7 @@ def read(item: KeyValue) -> Acl:
             stored.name,
             stored.principal,
             stored.host,
-            acls.Operation(stored.operation),
+            Operation(stored.operation),
             Permission(stored.permission),
         )
     except ValueError as error:
@@ -65,57 +62,23 @@ class AclCatalog:
 
     def __init__(self, store: MetadataStore, namespace: str, without_acls: AclSet) -> None:
         """``without_acls``: the decisions if there are no ACLs."""
-        self._store = store
         self._namespace = namespace
-        self._without_acls = without_acls
-        self._by_key: dict[str, Acl] = {}
-        self._revision = 0
-        self._changed = trio.Event()
+        self._values = WatchedValues(store, paths.acls_prefix(namespace), decode=read, encode=_value, show=self._show)
         self.current = without_acls
         """What the ACLs decide now. A change makes a new set."""
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Keep the ACLs current until cancelled. Started after the first read; raises Refused only before that."""
-        prefix = paths.acls_prefix(self._namespace)
-        await follow(self._store, prefix, reset=self._reset, apply=self._apply, task_status=task_status)
+        await self._values.run(task_status=task_status)
 
-    async def create(self, new: Sequence[Acl]) -> None:
+    async def create(self, new: Iterable[Acl]) -> None:
         """Create ACLs, unless they exist. Raises Unavailable and Refused; some may be created then."""
-        await self._change([Put(_key(self._namespace, acl), _value(acl)) for acl in new])
+        await self._values.replace({_key(self._namespace, acl): acl for acl in new})
 
-    async def delete(self, gone: Sequence[Acl]) -> None:
+    async def delete(self, gone: Iterable[Acl]) -> None:
         """Delete ACLs, if they exist. Raises Unavailable and Refused; some may be deleted then."""
-        await self._change([Delete(_key(self._namespace, acl)) for acl in gone])
+        await self._values.replace({_key(self._namespace, acl): None for acl in gone})
 
-    async def _change(self, operations: Sequence[Operation]) -> None:
-        for first in range(0, len(operations), _AT_ONCE):
-            some = operations[first : first + _AT_ONCE]
-            revision = (await self._store.txn([], some)).revision
-            while self._revision < revision and not self._shows(some):
-                await self._changed.wait()
-
-    def _shows(self, operations: Iterable[Operation]) -> bool:
-        """Whether the view is as after these operations. A deletion of nothing is not an event, so it has no revision
-        that the view could reach."""
-        return all((each.key in self._by_key) == isinstance(each, Put) for each in operations)
-
-    def _reset(self, snapshot: Snapshot) -> None:
-        self._by_key = {item.key: read(item) for item in snapshot.items}
-        self._show(self._without_acls.changed(self._by_key.values(), ()), snapshot.revision)
-
-    def _apply(self, events: tuple[Event, ...]) -> None:
-        before = set(self._by_key.values())
-        touched = set[Acl]()
-        for event in events:
-            if event.value is not None:
-                self._by_key[event.key] = read(event.value)
-                touched.add(self._by_key[event.key])
-            elif event.key in self._by_key:
-                touched.add(self._by_key.pop(event.key))
-        after = set(self._by_key.values())
-        self._show(self.current.changed((after - before) & touched, touched - after), events[-1].revision)
-
-    def _show(self, current: AclSet, revision: int) -> None:
-        self.current, self._revision = current, revision
-        changed, self._changed = self._changed, trio.Event()
-        changed.set()
+    def _show(self, values: Mapping[str, Acl]) -> None:
+        before, after = self.current.acls, frozenset(values.values())
+        self.current = self.current.changed(after - before, before - after)

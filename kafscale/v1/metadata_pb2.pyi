@@ -351,3 +351,27 @@ class Acl(_message.Message):
     operation: int
     permission: int
     def __init__(self, format: _Optional[int] = ..., resource_type: _Optional[int] = ..., pattern_type: _Optional[int] = ..., name: _Optional[str] = ..., principal: _Optional[str] = ..., host: _Optional[str] = ..., operation: _Optional[int] = ..., permission: _Optional[int] = ...) -> None: ...
+
+class Quotas(_message.Message):
+    __slots__ = ("format", "entity", "limits")
+    class Part(_message.Message):
+        __slots__ = ("type", "name")
+        TYPE_FIELD_NUMBER: _ClassVar[int]
+        NAME_FIELD_NUMBER: _ClassVar[int]
+        type: str
+        name: str
+        def __init__(self, type: _Optional[str] = ..., name: _Optional[str] = ...) -> None: ...
+    class LimitsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: float
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[float] = ...) -> None: ...
+    FORMAT_FIELD_NUMBER: _ClassVar[int]
+    ENTITY_FIELD_NUMBER: _ClassVar[int]
+    LIMITS_FIELD_NUMBER: _ClassVar[int]
+    format: int
+    entity: _containers.RepeatedCompositeFieldContainer[Quotas.Part]
+    limits: _containers.ScalarMap[str, float]
+    def __init__(self, format: _Optional[int] = ..., entity: _Optional[_Iterable[_Union[Quotas.Part, _Mapping]]] = ..., limits: _Optional[_Mapping[str, float]] = ...) -> None: ...

@@ -19,6 +19,7 @@ from kafscale.config.stores import NamespaceSettings, S3Settings, open_object_st
 from kafscale.metadata.acls import AclCatalog
 from kafscale.metadata.members import LiveMember, Members
 from kafscale.metadata.ownership import OwnershipMap
+from kafscale.metadata.quotas import QuotaCatalog
 from kafscale.metadata.sqlite import open_sqlite
 from kafscale.metadata.topics import TopicCatalog
 from kafscale.metadata.users import UserCatalog
@@ -87,7 +88,7 @@ def _grace_ms(settings: Loaded) -> int:
 
 
 async def _serve(settings: Loaded, stopping: trio.Event) -> None:
-    stores, namespace = settings[S3Settings], settings[NamespaceSettings].namespace
+    stores, namespace, own = settings[S3Settings], settings[NamespaceSettings].namespace, settings[GatewaySettings]
     counters, s3 = OperationCounters(), StoreHealth(settings[HealthSettings].thresholds())
     lifecycle = LifecycleWatch(namespace) if stores.bucket else None
     async with (
@@ -137,7 +138,7 @@ async def _serve(settings: Loaded, stopping: trio.Event) -> None:
         )
         coordinator = CoordinatorService(coordinator_parts)
         show_coordinator(coordinator, coordinator_parts.counters, operations)
-        own, ownership = settings[GatewaySettings], OwnershipMap(metadata, namespace)
+        ownership, quotas = OwnershipMap(metadata, namespace), QuotaCatalog(metadata, namespace)
         users, acls = UserCatalog(metadata, namespace), AclCatalog(metadata, namespace, own.without_acls())
         gateway_parts = GatewayDependencies(
             settings=own,
@@ -146,6 +147,7 @@ async def _serve(settings: Loaded, stopping: trio.Event) -> None:
             catalog=catalog,
             users=users,
             acls=acls,
+            quotas=quotas,
             storages=storage_members,
             gateways=gateways,
             coordinators=coordinator_members,
@@ -185,7 +187,7 @@ async def _serve(settings: Loaded, stopping: trio.Event) -> None:
         await nursery.start(endpoint.serve, stopping, served, admin)
         await nursery.start(coordinator_members.run)
         await nursery.start(serve_groups)
-        for watched in (gateways.run, indexers.run, ownership.run, users.run, acls.run):
+        for watched in (gateways.run, indexers.run, ownership.run, users.run, acls.run, quotas.run):
             await nursery.start(watched)
         # On shutdown, clients are disconnected first, then their records are stored, then the stores are closed.
         await nursery.start(serve_clients)

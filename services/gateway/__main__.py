@@ -10,6 +10,7 @@ from kafscale.config.stores import NamespaceSettings
 from kafscale.metadata.acls import AclCatalog
 from kafscale.metadata.members import Members
 from kafscale.metadata.ownership import OwnershipMap
+from kafscale.metadata.quotas import QuotaCatalog
 from kafscale.metadata.topics import TopicCatalog
 from kafscale.metadata.users import UserCatalog
 from kafscale.process.logging import LogSettings
@@ -47,7 +48,7 @@ async def serve(settings: Loaded, stopping: trio.Event) -> None:
     ):
         endpoint = await Endpoint.bind("gateway", settings, operations)
         catalog, ownership = TopicCatalog(metadata, namespace), OwnershipMap(metadata, namespace)
-        users = UserCatalog(metadata, namespace)
+        users, quotas = UserCatalog(metadata, namespace), QuotaCatalog(metadata, namespace)
         own = settings[GatewaySettings]
         check_callers(settings, own)
         acls = AclCatalog(metadata, namespace, own.without_acls())
@@ -61,6 +62,7 @@ async def serve(settings: Loaded, stopping: trio.Event) -> None:
             catalog=catalog,
             users=users,
             acls=acls,
+            quotas=quotas,
             storages=storages,
             gateways=gateways,
             coordinators=coordinators,
@@ -76,16 +78,8 @@ async def serve(settings: Loaded, stopping: trio.Event) -> None:
         report = ClusterReport(parts, indexers, operations.health, connector(settings, operations, PeerHealth))
         guard = own.guard(lambda: acls.current, NEEDS, token=own.admin_token)
         admin = bind_admin(AdminService(gateway, report), token=own.admin_token, guard=guard)
-        watched = (
-            catalog.run,
-            users.run,
-            acls.run,
-            storages.run,
-            gateways.run,
-            coordinators.run,
-            indexers.run,
-            ownership.run,
-        )
+        members = (storages.run, gateways.run, coordinators.run, indexers.run)
+        watched = (catalog.run, users.run, acls.run, quotas.run, *members, ownership.run)
         async with (
             running(settings, *watched),
             endpoint.serving(admin),

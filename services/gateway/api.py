@@ -3,7 +3,7 @@
 from collections import defaultdict
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, replace
 from enum import Enum
 from typing import Any, Protocol
 
@@ -21,6 +21,7 @@ from kafscale.metadata.acls import AclCatalog
 from kafscale.metadata.outage import Refusal
 from kafscale.metadata.ownership import OwnershipMap
 from kafscale.metadata.producer_ids import ProducerIds
+from kafscale.metadata.quotas import QuotaCatalog
 from kafscale.metadata.topics import TopicCatalog
 from kafscale.metadata.users import UserCatalog
 from kafscale.security.asks import Ask
@@ -34,6 +35,7 @@ from services.gateway.fetch_sessions import FetchSessions
 from services.gateway.owners.routing import Router
 from services.gateway.owners.traced import TracedBatches
 from services.gateway.pauses import Pauses
+from services.gateway.quotas.enforcement import Charge, Quotas
 from services.gateway.reply_memory import ReplyMemory
 from services.gateway.request_memory import RequestMemory
 from services.gateway.settings import GatewaySettings
@@ -65,6 +67,8 @@ class Environment:
     # None if ACLs are not enforced.
     acls: AclCatalog | None
     audit: AuditLog
+    quota_catalog: QuotaCatalog
+    quotas: Quotas
     # For partially received requests. A client that stops in the middle of one must be disconnected.
     request_memory: RequestMemory
     reply_memory: ReplyMemory
@@ -130,11 +134,12 @@ class Client(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One request and what its handler needs to answer it."""
+    """One request and what its handler needs to answer it. ``charge`` is None if no quotas limit clients."""
 
     request: Request
     client: Client
     environment: Environment
+    charge: Charge | None = None
 
     @property
     def version(self) -> int:
@@ -143,6 +148,8 @@ class Call:
     def answer(self, reply: object, *, version: int | None = None) -> None:
         """Encode ``reply`` for ``version``, by default the request's version, count its errors, and send it."""
         self.count_errors(reply)
+        if self.charge is not None:
+            reply = _throttled(reply, self.charge.settle())
         self.reply(codec.encode_response(self.request.api_key, self.version if version is None else version, reply))
 
     def count_errors(self, *replies: object) -> None:
@@ -152,7 +159,16 @@ class Call:
 
     def reply(self, *body: Buffer) -> None:
         """Send the response body. To be called once per request, also if the connection has been closed."""
+        if self.charge is not None:
+            self.charge.settle()
         self.request.slot.reply(body)
+
+
+def _throttled(reply: Any, throttle_ms: int) -> object:
+    """Return a reply with a throttle time, if it has one."""
+    if not throttle_ms or all(field.name != "throttle_time" for field in fields(reply)):
+        return reply
+    return replace(reply, throttle_time=throttle_ms)
 
 
 class Order(Enum):

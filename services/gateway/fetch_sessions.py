@@ -44,6 +44,9 @@ class Visit(Protocol):
     def answer(self, results: list[Results]) -> tuple[int, list[Results]] | ErrorCode:
         """Return the session id and the results for the response, or the error of the whole request."""
 
+    def withhold(self) -> tuple[int, ErrorCode]:
+        """Return the session id and the error of a response without results. A session is kept, and none begins."""
+
 
 class FetchSessions:
     """The sessions of one gateway: at most ``limit`` sessions, with at most ``partition_limit`` partitions in total."""
@@ -173,6 +176,9 @@ class _Alone:
     def answer(self, results: list[Results]) -> tuple[int, list[Results]]:
         return _NO_SESSION, results
 
+    def withhold(self) -> tuple[int, ErrorCode]:
+        return _NO_SESSION, ErrorCode.none
+
 
 class _Opening:
     def __init__(self, sessions: FetchSessions, topics: list[FetchTopic], version: int) -> None:
@@ -190,6 +196,9 @@ class _Opening:
             partitions[key].is_news(result)
         return self._sessions.open(partitions, by_id=self._by_id), results
 
+    def withhold(self) -> tuple[int, ErrorCode]:
+        return _NO_SESSION, ErrorCode.none
+
 
 class _Continuing:
     def __init__(self, session: _Session) -> None:
@@ -200,6 +209,13 @@ class _Continuing:
             FetchTopic(name, topic_id, [requested for _, requested in group])
             for (name, topic_id), group in groupby(kept, key=lambda one: one[0][:2])
         ]
+
+    def withhold(self) -> tuple[int, ErrorCode]:
+        session = self._session
+        session.used = trio.current_time()
+        if session.epoch != self._epoch:
+            return session.id, ErrorCode.invalid_fetch_session_epoch
+        return session.id, ErrorCode.none
 
     def answer(self, results: list[Results]) -> tuple[int, list[Results]] | ErrorCode:
         session = self._session

@@ -9,7 +9,7 @@ from kafscale.process.operations import Operations
 from kafscale.telemetry import HEALTHY, Family, Finding, State, Values, by_label, counter, gauge
 from services.gateway.clients.registry import APIS
 from services.gateway.coordinators.links import Coordinators
-from services.gateway.counters import UNSPOKEN, GatewayCounters
+from services.gateway.counters import MOST_ENTITIES, OTHER_ENTITIES, UNSPOKEN, GatewayCounters
 from services.gateway.service import Gateway
 
 
@@ -80,6 +80,11 @@ def _connection_families(counters: GatewayCounters) -> list[Family]:
             lambda: counters.handshakes_failed,
         ),
         counter(
+            "kafscale_gateway_connections_throttled_total",
+            "The number of client connections that were closed after a delay because of the quota of their address.",
+            lambda: counters.connections_throttled,
+        ),
+        counter(
             "kafscale_gateway_received_bytes_total",
             "The number of bytes received from clients.",
             lambda: counters.received_bytes,
@@ -125,6 +130,21 @@ def _request_families(counters: GatewayCounters, gateway: Callable[[], Gateway])
                 (APIS[key].name, ErrorCode(code).name.upper()): count for (key, code), count in counters.errors.items()
             },
             ("api", "error"),
+        ),
+        Family(
+            "kafscale_gateway_throttled_requests_total",
+            "counter",
+            "The number of requests whose client exceeded a quota, by the key of the quota and the entity that has it. "
+            f"Beyond {MOST_ENTITIES} of them, the entity is `{OTHER_ENTITIES}`.",
+            lambda: counters.throttled_requests,
+            ("quota", "entity"),
+        ),
+        Family(
+            "kafscale_gateway_throttle_seconds_total",
+            "counter",
+            "The throttle times of these requests in seconds.",
+            lambda: counters.throttle_seconds,
+            ("quota", "entity"),
         ),
         gauge(
             "kafscale_gateway_request_memory_bytes",

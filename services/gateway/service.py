@@ -14,6 +14,7 @@ from kafscale.metadata.members import Members
 from kafscale.metadata.membership import Membership, boot_clock, suspension_clock
 from kafscale.metadata.ownership import OwnershipMap
 from kafscale.metadata.producer_ids import ProducerIds
+from kafscale.metadata.quotas import QuotaCatalog
 from kafscale.metadata.topics import TopicCatalog
 from kafscale.metadata.users import UserCatalog
 from kafscale.topics.configs import default_values
@@ -30,6 +31,7 @@ from services.gateway.fetch_sessions import FetchSessions
 from services.gateway.owners.link import StorageLink
 from services.gateway.owners.routing import Connect, Router
 from services.gateway.pauses import Pauses
+from services.gateway.quotas.enforcement import Quotas
 from services.gateway.registration import Registration
 from services.gateway.reply_memory import ReplyMemory
 from services.gateway.request_memory import RequestMemory
@@ -44,9 +46,9 @@ _CONVERSIONS = 2
 class GatewayDependencies:
     """The dependencies of a gateway.
 
-    ``catalog``, ``users``, ``acls``, ``ownership``, and the members of each service, ``storages``, ``gateways`` and
-    ``coordinators``, must be running before `Gateway.run` is called. ``address`` is where other services reach this
-    gateway, or empty if they are in the same process.
+    ``catalog``, ``users``, ``acls``, ``quotas``, ``ownership``, and the members of each service, ``storages``,
+    ``gateways`` and ``coordinators``, must be running before `Gateway.run` is called. ``address`` is where other
+    services reach this gateway, or empty if they are in the same process.
     """
 
     settings: GatewaySettings
@@ -56,6 +58,7 @@ class GatewayDependencies:
     users: UserCatalog
     # Not read if ACLs are not enforced.
     acls: AclCatalog
+    quotas: QuotaCatalog
     storages: Members
     gateways: Members
     coordinators: Members
@@ -169,6 +172,8 @@ class Gateway:
             users=parts.users,
             acls=parts.acls if settings.acls else None,
             audit=settings.audit_log(),
+            quota_catalog=parts.quotas,
+            quotas=Quotas(parts.quotas, parts.gateways, parts.counters),
             request_memory=self.request_memory,
             reply_memory=self.reply_memory,
             fetch_sessions=self.fetch_sessions,

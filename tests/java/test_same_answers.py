@@ -161,10 +161,10 @@ def elect(named: list[dict[str, Any]] | None, kind: int = 0) -> dict[str, Any]:
     return {"election_type": kind, "topic_partitions": named, "timeout": SECONDS_5}
 
 
-def quotas(*components: tuple[str, int, str | None]) -> dict[str, Any]:
+def quotas(*components: tuple[str, int, str | None], strict: bool = False) -> dict[str, Any]:
     return {
         "components": [{"entity_type": kind, "match_type": match, "match": name} for kind, match, name in components],
-        "strict": False,
+        "strict": strict,
     }
 
 
@@ -177,6 +177,22 @@ def alter_quotas(*entries: tuple[Mapping[str, str | None], bool], validate_only:
                 "ops": [{"key": "producer_byte_rate", "value": 1.0, "remove": remove}],
             }
             for entity, remove in entries
+        ],
+        "validate_only": validate_only,
+    }
+
+
+def set_quotas(
+    *entries: tuple[Mapping[str, str | None], Sequence[tuple[str, float | None]]], validate_only: bool = False
+) -> dict[str, Any]:
+    """Set quotas of each entity; None removes one."""
+    return {
+        "entries": [
+            {
+                "entity": [{"entity_type": kind, "entity_name": name} for kind, name in entity.items()],
+                "ops": [{"key": key, "value": value or 0.0, "remove": value is None} for key, value in limits],
+            }
+            for entity, limits in entries
         ],
         "validate_only": validate_only,
     }
@@ -275,6 +291,7 @@ def in_any_order(reply: Any) -> Any:
 def by_entity(reply: Any) -> Any:
     for entry in reply["entries"]:
         entry["entity"].sort(key=lambda each: each["entity_type"])
+        entry.get("values", []).sort(key=lambda each: each["key"])
     return sorted(reply["entries"], key=lambda each: repr(each["entity"]))
 
 
@@ -357,6 +374,87 @@ CASES = (
         of=by_entity,
     ),
     Case("old-quotas-tried", 49, alter_quotas(({"user": "a"}, True), validate_only=True)),
+    Case(
+        "new-quotas",
+        49,
+        set_quotas(
+            ({"user": "a"}, [("producer_byte_rate", 1024.0), ("request_percentage", 12.5)]),
+            ({"user": None}, [("consumer_byte_rate", 2048.0000001)]),
+            ({"user": "a", "client-id": "c"}, [("controller_mutation_rate", 0.5)]),
+            ({"user": "a", "client-id": None}, [("producer_byte_rate", 1.0)]),
+            ({"user": None, "client-id": "c"}, [("producer_byte_rate", 2.0)]),
+            ({"client-id": "c d,e=f/g"}, [("consumer_byte_rate", 9e18)]),
+            ({"client-id": None}, [("consumer_byte_rate", None)]),
+            ({"ip": "10.1.2.3"}, [("connection_creation_rate", 7.0)]),
+            ({"ip": None}, [("connection_creation_rate", 8000.0)]),
+            ({"user": "b"}, []),
+        ),
+        of=by_entity,
+    ),
+    Case(
+        "new-quotas-invalid",
+        49,
+        set_quotas(
+            ({"user": "a"}, [("consumer_byte_rate", 5.5)]),
+            ({"user": "b"}, [("producer_byte_rate", 0.0)]),
+            ({"user": "c"}, [("producer_byte_rate", -1.0)]),
+            ({"user": "d"}, [("connection_creation_rate", 1.0)]),
+            ({"user": "e"}, [("consumer_byte_rate", 1e20)]),
+            ({"user": "g"}, [("bytes", 1.0)]),
+            ({"client-id": "a"}, [("SCRAM-SHA-256", 1.0)]),
+            ({"client-id": "b"}, [("consumer_byte_rate", 0.99999999)]),
+            ({"ip": "127.0.0.1"}, [("producer_byte_rate", 1.0)]),
+            ({"ip": "127.0.0.2"}, [("connection_creation_rate", 1.5)]),
+            ({"ip": "127.0.0.3"}, [("connection_creation_rate", 3e9)]),
+            ({"ip": "no host"}, [("connection_creation_rate", 1.0)]),
+        ),
+        of=by_entity,
+    ),
+    Case(
+        "new-quotas-twice",
+        49,
+        set_quotas(
+            ({"user": "x", "client-id": "y"}, [("producer_byte_rate", 5.0)]),
+            ({"client-id": "y", "user": "x"}, [("producer_byte_rate", 6.0)]),
+            ({"user": "y", "client-id": None}, [("producer_byte_rate", 5.0), ("producer_byte_rate", 6.0)]),
+            ({"ip": "10.9.9.9"}, [("connection_creation_rate", None), ("connection_creation_rate", 6.0)]),
+            ({"team": "z"}, []),
+            ({"team": "z"}, []),
+        ),
+        of=by_entity,
+    ),
+    Case(
+        "new-quotas-tried",
+        49,
+        set_quotas(
+            ({"user": "q"}, [("producer_byte_rate", 5.0)]), ({"user": "r"}, [("bytes", 5.0)]), validate_only=True
+        ),
+        of=by_entity,
+    ),
+    Case("quotas-there", 48, quotas(), of=by_entity),
+    Case("quotas-there-strict", 48, quotas(strict=True), of=by_entity),
+    Case("quotas-of-one-user", 48, quotas(("user", 0, "a")), of=by_entity),
+    Case("quotas-of-one-user-alone", 48, quotas(("user", 0, "a"), strict=True), of=by_entity),
+    Case("quotas-of-the-default-user", 48, quotas(("user", 1, None)), of=by_entity),
+    Case("quotas-of-any-user", 48, quotas(("user", 2, None)), of=by_entity),
+    Case("quotas-of-any-user-alone", 48, quotas(("user", 2, None), strict=True), of=by_entity),
+    Case("quotas-of-any-user-and-client", 48, quotas(("user", 2, None), ("client-id", 2, None)), of=by_entity),
+    Case("quotas-of-a-user-and-any-client", 48, quotas(("user", 0, "a"), ("client-id", 2, None)), of=by_entity),
+    Case("quotas-of-a-client", 48, quotas(("client-id", 0, "c"), strict=True), of=by_entity),
+    Case("quotas-of-addresses", 48, quotas(("ip", 2, None)), of=by_entity),
+    Case("quotas-of-an-address", 48, quotas(("ip", 0, "10.1.2.3"), strict=True), of=by_entity),
+    Case(
+        "half-of-old-quotas",
+        49,
+        set_quotas(
+            ({"user": "a"}, [("producer_byte_rate", None), ("request_percentage", 13.0), ("consumer_byte_rate", 1.0)]),
+            ({"user": None}, [("consumer_byte_rate", None), ("bytes", None)]),
+            ({"ip": "10.1.2.3"}, [("connection_creation_rate", None)]),
+            ({"user": "nobody"}, [("bytes", None)]),
+        ),
+        of=by_entity,
+    ),
+    Case("quotas-of-the-rest", 48, quotas(), of=by_entity),
     Case("old-scram", 51, alter_scram([("a", 1), ("b", 2), ("c", 1), ("c", 2)]), of=by_user),
     Case("old-scram-unknown", 51, alter_scram([("a", 9), ("b", 0), ("", 1)]), of=by_user),
     Case("new-scram-unknown", 51, alter_scram([("a", 1)], [("b", 9), ("c", 0), ("", 1), ("a", 2)]), of=by_user),

@@ -1,4 +1,4 @@
-"""Kafka's tools for features without support here: ACLs, replica moves, quotas, transactions and KRaft."""
+"""Kafka's tools for features without support here: ACLs, replica moves, transactions and KRaft."""
 
 import json
 from pathlib import Path
@@ -73,31 +73,9 @@ def test_kafka_leader_election_finds_nothing_to_elect(tools: KafkaTools, topic: 
         assert "Valid replica already elected" in one
 
 
-@pytest.mark.parametrize("kind", ["users", "clients", "ips", "client-metrics"])
-def test_kafka_configs_shows_no_quotas_no_credentials_and_no_other_resources(tools: KafkaTools, kind: str) -> None:
-    shown = tools.run("kafka-configs", "--describe", "--entity-type", kind)
+def test_kafka_configs_shows_no_client_metrics(tools: KafkaTools) -> None:
+    shown = tools.run("kafka-configs", "--describe", "--entity-type", "client-metrics")
     assert (shown.out, shown.err) == ("", "")
-
-
-def test_kafka_configs_shows_no_quotas_of_a_user(tools: KafkaTools) -> None:
-    shown = tools.run("kafka-configs", "--describe", "--entity-type", "users", "--entity-name", "a")
-    assert (shown.out, shown.err) == ("", "")
-
-
-@pytest.mark.parametrize(
-    ("kind", "config", "message"),
-    [
-        ("users", "producer_byte_rate=1024", "UnsupportedVersionException: Client quotas are not supported"),
-        ("clients", "consumer_byte_rate=1024", "UnsupportedVersionException: Client quotas are not supported"),
-        ("ips", "connection_creation_rate=5", "UnsupportedVersionException: Client quotas are not supported"),
-    ],
-)
-def test_kafka_configs_reports_that_quotas_are_not_supported(
-    tools: KafkaTools, kind: str, config: str, message: str
-) -> None:
-    whose = ("--entity-type", kind, "--entity-name", "127.0.0.1")
-    refused = tools.run("kafka-configs", "--alter", *whose, "--add-config", config, status=1)
-    assert message in refused.err
 
 
 def test_kafka_configs_finds_no_credential_to_delete(tools: KafkaTools) -> None:

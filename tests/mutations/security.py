@@ -44,9 +44,9 @@ MUTATIONS = (
         "a deleted ACL is forgotten",
         Change(
             "kafscale.metadata.acls",
-            "AclCatalog._apply",
-            "touched.add(self._by_key.pop(event.key))",
-            "self._by_key.pop(event.key)",
+            "AclCatalog._show",
+            "self.current.changed(after - before, before - after)",
+            "self.current.changed(after - before, ())",
         ),
         _CATALOG + "test_others_follow",
     ),

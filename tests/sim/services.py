@@ -22,6 +22,7 @@ from kafscale.metadata.acls import AclCatalog
 from kafscale.metadata.members import LiveMember, Members
 from kafscale.metadata.memory import MemoryMetadataStore
 from kafscale.metadata.ownership import OwnershipMap
+from kafscale.metadata.quotas import QuotaCatalog
 from kafscale.metadata.topics import TopicCatalog
 from kafscale.metadata.users import UserCatalog
 from kafscale.objects.memory import MemoryObjectStore
@@ -266,6 +267,7 @@ async def serve_gateway(cluster: Cluster, process: GatewayProcess, stop: trio.Ev
             # Not watched, because there are none.
             users=UserCatalog(metadata, NAMESPACE),
             acls=AclCatalog(metadata, NAMESPACE, cluster.gateway_settings.without_acls()),
+            quotas=QuotaCatalog(metadata, NAMESPACE),
             storages=storages,
             gateways=gateways,
             coordinators=coordinators,

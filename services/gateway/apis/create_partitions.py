@@ -2,7 +2,8 @@
 
 - 0: the new number of partitions, assignments, and validate_only.
 - 2: flexible.
-- 1, 3: no changes.
+- 3: the client knows THROTTLING_QUOTA_EXCEEDED.
+- 1: no changes.
 
 The response is sent when the new number is stored; other gateways and storage learn it from the metadata store. There
 are no replicas to place: as in Kafka, assignments to brokers that do not exist are refused, and other assignments have
@@ -22,9 +23,11 @@ from kafscale.security.asks import ALTER_TOPIC
 from services.gateway.api import Api, Call, Environment, Work
 from services.gateway.owners.errors import RefusedPart
 from services.gateway.topics.assignments import check_replicas
-from services.gateway.topics.changes import check_growth, grow_topic
+from services.gateway.topics.changes import charge_partitions, check_growth, grow_topic
 
 KEY = 37
+
+_STRICT_FROM = 3
 
 
 @dataclass(slots=True)
@@ -55,7 +58,10 @@ def handle(call: Call) -> Work | None:
                 raise RefusedPart(ErrorCode.topic_authorization_failed, "Authorization failed.")
             if times[topic.name] > 1:
                 raise RefusedPart(ErrorCode.invalid_request, "Duplicate topic name.")
-            plans.append((_checked(call, topic), topic.count, answer))
+            found = _checked(call, topic)
+            if not request.validate_only:
+                charge_partitions(call, topic.count - found.partitions, strict_from=_STRICT_FROM)
+            plans.append((found, topic.count, answer))
         except RefusedPart as refused:
             answer.refuse(refused)
     deadline = trio.current_time() + max(request.timeout.total_seconds(), 0)

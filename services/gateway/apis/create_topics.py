@@ -5,8 +5,9 @@
 - 2: adds the throttle time.
 - 4: -1 for the number of partitions and the replication factor means the default. KafScale accepts it in all versions.
 - 5: flexible. Adds partitions, replication factor and configs to the response.
+- 6: the client knows THROTTLING_QUOTA_EXCEEDED.
 - 7: adds topic ids to the response.
-- 3, 6: no changes.
+- 3: no changes.
 
 As in Kafka, the response contains configs as they were sent, such as `compact , delete`, while DescribeConfigs returns
 them normalized, such as `compact,delete`.
@@ -36,6 +37,7 @@ from services.gateway.topics.assignments import check_replicas
 from services.gateway.topics.changes import (
     DEFAULT_PARTITIONS,
     NewTopic,
+    charge_partitions,
     check_name,
     configs_of_new,
     create_topic,
@@ -46,6 +48,7 @@ from services.gateway.topics.configs import ShownConfig, topic_configs
 KEY = 19
 
 _DEFAULT_REPLICATION = -1
+_STRICT_FROM = 6
 
 
 @dataclass(slots=True)
@@ -96,6 +99,8 @@ def handle(call: Call) -> Work | None:
             if not _allowed(call, topic.name):
                 raise RefusedPart(ErrorCode.topic_authorization_failed, "Authorization failed.")
             planned = _plan(call, topic)
+            if not request.validate_only:
+                charge_partitions(call, planned.partitions, strict_from=_STRICT_FROM)
         except RefusedPart as refused:
             answer.refuse(refused)
             continue

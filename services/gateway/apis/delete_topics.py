@@ -3,7 +3,7 @@
 - 0: names.
 - 1: adds the throttle time.
 - 4: flexible.
-- 5: adds error messages.
+- 5: adds error messages. The client knows THROTTLING_QUOTA_EXCEEDED.
 - 6: identifies topics by name or by id.
 - 2, 3: no changes.
 
@@ -27,9 +27,11 @@ from kafscale.security.acls import CLUSTER_NAME
 from kafscale.security.asks import DELETE_IN_CLUSTER, DELETE_TOPIC, DESCRIBE_TOPIC, Ask
 from services.gateway.api import Api, Call, Environment, Work
 from services.gateway.owners.errors import RefusedPart
-from services.gateway.topics.changes import delete_topic
+from services.gateway.topics.changes import charge_partitions, delete_topic
 
 KEY = 20
+
+_STRICT_FROM = 5
 
 
 @dataclass(slots=True)
@@ -99,6 +101,12 @@ def handle(call: Call) -> Work | None:
     for topic in requested:
         if not topic.error_code and times[topic.topic_id] > 1:
             topic.error_code, topic.error_message = ErrorCode.invalid_request, "Duplicate topic."
+    for info, topic in live:
+        if not topic.error_code:
+            try:
+                charge_partitions(call, info.partitions, strict_from=_STRICT_FROM)
+            except RefusedPart as refused:
+                topic.error_code, topic.error_message = refused.code, str(refused)
     return _delete_all(call, requested, live, trio.current_time() + seconds)
 
 

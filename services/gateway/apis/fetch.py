@@ -21,6 +21,8 @@ A storage instance that does not answer delays the records of other instances by
 partitions are then answered with NOT_LEADER_OR_FOLLOWER and no high watermark, so the client keeps its position and
 retries. An empty result with the last known high watermark would make a reader at that offset believe that it has
 caught up.
+
+A client that exceeds its quota gets a response without partitions, and its session stays as it was.
 """
 
 from collections.abc import Callable
@@ -145,6 +147,8 @@ class _Fetch:
         self.router = call.environment.router
         self.by_id = call.version >= NAMES_BY_ID_FROM
         self.room = max(1, min(request.max_bytes, call.environment.settings.max_fetch_bytes))
+        if call.charge is not None:
+            self.room = call.charge.most_to_fetch(self.room)
         self.min_bytes = min(request.min_bytes, self.room)
         self.deadline = trio.current_time() + min(max(request.max_wait_ms, 0), _LONGEST_WAIT_MS) / 1000
         self.aborted = 0 if request.isolation_level == _READ_COMMITTED else None
@@ -311,17 +315,37 @@ class _Fetch:
         return [position for position in self.positions if position.may_have_more(self.router)]
 
     def reply(self) -> None:
+        charge = self.call.charge
+        if charge is not None and not charge.fetched(self.got):
+            self._reply_throttled(charge.settle())
+            return
         for position in self.positions:
             position.result.records = position.records
         codes = (result.error_code for topic in self.topics for result in topic.results)
         self.call.environment.counters.answered(API_KEY, codes)
+        throttle_ms = 0 if charge is None else charge.settle()
         match self.visit.answer(self.topics):
             case ErrorCode() as error:
                 self.call.environment.counters.answered(API_KEY, [error])
-                self.call.reply(*encode_response([], self.call.version, error_code=error))
+                self.call.reply(*encode_response([], self.call.version, error_code=error, throttle_ms=throttle_ms))
             case session_id, topics:
-                pieces = encode_response(topics, self.call.version, session_id=session_id, aborted=self.aborted)
+                pieces = encode_response(
+                    topics,
+                    self.call.version,
+                    session_id=session_id,
+                    aborted=self.aborted,
+                    throttle_ms=throttle_ms,
+                )
                 self.call.reply(*pieces)
+
+    def _reply_throttled(self, throttle_ms: int) -> None:
+        """Respond without the partitions, because the client has exceeded its quota."""
+        session_id, error = self.visit.withhold()
+        self.call.environment.counters.answered(API_KEY, [error])
+        pieces = encode_response(
+            [], self.call.version, error_code=error, session_id=session_id, throttle_ms=throttle_ms
+        )
+        self.call.reply(*pieces)
 
 
 def handle(call: Call) -> Work | None:

@@ -26,6 +26,9 @@ A topic whose `cleanup.policy` includes `compact` refuses a batch with INVALID_R
 version 8 on, the response lists these records, at most 1,000 in one response, as in Kafka. Unlike in Kafka, the log
 start offset in that response is -1, because the gateway refuses the batch and only storage knows the offset.
 
+A request that exceeds the quota of its client is appended. The throttle time is what remains of it when the response is
+sent.
+
 A partition forgets an idempotent producer that has sent it nothing for KAFSCALE_PRODUCER_EXPIRY_MS (one day by
 default). It remembers a producer whose records were removed by retention or DeleteRecords. It does not know a producer
 whose first batches were lost with their owner. From an unknown producer it accepts only sequence 0; any other sequence
@@ -86,6 +89,7 @@ class _Produce:
         tracer = call.environment.tracer
         self._span = None if tracer is None else tracer.begin("Produce", acks=request.acks)
         self._acks = request.acks
+        self._charge = call.charge
         self.deadline = trio.current_time() + min(max(request.timeout_ms, 0), _LONGEST_TIMEOUT_MS) / 1000
         self.topics: list[ProduceTopicResults] = []
         self.appends: list[tuple[StorageLink, PendingAppend]] = []
@@ -170,8 +174,9 @@ class _Produce:
         self._counters.answered(API_KEY, self._codes())
         if self._span is not None:
             self._span.end(next((ErrorCode(code).name for code in self._codes() if code), ""))
+        throttle_ms = 0 if self._charge is None else self._charge.settle()
         if self._acks != 0:
-            self._slot.reply(encode_response(self.topics, self._version))
+            self._slot.reply(encode_response(self.topics, self._version, throttle_ms))
             return
         self._slot.skip()
         failed = next((result for topic in self.topics for result in topic.results if result.error_code), None)
@@ -185,6 +190,8 @@ class _Produce:
 
 def handle(call: Call) -> Work | None:
     request = decode_request(call.request.body, call.version)
+    if call.charge is not None:
+        call.charge.produced(call.request.slot.request_bytes)
     produce = _Produce(call, request)
     refused = _refused_as_a_whole(request)
     if refused is not None:

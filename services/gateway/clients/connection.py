@@ -23,6 +23,8 @@ from services.gateway.api import Api, Call, Environment, Order, Work
 from services.gateway.clients.registry import API_VERSIONS, APIS, BEFORE_AUTHENTICATION, refusal
 from services.gateway.clients.wire_log import WireLog
 from services.gateway.counters import UNSPOKEN
+from services.gateway.quotas.enforcement import Charge
+from services.gateway.quotas.metering import metered
 from services.gateway.request_memory import Share
 
 _SMALLEST_READ = 512 << 10
@@ -98,6 +100,8 @@ class ClientConnection:
         self._sending = False
         self._closed = False
         self._leaving = False
+        # Until this time nothing more is read, because the client has exceeded a quota.
+        self._muted_until = 0.0
         self._closed_because = ""
         self.last_activity = self._received_at = trio.current_time()
 
@@ -132,6 +136,10 @@ class ClientConnection:
         """Called when the client has authenticated."""
         self._kafka.max_request_bytes = self._environment.settings.max_request_bytes
         self._on_authenticated()
+
+    def mute(self, until: float) -> None:
+        """Read no more requests until this time, in Trio's clock."""
+        self._muted_until = max(self._muted_until, until)
 
     def _paused(self) -> None:
         self.close("the process was paused, so requests of this client may be stale")
@@ -192,18 +200,9 @@ class ClientConnection:
                 self.last_activity = self._received_at = trio.current_time()
                 self._environment.counters.received_bytes += len(data)
                 kafka.receive_data(bytes(data))
-                while True:
-                    request = None if self._too_much_unsent else kafka.next_request()
-                    if request is not None:
-                        self._starting = True
-                        await self._start(request, nursery)
-                        self._starting = False
-                        if self._leaving:
-                            return
-                    elif kafka.at_limit or self._too_much_unsent:
-                        await self._room.wait()
-                    else:
-                        break
+                await self._start_complete(nursery)
+                if self._leaving:
+                    return
                 if kafka.arriving > _ARRIVES_FREELY:
                     # This is probably a Produce request. It must not hold memory while it waits for a parked fetch.
                     await self._in_turn(Order.APPENDS)
@@ -214,6 +213,31 @@ class ClientConnection:
             self.close(str(error))
         except (trio.BrokenResourceError, trio.ClosedResourceError):
             return
+
+    async def _start_complete(self, nursery: trio.Nursery) -> None:
+        """Start the requests that have arrived completely."""
+        kafka = self._kafka
+        while not self._leaving:
+            while self._muted_until:
+                await self._unmuted()
+            request = None if self._too_much_unsent else kafka.next_request()
+            if request is not None:
+                self._starting = True
+                await self._start(request, nursery)
+                self._starting = False
+            elif kafka.at_limit or self._too_much_unsent:
+                await self._room.wait()
+            else:
+                break
+
+    async def _unmuted(self) -> None:
+        until = self._muted_until
+        await trio.sleep_until(until)
+        # A request that was answered meanwhile may have muted the connection for longer.
+        if self._muted_until == until:
+            self._muted_until = 0.0
+        # The client could not send while it was muted.
+        self.last_activity = self._received_at = trio.current_time()
 
     async def _start(self, request: Request, nursery: trio.Nursery) -> None:
         api = APIS.get(request.api_key)
@@ -227,7 +251,8 @@ class ClientConnection:
         largest = api.largest(self._environment.settings)
         if largest is not None and size > largest:
             raise ProtocolError(f"{api.name} request of {size} bytes exceeds the limit of {largest}")
-        call = Call(request, self, self._environment)
+        charge = self._charge(request) if self._environment.quotas.limit_clients else None
+        call = Call(request, self, self._environment, charge)
         await self._in_turn(api.order)
         order = Order.ALONE if api.changes(call) else api.order
         await self._in_turn(order)
@@ -242,7 +267,7 @@ class ClientConnection:
         try:
             if api.needs is not None:
                 self.authorization.check(api.needs)
-            work = api.handle(call)
+            work = api.handle(call) if charge is None else metered(charge, api.handle, call)
         except CorruptData:
             raise
         except Exception as error:  # noqa: BLE001  one failed request must not affect others
@@ -256,6 +281,12 @@ class ClientConnection:
             return
         self._tasks += 1
         nursery.start_soon(self._work_in_task, api, call, work)
+
+    def _charge(self, request: Request) -> Charge | None:
+        principal = self.authentication.principal
+        if principal is None:
+            return None
+        return self._environment.quotas.charge(principal, request.client_id, self.mute)
 
     def _check_authenticated(self, api: Api) -> None:
         """Raise ProtocolError if the client may not send this request before it authenticates, or does so again."""

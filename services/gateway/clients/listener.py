@@ -119,6 +119,13 @@ class Acceptor:
         known = self._admission.enter()
         try:
             peer, host = peer_of(stream)
+            if environment.quotas.limit_addresses and (delay_ms := environment.quotas.connection_delay_ms(host)):
+                environment.counters.connections_throttled += 1
+                known()
+                # As in Kafka, because a client that is refused at once would connect again at once.
+                await trio.sleep(delay_ms / 1000)
+                await trio.aclose_forcefully(stream)
+                return
             admitted = await self._admission.admit(stream, listener, peer, host)
             if admitted is None:
                 environment.counters.handshakes_failed += 1

@@ -22,7 +22,7 @@ from kafscale.metadata.topic_values import (
 )
 from kafscale.paths import is_topic_name
 from kafscale.topics.configs import InvalidConfig, validate
-from services.gateway.api import Environment
+from services.gateway.api import Call, Environment
 from services.gateway.owners.errors import RefusedPart
 
 DEFAULT_PARTITIONS = -1
@@ -91,6 +91,17 @@ async def _create(environment: Environment, topic: NewTopic) -> TopicInfo:
             )
         except TopicDeleting:
             await environment.catalog.wait_free(topic.name)
+
+
+def charge_partitions(call: Call, partitions: int, *, strict_from: int) -> None:
+    """Charge partitions that ``call`` creates or deletes to the quota of its client.
+
+    Raises RefusedPart if the quota was exceeded before, from version ``strict_from`` on. In earlier versions, the
+    client is only throttled.
+    """
+    strict = call.version >= strict_from
+    if call.charge is not None and not call.charge.changed(partitions, strict=strict):
+        raise RefusedPart(ErrorCode.throttling_quota_exceeded, "The throttling quota has been exceeded.")
 
 
 def check_growth(environment: Environment, name: str, partitions: int) -> TopicInfo:

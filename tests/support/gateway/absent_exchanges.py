@@ -101,44 +101,6 @@ async def list_partition_reassignments(harness: Harness, client: Client, version
         assert reply.topics == ()
 
 
-async def describe_client_quotas(harness: Harness, client: Client, version: int) -> None:
-    component = nested(48, version, "ComponentData")
-    for requested, error in (
-        ((), 0),
-        ((component(entity_type="user", match_type=0, match="a"),), 0),
-        ((component(entity_type="team", match_type=2, match=None),), 35),
-        ((component(entity_type="user", match_type=0, match=None),), 42),
-    ):
-        reply = await client.ask(48, version, components=requested, strict=False)
-        assert (reply.throttle_time, reply.error_code, bool(reply.error_message)) == (timedelta(0), error, bool(error))
-        assert reply.entries == (None if error else ())
-
-
-async def alter_client_quotas(harness: Harness, client: Client, version: int) -> None:
-    entry, entity, op = (nested(49, version, name) for name in ("EntryData", "EntityData", "OpData"))
-    user = (entity(entity_type="user", entity_name="a"), entity(entity_type="client-id", entity_name=None))
-    sets = op(key="producer_byte_rate", value=1024.0, remove=False)
-    removes = op(key="consumer_byte_rate", value=0.0, remove=True)
-    requested = (
-        ((user, (removes, sets)), 35),
-        ((user, (removes,)), 0),
-        (((entity(entity_type="team", entity_name="a"),), (sets,)), 42),
-        (((entity(entity_type="user", entity_name=""),), (sets,)), 42),
-        (((*user, entity(entity_type="ip", entity_name="127.0.0.1")), (sets,)), 42),
-        (((), (sets,)), 42),
-    )
-    entries = tuple(entry(entity=whom, ops=ops) for (whom, ops), _ in requested)
-    for validate_only in (False, True):
-        reply = await client.ask(49, version, entries=entries, validate_only=validate_only)
-        assert reply.throttle_time == timedelta(0)
-        results = [(each.error_code, bool(each.error_message)) for each in reply.entries]
-        assert results == [(error, bool(error)) for _, error in requested]
-        assert [[(each.entity_type, each.entity_name) for each in one.entity] for one in reply.entries] == [
-            [(each.entity_type, each.entity_name) for each in one.entity] for one in entries
-        ]
-        assert "Client quotas are not supported" in reply.entries[0].error_message
-
-
 async def describe_quorum(harness: Harness, client: Client, version: int) -> None:
     partition = nested(55, version, "PartitionData")(partition_index=0)
     topic = nested(55, version, "TopicData")(topic_name="__cluster_metadata", partitions=(partition,))
@@ -218,8 +180,6 @@ EXCHANGES: dict[int, Exchange] = {
     43: elect_leaders,
     45: alter_partition_reassignments,
     46: list_partition_reassignments,
-    48: describe_client_quotas,
-    49: alter_client_quotas,
     55: describe_quorum,
     61: describe_producers,
     65: describe_transactions,

@@ -21,6 +21,7 @@ from kafscale.metadata.interface import Delete, Put
 from kafscale.metadata.members import LiveMember, Members, MembersView
 from kafscale.metadata.memory import MemoryMetadataStore
 from kafscale.metadata.ownership import OwnershipMap
+from kafscale.metadata.quotas import QuotaCatalog
 from kafscale.metadata.topic_values import TopicInfo
 from kafscale.metadata.topics import TopicCatalog
 from kafscale.metadata.users import UserCatalog
@@ -40,10 +41,11 @@ LEASE_TTL_SECONDS = 10
 
 
 class Client:
-    """One client connection."""
+    """One client connection. ``client_id`` is sent with each request."""
 
     def __init__(self, stream: trio.SocketStream) -> None:
         self.stream = stream
+        self.client_id: str | None = "test"
         self._correlation = 0
         self._buffer = bytearray()
         self._pending: dict[int, tuple[int, int]] = {}
@@ -58,7 +60,7 @@ class Client:
                 request_api_key=i16(api_key),
                 request_api_version=i16(version),
                 correlation_id=i32(self._correlation),
-                client_id="test",
+                client_id=self.client_id,
             )
         )
         self._pending[self._correlation] = (api_key, version)
@@ -253,6 +255,7 @@ def parts_of(cluster: Cluster, **settings: Any) -> GatewayDependencies:
         catalog=TopicCatalog(metadata, NAMESPACE),
         users=UserCatalog(metadata, NAMESPACE),
         acls=AclCatalog(metadata, NAMESPACE, made.without_acls()),
+        quotas=QuotaCatalog(metadata, NAMESPACE),
         storages=Members(metadata, NAMESPACE, "storage"),
         gateways=Members(metadata, NAMESPACE, "gateway"),
         coordinators=Members(metadata, NAMESPACE, "coordinator"),
@@ -289,6 +292,7 @@ async def running_gateway(
             parts.catalog,
             parts.users,
             parts.acls,
+            parts.quotas,
             parts.storages,
             parts.gateways,
             parts.coordinators,

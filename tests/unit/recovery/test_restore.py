@@ -7,9 +7,12 @@ from trio.testing import MockClock
 from kafscale import paths
 from kafscale.catalog.topic_object import parse_topic_object
 from kafscale.errors import Unavailable
-from kafscale.metadata.interface import KeyValue, Put
+from kafscale.metadata.interface import Delete, KeyValue, Put
 from kafscale.metadata.memory import MemoryMetadataStore, lost_answer, no_answer
+from kafscale.metadata.quotas import EntityQuotas, QuotaCatalog
+from kafscale.metadata.users import User
 from kafscale.objects.memory import Call, Fault
+from kafscale.security.quotas import Entity
 from kafscale.segment.format import SegmentHeader
 from kafscale.v1.common_pb2 import PartitionRef, Status
 from kafscale.v1.groups_pb2 import Group, GroupOffset, GroupShard
@@ -217,6 +220,31 @@ async def test_producer_ids_are_never_assigned_again(autojump_clock: MockClock) 
     item = await world.metadata.get(key)
     assert item is not None
     assert ProducerIds.FromString(item.value).next > given
+
+
+async def test_users_and_quotas_are_those_of_the_snapshot(autojump_clock: MockClock) -> None:
+    world = World()
+    async with world.service() as (_, catalog):
+        await world.topic(catalog)
+        await trio.sleep(10)
+    entity = Entity.of({"user": "ann b", "client-id": None})
+    stored = {
+        paths.user_key(NAMESPACE, "ann b"): User("ann b", {}).value(),
+        paths.quota_key(NAMESPACE, entity.parts): EntityQuotas(entity, {"producer_byte_rate": 1.5}).value(),
+    }
+    await world.metadata.txn([], [Put(key, value) for key, value in stored.items()])
+    await backed_up(world)
+    await world.metadata.txn([], [Delete(key) for key in stored])
+    await restored(world)
+    for key, value in stored.items():
+        item = await world.metadata.get(key)
+        assert item is not None
+        assert item.value == value
+    quotas = QuotaCatalog(world.metadata, NAMESPACE)
+    async with trio.open_nursery() as nursery:
+        await nursery.start(quotas.run)
+        nursery.cancel_scope.cancel()
+    assert quotas.quotas == {entity: {"producer_byte_rate": 1.5}}
 
 
 async def test_groups_keep_their_offsets_and_have_no_members(autojump_clock: MockClock) -> None:
