@@ -63,6 +63,8 @@ class HttpServer:
                 await self._converse(stream)
         except (trio.BrokenResourceError, trio.ClosedResourceError):
             return
+        except Exception:  # noqa: BLE001  one failed connection must not end the process
+            _log.exception("HTTP connection failed")
         finally:
             self._connections -= 1
 
@@ -76,8 +78,9 @@ class HttpServer:
                     return
                 response = self._answer(request)
             except h11.RemoteProtocolError as error:
-                # h11 permits one response even to a client that has not sent valid HTTP.
-                request, response = None, _text(HTTPStatus(error.error_status_hint), "malformed request")
+                # h11 permits one response even to a client that has not sent valid HTTP. It has no body, because the
+                # request may have been a HEAD.
+                request, response = None, Response(b"", status=HTTPStatus(error.error_status_hint))
             with trio.move_on_after(_SEND_SECONDS) as patience:
                 await stream.send_all(_encoded(connection, request, response))
             if patience.cancelled_caught:
