@@ -60,7 +60,8 @@ class _Reply:
 def handle(call: Call) -> Work | None:
     request = codec.decode_request(KEY, call.version, call.request.body)
     operations = _ALL_ON_GROUP if getattr(request, "include_authorized_operations", False) else _NOT_REQUESTED
-    return _describe(call, request.groups, operations)
+    # A group that is listed several times is described once: a small request must not make a huge response.
+    return _describe(call, list(dict.fromkeys(request.groups)), operations)
 
 
 async def _describe(call: Call, names: Sequence[str], operations: int) -> None:
