@@ -3,7 +3,6 @@
 import ssl
 from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
 import structlog
@@ -48,9 +47,12 @@ class ServerTls:
         self._contexts = self._all_contexts()
         self._fault = ""
 
-    def context(self, listener: Listener) -> ssl.SSLContext:
-        """Return the context for new connections to a listener."""
-        return self._contexts[listener.name, listener.name]
+    def context(self, accepting: Listener, host: str) -> ssl.SSLContext:
+        """Return the context for a new connection to a listener: with the certificate of the listener whose advertised
+        host the client asks for, in lower case, or else with its own."""
+        if host == accepting.advertised_host.lower():
+            return self._contexts[accepting.name, accepting.name]
+        return self._contexts[accepting.name, self._by_host.get(host, accepting.name)]
 
     def principal(self, certificate: bytes | None) -> Principal:
         """Return who a client with this certificate (DER) is. Raises NoRuleApplies, also if the name is unreadable."""
@@ -119,16 +121,7 @@ class ServerTls:
                 context.load_verify_locations(authorities)
             except (OSError, ssl.SSLError) as error:
                 raise ConfigError(f"KAFSCALE_TLS_CA_FILE: {authorities}: {error}") from error
-        if set(self._by_host) - {accepting.advertised_host.lower()}:
-            context.sni_callback = partial(self._choose, accepting)
         return context
-
-    def _choose(self, accepting: Listener, connection: ssl.SSLObject, host: str | None, _: ssl.SSLContext) -> None:
-        """Present the certificate of the listener whose advertised host the client asks for."""
-        asked = (host or "").lower()
-        name = self._by_host.get(asked)
-        if name is not None and asked != accepting.advertised_host.lower():
-            connection.context = self._contexts[accepting.name, name]
 
 
 def distinguished_name(certificate: bytes) -> str:
