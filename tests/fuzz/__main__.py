@@ -53,6 +53,7 @@ def main() -> int:
             found = trio.run(run, name, TARGETS[name], place, options.seed, iterations, options.minutes * 60, say)
         for number, finding in enumerate(found):
             _show(finding, options.seed, directory / f"{name}-{number}.bin")
+        say(f"{name}: {len(found)} findings")
         findings += found
     if findings:
         say(f"{len(findings)} findings; logs and inputs are kept in {directory}")

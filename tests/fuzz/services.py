@@ -3,10 +3,12 @@
 The messages are unusual or damaged. A call may be answered, wait, or fail with a KafscaleError.
 """
 
+import logging
 import traceback
 from collections.abc import Callable
 from random import Random
 
+import structlog
 import trio
 from google.protobuf.message import DecodeError, Message
 
@@ -38,6 +40,8 @@ _DAMAGED = 0.2
 async def run(seed: int, iterations: range, seconds: float, say: Callable[[str], None]) -> list[Finding]:
     """Call methods for some time and return what was found."""
     found: list[Finding] = []
+    # Refused calls are logged, and contain what was sent.
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
     async with coordinators(MemoryMetadataStore(), "a:1") as made:
         bound = [bind_coordinator(made.instances[0].service), bind_indexer(await _indexer())]
         end = shown = trio.current_time()
