@@ -13,7 +13,7 @@ PYTEST_ARGS ?=
 # The number of test processes. tests/conftest.py assigns whole files to them; the tests of a file run one by one.
 WORKERS ?= 3
 PYTEST := $(BIN)/python -m pytest --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder --durations 20
-TESTS := tests/unit tests/contract tests/services tests/clients tests/sim --ignore tests/sim/test_variants.py
+TESTS := tests/unit tests/contract tests/services tests/clients tests/sim tests/fuzz --ignore tests/sim/test_variants.py
 AUDIT := build/audit
 AUDITED := $(wildcard requirements*.lock tests/*/*/requirements.lock)
 BENCH ?= compare spark_compare
@@ -23,7 +23,7 @@ VERSION := $(shell sed -n 's/^version = "\(.*\)"$$/\1/p' pyproject.toml)
 MINUTES ?= 0.5
 SEED ?=
 
-.PHONY: help run image release unit test test-all test-long check bench chaos sim format generate lock audit setup servers system-packages spark-demo spark-package clean
+.PHONY: help run image release unit test test-all test-long check bench chaos fuzz sim format generate lock audit setup servers system-packages spark-demo spark-package clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "%-16s %s\n", $$1, $$2}'
@@ -76,6 +76,9 @@ bench: servers ## Compare with Apache Kafka and with Spark's Kafka source on thi
 
 sim: $(VENV)/.dev ## Simulate clusters with faults; SEEDS=3000 or SEEDS=100..199, SEED=17 replays one, GROUPS=1 only groups; status 1 on violations
 	@$(BIN)/python -m tests.sim.run $(if $(GROUPS),--groups) $(if $(SEED),--seed $(SEED),--seeds $(or $(SEEDS),100))
+
+fuzz: $(VENV)/.dev ## Send damaged messages to all ports and decoders; MINUTES=1 SEED=..., ONLY=kafka for one target; status 1 on a finding
+	@$(BIN)/python -m tests.fuzz --minutes $(MINUTES) $(if $(SEED),--seed $(SEED)) $(if $(ONLY),--only $(ONLY))
 
 chaos: servers ## Make real processes fail under load and check acknowledged records; MINUTES=0.5 SEED=...; status 1 on violations
 	@$(BIN)/python -m tests.chaos --minutes $(MINUTES) $(if $(SEED),--seed $(SEED))

@@ -19,6 +19,7 @@ JSON, ``{namespace}/~topics/{topic}.json``::
 """
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, TypeGuard
@@ -29,6 +30,8 @@ from kafscale.errors import CorruptData
 
 FORMAT = 1
 _MOST_PARTITIONS = 1_000_000
+_SURROGATE = re.compile("[\ud800-\udfff]")
+"""JSON can escape half of a character, which no other format can."""
 
 
 class CorruptTopicObject(CorruptData):
@@ -75,7 +78,7 @@ def parse_topic_object(data: bytes) -> TopicObject:
     """Parse a topic object. Raises CorruptTopicObject, which describes the fault."""
     try:
         fields = json.loads(data)
-    except (UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:
         raise CorruptTopicObject(f"not JSON: {error}") from error
     if not isinstance(fields, dict) or fields.get("format") != FORMAT:
         raise CorruptTopicObject(f"not a topic object of format {FORMAT}")
@@ -87,6 +90,8 @@ def parse_topic_object(data: bytes) -> TopicObject:
     configs = _field(fields, "configs", dict)
     if not all(isinstance(value, str) for value in configs.values()):
         raise CorruptTopicObject("the value of a config is not a string")
+    if any(_SURROGATE.search(text) for item in configs.items() for text in item):
+        raise CorruptTopicObject("a config is not Unicode text")
     name = _field(fields, "name", str)
     if not paths.is_topic_name(name):
         raise CorruptTopicObject(f"{name!r} is not a valid topic name")

@@ -28,6 +28,8 @@ API_KEY = 0
 FLEXIBLE_FROM = 9
 NAMES_BY_ID_FROM = 13
 
+_UNLIMITED = 1 << 31
+
 _ACKS_TIMEOUT = struct.Struct(">hi")
 _INDEX_LENGTH = struct.Struct(">ii")
 _RESULT = struct.Struct(">ihqqq")
@@ -81,15 +83,16 @@ class ProduceTopicResults:
     results: Sequence[ProduceResult] = field(default_factory=list)
 
 
-def decode_request(body: memoryview, version: int) -> ProduceRequest:
-    """Decode the request in ``body``. Raises CorruptData."""
+def decode_request(body: memoryview, version: int, *, most_without_records: int = _UNLIMITED) -> ProduceRequest:
+    """Decode the request in ``body``. Raises CorruptData, also if it has more than ``most_without_records`` bytes
+    besides its records."""
     try:
-        return _decode(body, version)
+        return _decode(body, version, most_without_records)
     except DECODE_ERRORS as error:
         raise CorruptData(f"a Produce v{version} request is truncated: {error}") from error
 
 
-def _decode(body: memoryview, version: int) -> ProduceRequest:
+def _decode(body: memoryview, version: int, most_without_records: int) -> ProduceRequest:
     flexible = version >= FLEXIBLE_FROM
     position = 0
     transactional_id = None
@@ -98,6 +101,7 @@ def _decode(body: memoryview, version: int) -> ProduceRequest:
     acks, timeout_ms = _ACKS_TIMEOUT.unpack_from(body, position)
     count, position = read_array_length(body, position + _ACKS_TIMEOUT.size, flexible)
     topics = []
+    limit = most_without_records
     for _ in range(count):
         name, topic_id = "", b""
         if version >= NAMES_BY_ID_FROM:
@@ -108,29 +112,42 @@ def _decode(body: memoryview, version: int) -> ProduceRequest:
         partitions: list[ProducePartition] = []
         partition_count, position = read_array_length(body, position, flexible)
         for _ in range(partition_count):
-            if flexible:
-                (index,) = INT32.unpack_from(body, position)
-                length, position = read_uvarint(body, position + 4)
-                length -= 1
-            else:
-                index, length = _INDEX_LENGTH.unpack_from(body, position)
-                position += _INDEX_LENGTH.size
-            records = None
-            if length >= 0:
-                end = position + length
-                if end > len(body):
-                    raise CorruptData("records extend past the end of their request")
-                records = body[position:end]
-                position = end
-            if flexible:
-                position = skip_tags(body, position)
-            partitions.append(ProducePartition(index, records))
+            partition, position = _decode_partition(body, position, flexible)
+            limit += len(partition.records or b"")
+            _check_size(position, limit)
+            partitions.append(partition)
         if flexible:
             position = skip_tags(body, position)
+        _check_size(position, limit)
         topics.append(ProduceTopic(name, topic_id, partitions))
     if flexible:
         skip_tags(body, position)
     return ProduceRequest(transactional_id, acks, timeout_ms, topics)
+
+
+def _decode_partition(body: memoryview, position: int, flexible: bool) -> tuple[ProducePartition, int]:
+    if flexible:
+        (index,) = INT32.unpack_from(body, position)
+        length, position = read_uvarint(body, position + 4)
+        length -= 1
+    else:
+        index, length = _INDEX_LENGTH.unpack_from(body, position)
+        position += _INDEX_LENGTH.size
+    records = None
+    if length >= 0:
+        end = position + length
+        if end > len(body):
+            raise CorruptData("records extend past the end of their request")
+        records = body[position:end]
+        position = end
+    if flexible:
+        position = skip_tags(body, position)
+    return ProducePartition(index, records), position
+
+
+def _check_size(position: int, limit: int) -> None:
+    if position > limit:
+        raise CorruptData(f"a request has more bytes besides its records than the limit, {limit} with them")
 
 
 def encode_response(topics: Sequence[ProduceTopicResults], version: int, throttle_ms: int = 0) -> list[Buffer]:

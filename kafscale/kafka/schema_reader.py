@@ -16,7 +16,7 @@ from uuid import UUID
 from kio.schema.errors import ErrorCode
 
 from kafscale.errors import CorruptData
-from kafscale.kafka.wire import INT32, read_nullable_string, read_uvarint, tags
+from kafscale.kafka.wire import INT32, check_length, read_nullable_string, read_uvarint, tags
 
 Reader = Callable[[memoryview, int], tuple[Any, int]]
 
@@ -82,8 +82,7 @@ def _array_reader(item: Reader, flexible: bool, nullable: bool) -> Reader:
             if not nullable:
                 raise CorruptData("an array is null")
             return None, position
-        if length > len(body) - position:
-            raise CorruptData("an array is longer than its request")
+        check_length(length, len(body) - position)
         items = []
         for _ in range(length):
             value, position = item(body, position)

@@ -17,6 +17,9 @@ INT32 = struct.Struct(">i")
 INT64 = struct.Struct(">q")
 
 _MAX_VARINT_SHIFT = 28
+_MOST_ITEMS = 100_000
+"""In one list: as many as a topic may have partitions. Items without content would take seconds to decode."""
+_MOST_TAGS = 32
 
 
 def read_uvarint(buffer: Buffer, position: int) -> tuple[int, int]:
@@ -71,9 +74,16 @@ def read_array_length(buffer: Buffer, position: int, flexible: bool) -> tuple[in
         position += 4
     if length < 0:
         raise CorruptData("an array is null")
-    if length > len(buffer) - position:
-        raise CorruptData("an array is longer than its request")
+    check_length(length, len(buffer) - position)
     return length, position
+
+
+def check_length(items: int, left: int) -> None:
+    """Raise CorruptData if an array has more items than there are bytes left, or than any request needs."""
+    if items > left:
+        raise CorruptData("an array is longer than its request")
+    if items > _MOST_ITEMS:
+        raise CorruptData(f"an array of {items} items, more than {_MOST_ITEMS}")
 
 
 def skip_tags(buffer: Buffer, position: int) -> int:
@@ -89,6 +99,8 @@ def skip_tags(buffer: Buffer, position: int) -> int:
 def tags(buffer: Buffer, position: int) -> list[tuple[int, int, int]]:
     """Return (tag, start, end of its value) of each field in a non-empty section, which ends with the last value."""
     count, position = read_uvarint(buffer, position)
+    if count > _MOST_TAGS:
+        raise CorruptData(f"{count} tagged fields, more than {_MOST_TAGS}")
     found = []
     for _ in range(count):
         tag, position = read_uvarint(buffer, position)

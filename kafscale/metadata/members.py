@@ -141,7 +141,8 @@ def heaviest(members: Iterable[LiveMember], key: tuple[bytes, int]) -> LiveMembe
 
 def place_of(topic_id: bytes, partition: int) -> bytes:
     """Return the ``place`` argument of `weight` for a partition."""
-    return topic_id + partition.to_bytes(4, "big")
+    # A request may name a partition below 0. That there is none is found when it is looked up.
+    return topic_id + (partition & 0xFFFFFFFF).to_bytes(4, "big")
 
 
 def weight(name: str, place: bytes) -> bytes:

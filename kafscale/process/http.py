@@ -82,15 +82,19 @@ class HttpServer:
                 await self._converse_by_tls(stream, self._context())
         except (trio.BrokenResourceError, trio.ClosedResourceError):
             return
+        except Exception:  # noqa: BLE001  one failed connection must not end the process
+            _log.exception("HTTP connection failed")
         finally:
             self._connections -= 1
 
     async def _converse_by_tls(self, stream: trio.SocketStream, context: ssl.SSLContext) -> None:
-        async with TlsStream(stream, context) as secured:
-            with trio.move_on_after(_HANDSHAKE_SECONDS) as patience:
-                await secured.do_handshake()
-            if not patience.cancelled_caught:
-                await self._converse(secured)
+        async with stream:
+            secured: TlsStream | None = None
+            with trio.move_on_after(_HANDSHAKE_SECONDS):
+                secured = await TlsStream.handshake(stream, lambda _: context)
+            if secured is not None:
+                async with secured:
+                    await self._converse(secured)
 
     async def _converse(self, stream: _Stream) -> None:
         connection = h11.Connection(h11.SERVER, max_incomplete_event_size=_MAX_HEADER_BYTES)
@@ -102,8 +106,9 @@ class HttpServer:
                     return
                 response = self._answer(request)
             except h11.RemoteProtocolError as error:
-                # h11 permits one response even to a client that has not sent valid HTTP.
-                request, response = None, _text(HTTPStatus(error.error_status_hint), "malformed request")
+                # h11 permits one response even to a client that has not sent valid HTTP. It has no body, because the
+                # request may have been a HEAD.
+                request, response = None, Response(b"", status=HTTPStatus(error.error_status_hint))
             with trio.move_on_after(_SEND_SECONDS) as patience:
                 await stream.send_all(_encoded(connection, request, response))
             if patience.cancelled_caught:

@@ -15,6 +15,7 @@ from structlog.typing import EventDict, Processor, WrappedLogger
 
 from kafscale.config.settings import choice, setting
 
+_OF_SEVERAL_LINES = ("exception", "stack")
 _LEVELS = ("debug", "info", "warning", "error")
 
 
@@ -46,7 +47,9 @@ def configure_logging(level: str, stream: TextIO | None = None, *, who: Mapping[
     ]
     rendering: list[Processor]
     if stream.isatty():
-        rendering = [structlog.dev.ConsoleRenderer(colors=True)]
+        # The renderer's own tracebacks would show local variables, which can be secrets.
+        renderer = structlog.dev.ConsoleRenderer(colors=True, exception_formatter=structlog.dev.plain_traceback)
+        rendering = [structlog.processors.format_exc_info, _escaped, renderer]
     else:
         rendering = [structlog.processors.format_exc_info, structlog.processors.JSONRenderer(default=str)]
     structlog.configure(
@@ -66,6 +69,20 @@ def configure_logging(level: str, stream: TextIO | None = None, *, who: Mapping[
     root.handlers = [handler]
     root.setLevel(max(number, logging.WARNING))
     logging.captureWarnings(True)
+
+
+def _escaped(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
+    """Escape control characters, so that names which clients choose cannot control the terminal or add lines."""
+    return {name: _printable(name, value) if isinstance(value, str) else value for name, value in event.items()}
+
+
+def _printable(name: str, value: str) -> str:
+    if value.isprintable():
+        return value
+    if name in _OF_SEVERAL_LINES:
+        # Indented, so that none of them looks like a line of its own.
+        return "\n  ".join(_printable("", line) for line in value.splitlines())
+    return "".join(each if each.isprintable() else ascii(each)[1:-1] for each in value)
 
 
 def _adding(fields: Mapping[str, str]) -> Processor:

@@ -5,9 +5,12 @@ closes a connection whose handshake fails without the alert that tells the clien
 """
 
 import ssl
+from collections.abc import Callable
 from contextlib import suppress
 
 import trio
+
+from kafscale.process.client_hello import asked_host
 
 _LEAST_READ, _MOST_READ = 32 << 10, 256 << 10
 _ENCRYPTED_AT_ONCE = 256 << 10
@@ -19,10 +22,29 @@ class TlsStream:
     """The server's side of a TLS connection. One task may send while another one receives."""
 
     def __init__(self, stream: trio.SocketStream, context: ssl.SSLContext) -> None:
+        """`handshake` makes streams that may be used."""
         self._stream = stream
         self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
         self._tls = context.wrap_bio(self._incoming, self._outgoing, server_side=True)
         self._sending = trio.Lock()
+
+    @classmethod
+    async def handshake(cls, stream: trio.SocketStream, choose: Callable[[str], ssl.SSLContext]) -> "TlsStream":
+        """Do the handshake on a new connection. ``choose`` returns the context for the host that the client asks for,
+        which is empty if it asks for none.
+
+        Raises BrokenResourceError, after the alert is sent.
+        """
+        received = bytearray()
+        while (host := asked_host(received)) is None:
+            data = await stream.receive_some(_LEAST_READ)
+            if not data:
+                raise trio.BrokenResourceError("the client closed the connection")
+            received += data
+        secured = cls(stream, choose(host))
+        secured._incoming.write(received)
+        await secured._do_handshake()
+        return secured
 
     async def __aenter__(self) -> "TlsStream":
         return self
@@ -30,8 +52,7 @@ class TlsStream:
     async def __aexit__(self, *_: object) -> None:
         await self.aclose()
 
-    async def do_handshake(self) -> None:
-        """Raises BrokenResourceError, after the alert is sent."""
+    async def _do_handshake(self) -> None:
         while True:
             try:
                 self._tls.do_handshake()

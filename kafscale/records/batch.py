@@ -36,6 +36,11 @@ _CHECKED_AT = 21  # the first byte under the CRC
 _MAX_TIMESTAMP_AT = 35
 _LENGTH_COUNTS_FROM = 12
 _MIN_LENGTH = HEADER_SIZE - _LENGTH_COUNTS_FROM
+SMALLEST_RECORD = 7
+"""Bytes: one each for length, attributes, two deltas, two lengths and the header count."""
+_MOST_PER_BYTE = 3
+"""Records in a byte of a compressed batch. Each has another offset, so even empty ones take half a byte with zstd's
+highest level. So the counts of a segment's batches add up to less than its header can hold, whatever clients claim."""
 
 
 class BatchHeader(NamedTuple):
@@ -159,9 +164,9 @@ def check_producers(records: Buffer) -> None:
 def check_produced(header: BatchHeader) -> None:
     """Check Kafka's rules for produced batches, as far as they concern the header (``LogValidator.validateBatch``).
 
-    Raises InvalidRecord for control and transactional batches, no records, a count that does not match the offsets, an
-    unknown codec, and a producer id without epoch or sequence; InvalidTimestamp for the LogAppendTime bit. Timestamps
-    may have any value, as in Kafka; -1 means none.
+    Raises InvalidRecord for control and transactional batches, no records, a count that does not match the offsets or
+    the size, an unknown codec, and a producer id without epoch or sequence; InvalidTimestamp for the LogAppendTime bit.
+    Timestamps may have any value, as in Kafka; -1 means none.
     """
     if header.is_control:
         raise InvalidRecord("clients must not write control batches")
@@ -178,9 +183,12 @@ def check_produced(header: BatchHeader) -> None:
     if header.is_log_append_time:
         raise InvalidTimestamp("producers must not set the timestamp type to LogAppendTime")
     try:
-        codec_of(header.attributes)
+        found = codec_of(header.attributes)
     except CorruptBatch as error:
         raise InvalidRecord(str(error)) from error
+    size = header.size - HEADER_SIZE
+    if header.record_count > (size // SMALLEST_RECORD if found is Codec.NONE else header.size * _MOST_PER_BYTE):
+        raise InvalidRecord(f"{header.record_count} records do not fit in {size} bytes")
 
 
 def placed_prefix(header: BatchHeader, base_offset: int, leader_epoch: int) -> bytes:

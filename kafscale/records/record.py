@@ -7,13 +7,12 @@ for bytes that violate the format. Callers must verify the CRC (``batch.verify_c
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple, TypeVar
 
-from kafscale.records.batch import HEADER_SIZE, MAGIC, BatchHeader, pack_header, peek_one, seal
+from kafscale.records.batch import HEADER_SIZE, MAGIC, SMALLEST_RECORD, BatchHeader, pack_header, peek_one, seal
 from kafscale.records.checksum import Buffer
 from kafscale.records.codecs import Codec, compress, decompress
 from kafscale.records.errors import CorruptBatch
 from kafscale.records.varint import append_varint, read_varint
 
-_SMALLEST_RECORD = 7  # one byte each for length, attributes, two deltas, two lengths and the header count
 _MAX_DELTA = (1 << 31) - 1
 _INT64_HALF = 1 << 63
 
@@ -211,7 +210,7 @@ def sealed(header: BatchHeader, records: bytes) -> bytes:
 def _open(batch: Buffer, max_bytes: int) -> tuple[BatchHeader, bytes]:
     header = peek_one(batch)
     data = decompress(header.codec, memoryview(batch)[HEADER_SIZE:], max_bytes)
-    if not 0 <= header.record_count * _SMALLEST_RECORD <= len(data):
+    if not 0 <= header.record_count * SMALLEST_RECORD <= len(data):
         raise CorruptBatch(f"{header.record_count} records do not fit in {len(data)} bytes")
     return header, data
 

@@ -115,7 +115,7 @@ class Snapshots:
             return [Part(int(part["size"]), str(part["sha256"])) for part in manifest["parts"]]
         except ObjectNotFound:
             raise NoSnapshot(f"snapshot {name} does not exist") from None
-        except (ValueError, KeyError, TypeError) as error:
+        except (ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
             raise CorruptData(f"{key} is damaged: {error}") from error
 
     async def _part(self, name: str, number: int, part: Part) -> bytes:

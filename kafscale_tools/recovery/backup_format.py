@@ -125,14 +125,30 @@ def parse_manifest(data: bytes) -> Manifest:
         fields = json.loads(data)
         crc = fields.pop("crc")
         if fields["format"] != FORMAT:
-            raise CorruptBackup(f"the manifest has format {fields['format']}, this release reads {FORMAT}")
+            raise CorruptBackup(f"the manifest has format {fields['format']!r}, this release reads {FORMAT}")
         if crc != _checksum(fields):
             raise CorruptBackup("the manifest's checksum is wrong")
-        parts = tuple(Part(part["keys"], part["bytes"], int(part["crc"], 16)) for part in fields["parts"])
-        backup = BackupId(fields["created_ms"], fields["revision"])
-        return Manifest(fields["cluster_id"], fields["namespace"], backup, fields["version"], parts)
+        parts = tuple(
+            Part(_number(part["keys"]), _number(part["bytes"]), int(part["crc"], 16)) for part in fields["parts"]
+        )
+        backup = BackupId(_number(fields["created_ms"]), _number(fields["revision"]))
+        cluster_id, namespace, version = (_shown(fields[name]) for name in ("cluster_id", "namespace", "version"))
+        return Manifest(cluster_id, namespace, backup, version, parts)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise CorruptBackup(f"invalid manifest: {error!r}") from error
+
+
+def _number(value: Any) -> int:
+    if type(value) is not int or not 0 <= value < 2**63:
+        raise CorruptBackup("the manifest has a value that is not a number from 0 on")
+    return value
+
+
+def _shown(value: Any) -> str:
+    """Return a text that is shown to users. Others must not be able to control their terminals with it."""
+    if not isinstance(value, str) or not value.isprintable():
+        raise CorruptBackup("the manifest has a value that is not printable text")
+    return value
 
 
 def _text(data: bytes, position: int) -> tuple[bytes, int]:

@@ -23,6 +23,7 @@ from services.coordinator.table import Act, Ask, Cause, State
 from services.coordinator.turn import Turn
 
 _NOTHING_COMMITTED = -1
+_LATEST_MS = 2**63 - 1
 _MOST_LATE_MS = 600_000
 
 
@@ -64,7 +65,7 @@ def commit(turn: Turn, request: OffsetCommitRequest, ticket: int, gone: Abstract
     if accepted and not group.has_header:
         write_header(turn)
     committed_ms = turn.now.wall_ms
-    expires_ms = committed_ms + request.retention_ms if request.retention_ms >= 0 else None
+    expires_ms = min(committed_ms + request.retention_ms, _LATEST_MS) if request.retention_ms >= 0 else None
     for item in accepted:
         partition = (item.topic, item.partition)
         offset = Offset(item.offset, item.leader_epoch, item.metadata, committed_ms, expires_ms, item.topic_id)

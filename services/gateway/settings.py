@@ -1,13 +1,27 @@
 """The settings of the gateway."""
 
+import re
 from dataclasses import dataclass
+from ipaddress import ip_address
 
 from kafscale.config.admin_access import AdminTokenSettings
 from kafscale.config.group_limits import GroupSettings
 from kafscale.config.oauthbearer import OauthbearerSettings
-from kafscale.config.settings import KIB, MIB, boolean, choice, integer, optional, setting, size, within
+from kafscale.config.settings import KIB, MIB, Parser, boolean, choice, integer, optional, setting, size, within
 from kafscale.rpc.limits import LARGEST_PAYLOAD
 from kafscale.topics.definitions import CLEANUP_POLICIES, COMPRESSION_TYPES, DELETE, LONGEST_FLUSH_MS
+
+_PER_IP = re.compile(r"(?:\[(?P<six>[0-9a-fA-F:.]+)\]|(?P<four>[0-9.]+)):(?P<number>[0-9]{1,9})")
+
+
+def _parse_per_ip(text_: str) -> tuple[tuple[str, int], ...]:
+    limits = {}
+    for part in text_.split(","):
+        found = _PER_IP.fullmatch(part.strip())
+        if found is None:
+            raise ValueError(text_)
+        limits[str(ip_address(found["six"] or found["four"]))] = int(found["number"])
+    return tuple(limits.items())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,8 +131,9 @@ class GatewaySettings(OauthbearerSettings, GroupSettings, AdminTokenSettings):
         "KAFSCALE_MAX_CONTROL_REQUEST_BYTES",
         default=1 * MIB,
         parse=within(size, 1 * KIB, 2**31 - 1),
-        doc="The maximum size of requests other than Produce. For example, a request with a million names would block "
-        "all clients for many seconds. If a request is larger, its connection is closed.",
+        doc="The maximum size of requests other than Produce, and of a Produce request without its records. For "
+        "example, a request with a million names would block all clients for many seconds. If a request is larger, its "
+        "connection is closed.",
     )
     max_group_request_bytes: int = setting(
         "KAFSCALE_MAX_GROUP_REQUEST_BYTES",
@@ -162,6 +177,22 @@ class GatewaySettings(OauthbearerSettings, GroupSettings, AdminTokenSettings):
         default=10_000,
         parse=integer(1, 1_000_000),
         doc="The maximum number of client connections. Further connections are closed immediately.",
+    )
+    max_connections_per_ip: int = setting(
+        "KAFSCALE_MAX_CONNECTIONS_PER_IP",
+        default=2**31 - 1,
+        parse=integer(0, 2**31 - 1),
+        doc="Kafka's max.connections.per.ip: the maximum number of client connections from one address, on all "
+        "listeners. Further connections from it are closed immediately. By default, only KAFSCALE_MAX_CONNECTIONS "
+        "applies. Behind a proxy or address translation, many clients have the same address. 0: only the addresses in "
+        "KAFSCALE_MAX_CONNECTIONS_PER_IP_OVERRIDES may connect.",
+    )
+    max_connections_of_ips: tuple[tuple[str, int], ...] | None = setting(
+        "KAFSCALE_MAX_CONNECTIONS_PER_IP_OVERRIDES",
+        default=None,
+        parse=optional(Parser("a list of address:number, as in `10.0.0.7:500,[fd00::7]:20`", _parse_per_ip)),
+        doc="Kafka's max.connections.per.ip.overrides: other limits for single IP addresses, which replace "
+        "KAFSCALE_MAX_CONNECTIONS_PER_IP for them. Host names are not accepted.",
     )
     max_in_flight: int = setting(
         "KAFSCALE_MAX_IN_FLIGHT_PER_CONNECTION",

@@ -2,11 +2,18 @@
 
 from kafscale.errors import CorruptData, KafscaleError, Refused, Unavailable
 from kafscale.objects.interface import ObjectNotFound
+from kafscale.paths import is_topic_name
 from kafscale.v1.common_pb2 import Status
 
 
 class InvalidRequest(KafscaleError):
     """A request is inconsistent, or asks for more than its limits allow."""
+
+
+def check_partition(topic: str, partition: int) -> None:
+    """Raise InvalidRequest for names and numbers that no key may contain."""
+    if not is_topic_name(topic) or partition < 0:
+        raise InvalidRequest(f"{topic!r} with partition {partition} is not a partition of a topic")
 
 
 def status_of(error: KafscaleError) -> Status:

@@ -21,6 +21,7 @@ from kafscale.segment.reader import ParsedSegment, parse_segment
 from kafscale.threads import RunSync
 from kafscale.v1.indexer_pb2 import SegmentRef, WriteCatalogPageRequest
 from services.indexer.counters import IndexerCounters
+from services.indexer.errors import check_partition
 
 T = TypeVar("T")
 
@@ -38,11 +39,14 @@ class StoredSegments:
         self._limiter = trio.CapacityLimiter(reads)
 
     def segment_key(self, ref: SegmentRef) -> str:
+        """Return the key of the object. Raises InvalidRequest, as the other methods do, if there can be none."""
+        check_partition(ref.topic, ref.partition)
         if ref.HasField("rewritten"):
             return str(RewrittenKey.of(ref.rewritten, self._namespace, ref.topic, ref.partition))
         return paths.segment_key(self._namespace, ref.topic, ref.partition, ref.base_offset)
 
     def index_key(self, ref: SegmentRef) -> str:
+        check_partition(ref.topic, ref.partition)
         if ref.HasField("rewritten"):
             return str(RewrittenKey.of(ref.rewritten, self._namespace, ref.topic, ref.partition).index)
         return paths.index_key(self._namespace, ref.topic, ref.partition, ref.base_offset)
@@ -111,6 +115,7 @@ class StoredSegments:
 
     async def write_page(self, request: WriteCatalogPageRequest) -> str:
         """Store the page and return its key. Raises CorruptPage, Unavailable, Refused."""
+        check_partition(request.partition.topic, request.partition.partition)
         partition, page = request.partition, build_page(request.partition, request.epoch, request.segments)
         base = request.segments[0].base_offset
         key = paths.catalog_page_key(self._namespace, partition.topic, partition.partition, base, request.epoch)

@@ -8,7 +8,7 @@ from typing import Any
 
 from tests.servers.process import ServerProcess
 
-_COMMAND = (sys.executable, "-c", "from kafscale_tools.cli.main import main; main()", "run")
+COMMAND = (sys.executable, "-c", "from kafscale_tools.cli.main import main; main()", "run")
 
 
 class KafscaleBroker:
@@ -41,7 +41,7 @@ class KafscaleBroker:
             "KAFSCALE_RPC_ADDR": self._rpc,
             "KAFSCALE_HTTP_ADDR": "127.0.0.1:0",
         }
-        process = ServerProcess(_COMMAND, log=self._log, env={**self._env, **address})
+        process = ServerProcess(COMMAND, log=self._log, env={**self._env, **address})
         try:
             self._port = process.wait_for(_listening_port, timeout=60)
             self._rpc = process.wait_for(_rpc_address, timeout=60)

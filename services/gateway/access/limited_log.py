@@ -1,5 +1,7 @@
 """Log lines about what anyone can cause as often as they like."""
 
+from collections.abc import Callable, Mapping
+
 import structlog
 import trio
 
@@ -16,8 +18,14 @@ class LimitedLog:
         self._logged_at = -_EVERY_SECONDS
 
     def info(self, **fields: object) -> None:
+        self._note(self._log.info, fields)
+
+    def warning(self, **fields: object) -> None:
+        self._note(self._log.warning, fields)
+
+    def _note(self, log: Callable[..., object], fields: Mapping[str, object]) -> None:
         self._count += 1
         now = trio.current_time()
         if now >= self._logged_at + _EVERY_SECONDS:
-            self._log.info(self._event, **fields, count=self._count)
+            log(self._event, **fields, count=self._count)
             self._count, self._logged_at = 0, now

@@ -2,7 +2,6 @@
 
 import ssl
 from collections.abc import Iterable
-from functools import partial
 from pathlib import Path
 
 from kafscale.config.client_security import LISTENER, NONE, REQUESTED, REQUIRED, ClientSecuritySettings
@@ -32,9 +31,12 @@ class ServerTls:
         )
         """By the listener that accepts a connection, and the listener whose certificate it presents."""
 
-    def context(self, listener: Listener) -> ssl.SSLContext:
-        """Return the context for new connections to a listener."""
-        return self.contexts.value[listener.name, listener.name]
+    def context(self, accepting: Listener, host: str) -> ssl.SSLContext:
+        """Return the context for a new connection to a listener: with the certificate of the listener whose advertised
+        host the client asks for, in lower case, or else with its own."""
+        if host == accepting.advertised_host.lower():
+            return self.contexts.value[accepting.name, accepting.name]
+        return self.contexts.value[accepting.name, self._by_host.get(host, accepting.name)]
 
     def principal(self, certificate: bytes | None) -> Principal:
         """Return who a client with this certificate (DER) is. Raises NoRuleApplies, also if the name is unreadable."""
@@ -65,16 +67,7 @@ class ServerTls:
                 context.set_ciphers(settings.tls_ciphers)
             except ssl.SSLError as error:
                 raise ConfigError(f"KAFSCALE_TLS_CIPHERS: {error}") from error
-        if set(self._by_host) - {accepting.advertised_host.lower()}:
-            context.sni_callback = partial(self._choose, accepting)
         return context
-
-    def _choose(self, accepting: Listener, connection: ssl.SSLObject, host: str | None, _: ssl.SSLContext) -> None:
-        """Present the certificate of the listener whose advertised host the client asks for."""
-        asked = (host or "").lower()
-        name = self._by_host.get(asked)
-        if name is not None and asked != accepting.advertised_host.lower():
-            connection.context = self.contexts.value[accepting.name, name]
 
 
 def _files_of(settings: ClientSecuritySettings, listener: Listener) -> CertificateFiles:

@@ -64,7 +64,8 @@ def handle(call: Call) -> Work | None:
     request = codec.decode_request(KEY, call.version, call.request.body)
     documented = getattr(request, "include_documentation", False)
     results = []
-    for resource in request.resources:
+    # What is listed several times is described once: a small request must not make a huge response.
+    for resource in dict.fromkeys(request.resources):
         result = _Result(resource.resource_type, resource.resource_name)
         results.append(result)
         try:

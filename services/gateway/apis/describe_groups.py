@@ -59,7 +59,9 @@ class _Reply:
 
 def handle(call: Call) -> Work | None:
     request = codec.decode_request(KEY, call.version, call.request.body)
-    return _describe(call, request.groups, operations=getattr(request, "include_authorized_operations", False))
+    # A group that is listed several times is described once: a small request must not make a huge response.
+    names = list(dict.fromkeys(request.groups))
+    return _describe(call, names, operations=getattr(request, "include_authorized_operations", False))
 
 
 async def _describe(call: Call, names: Sequence[str], *, operations: bool) -> None:

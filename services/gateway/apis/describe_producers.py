@@ -63,9 +63,13 @@ def handle(call: Call) -> Work | None:
     request = codec.decode_request(KEY, call.version, call.request.body)
     topics: list[_Topic] = []
     questions: list[_Asked] = []
+    # What is listed several times is described once: a small request must not make a huge response.
+    requested: dict[str, dict[int, None]] = {}
     for asked in request.topics:
-        known = call.environment.topics.by_name(asked.name)
-        topic = _Topic(asked.name, [_placed(call, known, asked.name, index) for index in asked.partition_indexes])
+        requested.setdefault(asked.name, {}).update(dict.fromkeys(asked.partition_indexes))
+    for name, indexes in requested.items():
+        known = call.environment.topics.by_name(name)
+        topic = _Topic(name, [_placed(call, known, name, index) for index in indexes])
         topics.append(topic)
         if known is not None:
             questions += _questions(known, topic.partitions)

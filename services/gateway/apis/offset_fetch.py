@@ -85,7 +85,10 @@ def handle(call: Call) -> Work | None:
 
 
 def _groups(call: Call, request: Any) -> Sequence[Any]:
-    return request.groups if call.version >= _SEVERAL_FROM else (request,)
+    """The requested groups, each once: a small request must not make a huge response."""
+    if call.version < _SEVERAL_FROM:
+        return (request,)
+    return tuple({group.group_id: group for group in request.groups}.values())
 
 
 def _requested_topics(call: Call, group: Any) -> list[_RequestedTopic] | None:

@@ -20,7 +20,8 @@ Kafka, an error for records that were in the buffer and may be lost contains the
 Old message sets are converted to one batch of magic 2. A record set may contain several batches: Kafka refuses that
 with INVALID_RECORD, KafScale only if one of them has a producer id. A batch with a producer id is stored as it is. The
 maximum timestamp in a batch header is stored as it is too, while a Kafka broker computes it from the records. Lookups
-and filters by time trust it.
+and filters by time trust it. A record count in a header is refused with INVALID_RECORD if so many records do not fit
+in the batch's bytes; a Kafka broker counts the records.
 
 A topic whose `cleanup.policy` includes `compact` refuses a batch with INVALID_RECORD if a record in it has no key. From
 version 8 on, the response lists these records, at most 1,000 in one response, as in Kafka. Unlike in Kafka, the log
@@ -189,7 +190,8 @@ class _Produce:
 
 
 def handle(call: Call) -> Work | None:
-    request = decode_request(call.request.body, call.version)
+    settings = call.environment.settings
+    request = decode_request(call.request.body, call.version, most_without_records=settings.max_control_request_bytes)
     if call.charge is not None:
         call.charge.produced(call.request.slot.request_bytes)
     produce = _Produce(call, request)

@@ -1,6 +1,7 @@
 """Admits connections: TLS handshakes, client certificates, and which listeners require SASL."""
 
 from collections.abc import Callable
+from functools import partial
 
 import trio
 
@@ -64,18 +65,17 @@ class Admission:
         secured: Stream = stream
         principal = ANONYMOUS
         if listener.encrypted:
-            secured = TlsStream(stream, self._tls.context(listener))
             scope = trio.CancelScope(deadline=trio.current_time() + self._settings.handshake_ms / 1000)
             self._handshakes.add(scope)
             reason = "not complete in time"
             try:
                 with scope:
-                    await secured.do_handshake()
+                    secured = await TlsStream.handshake(stream, partial(self._tls.context, listener))
                     reason = ""
-                if not listener.by_sasl and not reason:
-                    principal = self._tls.principal(secured.peer_certificate())
+                    if not listener.by_sasl:
+                        principal = self._tls.principal(secured.peer_certificate())
             except (trio.BrokenResourceError, trio.ClosedResourceError, NoRuleApplies) as error:
-                reason = str(error)
+                reason = str(error) or type(error).__name__
             finally:
                 self._handshakes.remove(scope)
             if reason:

@@ -15,9 +15,11 @@ import trio.lowlevel
 from kafscale.config.listeners import Listener
 from kafscale.errors import ConfigError
 from services.gateway.access.authentication import Authenticator
+from services.gateway.access.limited_log import LimitedLog
 from services.gateway.api import Environment
+from services.gateway.clients.address_counts import AddressCounts
 from services.gateway.clients.admission import Admission
-from services.gateway.clients.connection import ClientConnection, peer_of
+from services.gateway.clients.connection import ClientConnection, kafka_host, peer_of
 from services.gateway.settings import GatewaySettings
 
 _SWEEPS_PER_TIMEOUT = 4
@@ -42,8 +44,10 @@ class Acceptor:
         self._sockets: list[list[trio.SocketListener]] = []
         self._open = 0
         self._connections: set[ClientConnection] = set()
-        self._full = False
         self._limit = _connection_limit(settings.max_connections)
+        others = {kafka_host(address): number for address, number in settings.max_connections_of_ips or ()}
+        self._addresses = AddressCounts(settings.max_connections_per_ip, others)
+        self._turned_away = LimitedLog("connection limit reached, closing new connections")
 
     @property
     def connections(self) -> int:
@@ -105,20 +109,19 @@ class Acceptor:
         await trio.serve_listeners(serve, sockets, handler_nursery=connections)
 
     async def _serve(self, stream: trio.SocketStream, listener: Listener, environment: Environment) -> None:
-        if self._open >= self._limit or self._admission.is_full(listener):
-            if not self._full:
-                _log.warning("connection limit reached, closing new connections", connections=self._open)
-            self._full = True
+        peer, host = peer_of(stream)
+        full = self._full_limit(listener, host)
+        if full is not None:
+            self._turned_away.warning(limit=full, connections=self._open, host=host)
             environment.counters.turned_away += 1
             await trio.aclose_forcefully(stream)
             return
-        self._full = False
         self._open += 1
+        self._addresses.enter(host)
         environment.counters.accepted += 1
         environment.counters.connections += 1
         known = self._admission.enter()
         try:
-            peer, host = peer_of(stream)
             if environment.quotas.limit_addresses and (delay_ms := environment.quotas.connection_delay_ms(host)):
                 environment.counters.connections_throttled += 1
                 known()
@@ -140,7 +143,16 @@ class Acceptor:
         finally:
             known()
             self._open -= 1
+            self._addresses.leave(host)
             environment.counters.connections -= 1
+
+    def _full_limit(self, listener: Listener, host: str) -> str | None:
+        """Return the setting that does not allow another connection, or None."""
+        if self._open >= self._limit:
+            return "KAFSCALE_MAX_CONNECTIONS"
+        if self._addresses.is_full(host):
+            return "KAFSCALE_MAX_CONNECTIONS_PER_IP"
+        return "KAFSCALE_MAX_UNAUTHENTICATED_CONNECTIONS" if self._admission.is_full(listener) else None
 
     async def _serve_client(self, connection: ClientConnection, environment: Environment) -> None:
         self._connections.add(connection)

@@ -17,7 +17,7 @@ from kafscale.rewritten.keys import RewrittenKey
 from kafscale.v1.common_pb2 import Status
 from kafscale.v1.indexer_pb2 import RewriteEvent, RewriteInput, RewriteRequest, RewrittenStep
 from services.indexer.counters import IndexerCounters
-from services.indexer.errors import status_of
+from services.indexer.errors import check_partition, status_of
 from services.indexer.rewriting.passes import Finished, Read, Store, Wanted, check, inputs_of
 from services.indexer.rewriting.read_ahead import ReadAhead
 from services.indexer.rewriting.runners import Runner, Work
@@ -62,6 +62,7 @@ class Rewrites:
         kind = "compact" if request.HasField("compaction") else "merge"
         result = "unavailable"
         try:
+            check_partition(request.partition.topic, request.partition.partition)
             check(request)
             call = _Call(self._store, self._namespace, request, send, self._counters)
             ahead = ReadAhead(inputs_of(request), call.read_input, most_bytes=self._read_ahead_bytes, nursery=nursery)

@@ -59,6 +59,8 @@ KNOWN: dict[str, frozenset[str]] = {
             "KAFSCALE_LOG_LEVEL",
             "KAFSCALE_MAX_ACLS",
             "KAFSCALE_MAX_CONNECTIONS",
+            "KAFSCALE_MAX_CONNECTIONS_PER_IP",
+            "KAFSCALE_MAX_CONNECTIONS_PER_IP_OVERRIDES",
             "KAFSCALE_MAX_CONTROL_REQUEST_BYTES",
             "KAFSCALE_MAX_FETCH_BYTES",
             "KAFSCALE_MAX_FETCH_SESSIONS",

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import structlog
 import trio
 
+from kafscale.errors import CorruptData
 from kafscale.metadata.outage import STORE_FAILURES
 from kafscale.v1.common_pb2 import PartitionRef, Status
 from kafscale.v1.storage_pb2 import FetchReply, FetchRequest, PartitionFetch, PartitionFetched
@@ -26,12 +27,14 @@ def _readable(run: Run, refs: list[PartitionRef]) -> list[Partition | NotAvailab
 
 
 async def fetch(run: Run, deps: Dependencies, request: FetchRequest) -> FetchReply:
-    """Return a result for each partition of the request."""
+    """Return a result for each partition of the request. Raises CorruptData if a group has no limit."""
+    limits, reply = [request.max_bytes, *request.more_max_bytes], FetchReply()
+    if any(each.group >= len(limits) for each in request.fetches):
+        raise CorruptData(f"a fetch of a group beyond the {len(limits)} that have limits")
     refs = [each.partition for each in request.fetches]
     partitions: Sequence[Partition | NotAvailable | None]
     partitions = _readable(run, refs) if request.scan else await acquire_all(run, refs)
     stream = run.streams.get(request.stream_id) if request.stream_id and not request.scan else None
-    limits, reply = [request.max_bytes, *request.more_max_bytes], FetchReply()
     remaining_of = list(limits)
     deadline = trio.current_time() + deps.settings.fetch_read_timeout_ms / 1000
     begun = _begin_reads(run, request.fetches, partitions, limits) if len(partitions) > 1 else {}

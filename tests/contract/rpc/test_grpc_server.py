@@ -192,7 +192,7 @@ async def test_the_indexer_gives_the_same_answers_over_grpc_as_directly() -> Non
     indexes = WriteIndexesRequest(segments=[SegmentBatches(segment=segment, offsets=[2, 3], positions=[32, 99])])
 
     async def first_event(indexer: IndexerClient) -> RewriteEvent:
-        async with indexer.rewrite(RewriteRequest(epoch=1)) as events:
+        async with indexer.rewrite(RewriteRequest(partition=page.partition, epoch=1)) as events:
             return await events.receive()
 
     async def answers(indexer: IndexerClient) -> list[object]:
@@ -211,7 +211,8 @@ async def test_the_indexer_gives_the_same_answers_over_grpc_as_directly() -> Non
             over_grpc = IndexerClient(channel)
             assert await answers(over_grpc) == await answers(IndexerClient(Direct(bind_indexer(service))))
             with pytest.raises(CorruptData, match="topic id of 0 bytes"):
-                await over_grpc.write_catalog_page(WriteCatalogPageRequest(), timeout=TIMEOUT)
+                unnamed = WriteCatalogPageRequest(partition=PartitionRef(topic="t"))
+                await over_grpc.write_catalog_page(unnamed, timeout=TIMEOUT)
         nursery.cancel_scope.cancel()
 
 

@@ -57,7 +57,9 @@ def _changed(**changes: Any) -> bytes:
         (_changed(log_starts=[0, -1, 0]), "not an offset"),
         (_changed(log_starts=[0, 1.5, 0]), "not an offset"),
         (_changed(configs={"a": 1}), "config"),
+        (_changed(configs={"a": "\ud800"}), "not Unicode text"),
         (_changed(metadata_revision=None), "metadata_revision is missing"),
+        (b"9" * 5000, "not JSON"),
     ],
 )
 def test_an_invalid_topic_object_is_refused_with_a_reason(data: bytes, why: str) -> None:

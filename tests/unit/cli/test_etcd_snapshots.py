@@ -72,6 +72,15 @@ async def test_a_snapshot_damaged_in_the_bucket_is_not_fetched(
     assert not (tmp_path / "back.db").exists()
 
 
+@pytest.mark.parametrize("manifest", [b"[]", b"{}", b"x", b'{"parts": [{"size": Infinity}]}', b"[" * 100_000])
+async def test_a_damaged_manifest_is_refused(
+    manifest: bytes, snapshots: Snapshots, objects: MemoryObjectStore, tmp_path: Path
+) -> None:
+    await objects.put_if_absent(paths.etcd_snapshot_manifest_key(NAMESPACE, "20261122T190000Z"), manifest)
+    with pytest.raises(CorruptData, match="is damaged"):
+        await snapshots.fetch("20261122T190000Z", tmp_path / "back.db")
+
+
 async def test_a_partly_stored_snapshot_does_not_count(
     snapshots: Snapshots, objects: MemoryObjectStore, tmp_path: Path
 ) -> None:

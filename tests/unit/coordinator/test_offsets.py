@@ -122,13 +122,14 @@ def test_a_client_may_choose_the_retention() -> None:
     world = World()
     world.commit({("t", 0): 1}, retention_ms=HOUR)
     world.commit({("t", 1): 1}, retention_ms=2 * WEEK)
+    world.commit({("t", 2): 1}, retention_ms=2**63 - 1)
     world.advance(HOUR)
     world.expire_offsets()
-    assert world.committed() == {("t", 1): 1}
+    assert world.committed() == {("t", 1): 1, ("t", 2): 1}
     later = world.successor()
     later.advance(WEEK)
     later.expire_offsets()
-    assert later.committed() == {("t", 1): 1}
+    assert later.committed() == {("t", 1): 1, ("t", 2): 1}
 
 
 def test_offsets_of_deleted_topics_are_deleted_in_every_state() -> None:

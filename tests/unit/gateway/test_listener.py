@@ -8,12 +8,14 @@ import trio
 from kio.schema.errors import ErrorCode
 from trio.testing import MockClock, wait_all_tasks_blocked
 
+from kafscale.config.settings import load
 from kafscale.errors import ConfigError
 from kafscale.kafka.connection import Request
 from services.gateway.clients.connection import ClientConnection
 from services.gateway.service import Gateway
+from services.gateway.settings import GatewaySettings
 from tests.support.gateway.asking import fetch_body, parts, produce, produce_body, produced
-from tests.support.gateway.harness import batch, parts_of, read_response, running_gateway
+from tests.support.gateway.harness import Client, batch, parts_of, read_response, running_gateway
 
 
 async def test_a_frame_over_the_limit_closes_only_its_own_connection() -> None:
@@ -71,6 +73,37 @@ async def test_connections_are_bounded() -> None:
         await first.stream.aclose()
         await wait_all_tasks_blocked(0.02)
         assert (await (await harness.connect()).ask(18, 0)).error_code == 0
+
+
+async def test_connections_of_an_address_are_bounded() -> None:
+    async with running_gateway(max_connections_per_ip=1, max_connections_of_ips=(("127.0.0.3", 2),)) as harness:
+
+        async def served(address: str) -> Client | None:
+            stream = await trio.open_tcp_stream("127.0.0.1", harness.listeners[0].port, local_address=address)
+            harness.clients.append(client := Client(stream))
+            try:
+                assert (await client.ask(18, 0)).error_code == 0
+            except (EOFError, trio.BrokenResourceError):
+                return None
+            return client
+
+        first = await served("127.0.0.2")
+        assert first is not None
+        assert await served("127.0.0.2") is None
+        assert [await served("127.0.0.3") is not None for _ in range(3)] == [True, True, False]
+        assert harness.parts.counters.turned_away == 2
+        await first.stream.aclose()
+        await wait_all_tasks_blocked(0.02)
+        assert await served("127.0.0.2") is not None
+
+
+def test_limits_of_addresses_are_read_from_the_environment() -> None:
+    name = "KAFSCALE_MAX_CONNECTIONS_PER_IP_OVERRIDES"
+    settings = load(GatewaySettings, {name: "10.0.0.7:500, [FD00::7]:0"})
+    assert settings.max_connections_of_ips == (("10.0.0.7", 500), ("fd00::7", 0))
+    for wrong in ("10.0.0.7", "fd00::7:5", "example.org:5", "10.0.0.700:5", "10.0.0.7:-1", ","):
+        with pytest.raises(ConfigError, match=name):
+            load(GatewaySettings, {name: wrong})
 
 
 @pytest.mark.parametrize("limits", [{"max_in_flight": 3}, {"max_in_flight_bytes": 300}])

@@ -10,7 +10,8 @@ from kafscale.objects.memory import Call, Fault, MemoryObjectStore
 from kafscale.segment.index import build_index, parse_index
 from kafscale.segment.writer import BuiltSegment
 from kafscale.v1.common_pb2 import Status
-from kafscale.v1.indexer_pb2 import SegmentBatches, WriteIndexesRequest
+from kafscale.v1.indexer_pb2 import SegmentBatches, SegmentRef, WriteIndexesRequest
+from services.indexer.errors import InvalidRequest
 from tests.support.samples.segments import make_batch, make_segment
 from tests.unit.indexer.conftest import INTERVAL, World
 
@@ -216,3 +217,11 @@ async def test_rebuild_replaces_an_index_next_to_another_owners_segment(world: W
 
     assert set(index.positions) <= set(built.positions)
     assert (await world.service.verify(world.ref(0))).intact
+
+
+@pytest.mark.parametrize(("topic", "partition"), [("../other", 0), ("~rewritten/t", 0), ("", 0), ("t", -1)])
+async def test_a_reference_that_no_topic_can_have_is_refused(world: World, topic: str, partition: int) -> None:
+    ref = SegmentRef(topic=topic, partition=partition)
+    assert (await world.service.rebuild(ref)).status == Status.INVALID
+    with pytest.raises(InvalidRequest):
+        await world.service.verify(ref)

@@ -16,6 +16,7 @@ from kio.static.constants import EntityType
 
 from kafscale.errors import CorruptData
 from kafscale.kafka import codec, legacy
+from kafscale.kafka.wire import uvarint
 from tests.support.strategies.kio_types import entities, milliseconds, written
 
 CLIENT_APIS = (2, 3, *range(8, 17), *range(18, 24), 32, 33, 37, 42, 44, 60, 75)
@@ -51,6 +52,19 @@ def test_an_array_that_claims_to_be_huge_is_refused_at_once(api_key: int, versio
     before = {2: bytes(4) if version < 2 else bytes(5)}.get(api_key, b"")
     with pytest.raises(CorruptData, match="longer than its request"):
         codec.decode_request(api_key, version, memoryview(before + huge + bytes(20)))
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        uvarint(100_002) + b"\1" * 100_002,
+        # One empty name, and many tagged fields without content.
+        b"\2\1" + uvarint(1000) + b"\7\0" * 1000,
+    ],
+)
+def test_items_without_content_are_bounded(body: bytes) -> None:
+    with pytest.raises(CorruptData, match="more than"):
+        codec.decode_request(42, 2, memoryview(body))
 
 
 @dataclass(frozen=True)

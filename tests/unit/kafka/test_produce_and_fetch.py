@@ -1,6 +1,7 @@
 """The handwritten codecs of the hot path, compared with kio's for every version that kio has."""
 
 import contextlib
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -11,6 +12,8 @@ from kio.serial import entity_reader
 
 from kafscale.errors import CorruptData
 from kafscale.kafka import fetch, produce
+from tests.support.gateway.exchanges import nested
+from tests.support.gateway.harness import request
 from tests.support.strategies.kio_types import entities, milliseconds, written
 
 PRODUCE_VERSIONS = range(3, 14)
@@ -245,3 +248,19 @@ def test_a_truncated_produce_request_is_refused(version: int, data: st.DataObjec
     end = data.draw(st.integers(0, len(body) - 1))
     with pytest.raises(CorruptData):
         produce.decode_request(memoryview(body)[:end], version)
+
+
+@pytest.mark.parametrize("version", [8, 9])
+def test_only_the_records_of_a_produce_request_may_be_large(version: int) -> None:
+    partition = nested(0, version, "PartitionProduceData")
+    topic = nested(0, version, "TopicProduceData")
+
+    def body(*partitions: Any) -> memoryview:
+        data = (topic(name="t", partition_data=partitions),)
+        return memoryview(request(0, version, transactional_id=None, acks=-1, timeout=timedelta(0), topic_data=data))
+
+    large = produce.decode_request(body(partition(index=0, records=bytes(5000))), version, most_without_records=100)
+    assert len(large.topics[0].partitions[0].records or b"") == 5000
+    many = [partition(index=index, records=None) for index in range(100)]
+    with pytest.raises(CorruptData, match="besides its records"):
+        produce.decode_request(body(*many), version, most_without_records=100)

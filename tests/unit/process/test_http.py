@@ -71,6 +71,19 @@ async def test_invalid_http_is_refused_and_the_connection_closed(data: bytes) ->
         assert (await raw(port, data))[:10] in (b"HTTP/1.1 4", b"")
 
 
+@pytest.mark.parametrize(
+    ("data", "status"),
+    [
+        (b"HEAD /x HTTP/1.1\r\nhost: x\r\ncontent-length: 3\r\n\r\nabc", b"413"),
+        (b"HEAD /x HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\nzz\r\n", b"400"),
+    ],
+)
+async def test_a_head_request_with_a_body_ends_only_its_connection(data: bytes, status: bytes) -> None:
+    async with serving() as port:
+        assert (await raw(port, data))[9:12] == status
+        assert (await raw(port, b"GET /x HTTP/1.0\r\n\r\n")).endswith(b"{}")
+
+
 async def test_the_number_of_connections_is_limited_and_closed_ones_do_not_count() -> None:
     async with serving(max_connections=2) as port:
         held = [await trio.open_tcp_stream(HOST, port) for _ in range(2)]

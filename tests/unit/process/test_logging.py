@@ -52,6 +52,24 @@ def test_every_line_names_its_process() -> None:
     assert [(line["service"], line["instance"]) for line in lines(stream)] == [("storage", "10.0.0.1:9095")] * 2
 
 
+def test_names_cannot_control_a_terminal_or_add_lines() -> None:
+    terminal = Terminal()
+    configure_logging("info", terminal)
+    evil = "\x1b[2Jx\x9b1m\u202e\n2026-01-01 [info] fake"
+    password = "a " + "secret"
+    try:
+        raise RuntimeError(evil + password[:1])
+    except RuntimeError:
+        structlog.get_logger().exception("failed", user=evil, more=[evil])
+    logging.getLogger("library").warning("got %s", evil)
+    shown = terminal.getvalue()
+    for raw in ("\x1b[2J", "\x9b", "\u202e", "\n2026-01-01 [info] fake"):
+        assert raw not in shown
+    assert "\\x1b[2Jx" in shown
+    assert "RuntimeError" in shown
+    assert password not in shown
+
+
 def test_a_traceback_stays_on_its_line() -> None:
     stream = io.StringIO()
     configure_logging("info", stream)

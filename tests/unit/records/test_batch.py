@@ -165,6 +165,17 @@ def test_check_produced_refuses_what_a_client_must_not_send(change: dict[str, in
         check_produced(GOOD._replace(**change))
 
 
+@pytest.mark.parametrize("codec", Codec)
+def test_a_batch_cannot_claim_more_records_than_fit_in_its_bytes(codec: Codec) -> None:
+    densest = [Record(number, 1, None, None) for number in range(50_000)]
+    header = peek(build_batch(densest, base_offset=0, codec=codec))
+    check_produced(header)
+    # A segment's header holds the sum of the counts in 32 bits.
+    for count in (header.size * 4, 2**31 - 1):
+        with pytest.raises(InvalidRecord, match="do not fit"):
+            check_produced(header._replace(record_count=count, last_offset_delta=count - 1))
+
+
 def test_check_produced_refuses_log_append_time() -> None:
     with pytest.raises(InvalidTimestamp):
         check_produced(peek(with_log_append_time(TWO, 5)))

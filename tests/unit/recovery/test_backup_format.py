@@ -1,6 +1,8 @@
 """The bytes of a snapshot: snapshots of earlier releases can be read, and damaged ones are refused."""
 
+import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -60,3 +62,21 @@ def test_lengths_beyond_a_part_are_refused_even_if_the_manifest_matches() -> Non
 def test_a_changed_manifest_is_refused(broken: bytes) -> None:
     with pytest.raises(CorruptBackup):
         parse_manifest(broken)
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"version": "\x1b[2J"},
+        {"cluster_id": "\ud800"},
+        {"revision": "17"},
+        {"created_ms": -1},
+        {"parts": [{"keys": 1.5, "bytes": 1, "crc": "0"}]},
+    ],
+)
+def test_a_manifest_with_unsuitable_values_is_refused_even_if_its_checksum_is_right(changed: dict[str, Any]) -> None:
+    fields = json.loads(MANIFEST.encode()) | changed
+    del fields["crc"]
+    crc = crc32c(json.dumps(fields, separators=(",", ":"), sort_keys=True).encode())
+    with pytest.raises(CorruptBackup, match="value"):
+        parse_manifest(json.dumps({**fields, "crc": f"{crc:08x}"}).encode())

@@ -36,6 +36,7 @@ async def test_each_owner_lists_producers_with_their_last_sequence(autojump_cloc
 
 async def test_producers_of_a_partition_that_does_not_exist_are_refused(autojump_clock: MockClock) -> None:
     async with World().service() as (caller, _):
-        refused = await listed_producers(caller, PartitionRef(topic="gone", topic_id=bytes(16), partition=0))
-        assert refused.status == Status.UNKNOWN_TOPIC
-        assert not refused.producers
+        for index in (0, -1, 2**31 - 1, -(2**31)):
+            refused = await listed_producers(caller, PartitionRef(topic="gone", topic_id=bytes(16), partition=index))
+            assert refused.status == Status.UNKNOWN_TOPIC
+            assert not refused.producers

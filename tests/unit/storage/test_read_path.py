@@ -5,6 +5,7 @@ import trio
 from trio.testing import MockClock
 
 from kafscale import paths
+from kafscale.errors import CorruptData
 from kafscale.metadata.memory import no_answer
 from kafscale.objects.memory import Fault
 from kafscale.records.batch import walk
@@ -118,6 +119,8 @@ async def test_each_group_of_a_request_has_its_own_limit(autojump_clock: MockClo
         reply = await caller.storage.fetch(request, timeout=TIMEOUT)
         batches = [len(values(result.records)) for result in reply.results]
         assert batches == [2, 0, 1, 0, 2, 1, 0, 0]
+        with pytest.raises(CorruptData, match="group"):
+            await caller.storage.fetch(FetchRequest(max_bytes=1, fetches=fetches), timeout=TIMEOUT)
 
 
 async def test_damaged_segments_are_reported_and_not_returned(autojump_clock: MockClock) -> None:
