@@ -65,7 +65,7 @@ GROUP_VARIANTS: dict[str, Variant] = {
         # The coordinator that keeps the shard must survive.
         | dict.fromkeys(("coordinator-crash", "coordinator-lease-lost", "crash-at-point"), 0.0)
         | dict.fromkeys(("coordinator-clock-jump", "coordinator-pause", "coordinator-cut-from-metadata"), 0.0),
-        first_seed=7,
+        first_seed=10,
     ),
     "woken-twice": _variant(
         "an answer wakes a task that was already woken by its cancellation",
@@ -76,7 +76,7 @@ GROUP_VARIANTS: dict[str, Variant] = {
             "                    return",
         ),
         boost={"gateway-crash": 8.0, "connection-lost": 6.0, "coordinator-crash": 4.0},
-        first_seed=8,
+        first_seed=14,
     ),
     "released-while-dropped": _variant(
         "a shard that is dropped during its release is removed a second time",

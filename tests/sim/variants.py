@@ -71,7 +71,7 @@ VARIANTS: dict[str, Variant] = {
             ),
         ),
         {"pause-at-point": 6.0, "pause-after-put": 10.0, "ping-pong": 3.0},
-        first_seed=28,
+        first_seed=47,
     ),
     "watermark-before-put": Variant(
         "the high watermark advances before the segment is stored",
