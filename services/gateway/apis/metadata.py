@@ -41,7 +41,7 @@ from kafscale.metadata.outage import STORE_FAILURES
 from kafscale.metadata.topic_values import InvalidTopicName, TopicDeleting, TopicExists, TopicInfo
 from kafscale.paths import is_topic_name
 from kafscale.security.acls import CLUSTER_NAME
-from kafscale.security.asks import CREATE_IN_CLUSTER, CREATE_TOPIC, DESCRIBE_CLUSTER, DESCRIBE_TOPIC
+from kafscale.security.asks import CREATE_IN_CLUSTER, CREATE_TOPIC, DESCRIBE_CLUSTER, DESCRIBE_TOPIC, Ask
 from services.gateway.api import Api, Call, Environment, Order, Work
 from services.gateway.brokers import Broker
 from services.gateway.topics.changes import new_topic_id
@@ -83,10 +83,12 @@ def handle(call: Call) -> Work | None:
         names = [name for name in view.live_names if call.client.authorization.shows(DESCRIBE_TOPIC, name)]
         _reply(call, request, [_described(call, request, view.by_name[name]) for name in names])
         return None
-    missing = _topics_to_create(call, request)
-    if missing:
-        return _create_and_reply(call, request, missing)
-    _reply(call, request, _found(call, request, {}))
+    missing = _missing_topics(call, request)
+    allowed = [name for name in missing if call.client.authorization.allows_one(*_creation(name))]
+    errors = {name: ErrorCode.topic_authorization_failed for name in missing if name not in allowed}
+    if allowed:
+        return _create_and_reply(call, request, allowed, errors)
+    _reply(call, request, _found(call, request, errors))
     return None
 
 
@@ -94,23 +96,20 @@ def _changes(call: Call) -> bool:
     """Whether the request creates topics."""
     if not call.environment.settings.auto_create_topics:
         return False
-    return bool(_topics_to_create(call, codec.decode_request(KEY, call.version, call.request.body)))
-
-
-def _topics_to_create(call: Call, request: Any) -> list[str]:
-    """The names of topics that the request creates: valid names that are not in use, without duplicates."""
-    return [name for name in _missing_topics(call.environment, request) if _may_create(call, name)]
-
-
-def _may_create(call: Call, name: str) -> bool:
+    request = codec.decode_request(KEY, call.version, call.request.body)
     authorization = call.client.authorization
-    return authorization.shows(DESCRIBE_TOPIC, name) and authorization.allows_one(
-        (CREATE_IN_CLUSTER, CLUSTER_NAME), (CREATE_TOPIC, name)
-    )
+    return any(authorization.shows_one(*_creation(name)) for name in _missing_topics(call, request))
 
 
-def _missing_topics(environment: Environment, request: Any) -> list[str]:
-    """The names of topics that would be created if the client may do that."""
+def _creation(name: str) -> tuple[tuple[Ask, str], ...]:
+    """What a client needs to create a topic: one of these."""
+    return (CREATE_IN_CLUSTER, CLUSTER_NAME), (CREATE_TOPIC, name)
+
+
+def _missing_topics(call: Call, request: Any) -> list[str]:
+    """The names of topics that the request creates, if the client may: valid names that are not in use and that it may
+    describe, without duplicates."""
+    environment = call.environment
     if not (environment.settings.auto_create_topics and getattr(request, "allow_auto_topic_creation", True)):
         return []
     view = environment.catalog.view
@@ -118,11 +117,11 @@ def _missing_topics(environment: Environment, request: Any) -> list[str]:
     names = {
         topic.name: None for topic in topics if topic.name is not None and getattr(topic, "topic_id", None) is None
     }
-    return [name for name in names if is_topic_name(name) and name not in _NEVER_CREATED and name not in view.by_name]
+    new = [name for name in names if is_topic_name(name) and name not in _NEVER_CREATED and name not in view.by_name]
+    return [name for name in new if call.client.authorization.shows(DESCRIBE_TOPIC, name)]
 
 
-async def _create_and_reply(call: Call, request: Any, names: list[str]) -> None:
-    errors: dict[str, ErrorCode] = {}
+async def _create_and_reply(call: Call, request: Any, names: list[str], errors: dict[str, ErrorCode]) -> None:
     for name in names:
         errors[name] = await _create(call.environment, name)
     _reply(call, request, _found(call, request, errors))
@@ -157,9 +156,6 @@ def _found(call: Call, request: Any, errors: dict[str, ErrorCode]) -> list[_Topi
     view = call.environment.catalog.view
     authorization = call.client.authorization
     denied = ErrorCode.topic_authorization_failed
-    errors = errors | {
-        name: denied for name in _missing_topics(call.environment, request) if not _may_create(call, name)
-    }
     shown: dict[tuple[str | None, bytes], _Topic] = {}
     for requested in request.topics:
         topic_id = getattr(requested, "topic_id", None)

@@ -210,8 +210,8 @@ async def test_the_indexer_gives_the_same_answers_over_grpc_as_directly() -> Non
         async with Channel(f"127.0.0.1:{port}") as channel:
             over_grpc = IndexerClient(channel)
             assert await answers(over_grpc) == await answers(IndexerClient(Direct(bind_indexer(service))))
+            unnamed = WriteCatalogPageRequest(partition=PartitionRef(topic="t"))
             with pytest.raises(CorruptData, match="topic id of 0 bytes"):
-                unnamed = WriteCatalogPageRequest(partition=PartitionRef(topic="t"))
                 await over_grpc.write_catalog_page(unnamed, timeout=TIMEOUT)
         nursery.cancel_scope.cancel()
 
