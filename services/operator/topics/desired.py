@@ -4,6 +4,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Self
 
+from services.operator.cluster_refs import cluster_of
 from services.operator.resources import Object, name_of
 from services.operator.topics.retention import retention_ms
 
@@ -34,14 +35,14 @@ class Desired:
             configs["compression.type"] = spec["compression"]
         return cls(
             topic=spec.get("topicName") or name_of(resource),
-            cluster=named_cluster(resource) or (next(iter(clusters)) if len(clusters) == 1 else ""),
+            cluster=cluster_of(resource, clusters),
             partitions=spec.get("partitions"),
             configs=configs,
             deletes=spec.get("deletionPolicy") == "Delete",
         )
 
 
-def named_cluster(resource: Object) -> str:
-    """Return the cluster that the resource names, else the one that the operator chose before, else nothing."""
-    reference = resource["spec"].get("clusterRef", {})
-    return str(reference.get("name") or resource.get("status", {}).get("cluster", ""))
+def identity(resource: Object, clusters: Collection[str]) -> tuple[str, str]:
+    """Return the cluster and the topic that the resource describes. Only one resource can describe a topic."""
+    desired = Desired.of(resource, clusters)
+    return desired.cluster, desired.topic
