@@ -32,11 +32,10 @@ def why_no_cluster(cluster: str, clusters: Collection[str]) -> tuple[str, str]:
 
 def oldest_rival(resource: Object, resources: Iterable[Object], identity: Callable[[Object], tuple[str, str]]) -> str:
     """Return the name of the oldest older resource with the same ``identity``, empty if there is none."""
+    own = identity(resource)
     older = [
         other
         for other in resources
-        if name_of(other) != name_of(resource)
-        and age_key(other) < age_key(resource)
-        and identity(other) == identity(resource)
+        if name_of(other) != name_of(resource) and age_key(other) < age_key(resource) and identity(other) == own
     ]
     return name_of(min(older, key=age_key)) if older else ""

@@ -34,7 +34,7 @@ class Desired:
         if "compression" in spec:
             configs["compression.type"] = spec["compression"]
         return cls(
-            topic=spec.get("topicName") or name_of(resource),
+            topic=_topic_name(resource),
             cluster=cluster_of(resource, clusters),
             partitions=spec.get("partitions"),
             configs=configs,
@@ -44,5 +44,8 @@ class Desired:
 
 def identity(resource: Object, clusters: Collection[str]) -> tuple[str, str]:
     """Return the cluster and the topic that the resource describes. Only one resource can describe a topic."""
-    desired = Desired.of(resource, clusters)
-    return desired.cluster, desired.topic
+    return cluster_of(resource, clusters), _topic_name(resource)
+
+
+def _topic_name(resource: Object) -> str:
+    return str(resource["spec"].get("topicName") or name_of(resource))

@@ -52,7 +52,7 @@ class Desired:
             else:
                 source = PasswordSource(reference["name"], reference["key"], generated=False)
         return cls(
-            user=spec.get("name") or name_of(resource),
+            user=_user_name(resource),
             cluster=cluster_of(resource, clusters),
             source=source,
             mechanisms=tuple(sorted(authentication["mechanisms"])) if authentication is not None else (),
@@ -64,8 +64,11 @@ class Desired:
 
 def identity(resource: Object, clusters: Collection[str]) -> tuple[str, str]:
     """Return the cluster and the user that the resource describes. Only one resource can describe a user."""
-    desired = Desired.of(resource, clusters)
-    return desired.cluster, desired.user
+    return cluster_of(resource, clusters), _user_name(resource)
+
+
+def _user_name(resource: Object) -> str:
+    return str(resource["spec"].get("name") or name_of(resource))
 
 
 def _rules(entry: Object) -> Iterator[Rule]:

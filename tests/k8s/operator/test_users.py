@@ -26,6 +26,7 @@ from tests.servers.kubernetes import Kubernetes
 from tests.servers.minio import Minio
 from tests.support.shell import LONG_SECONDS, once
 
+GUIDE = Path(__file__).parents[3] / "docs" / "guides" / "operator.md"
 _ADMIN_PASSWORD = "only-admins-know-this"
 _READ_ORDERS = {"resource": {"type": "Topic", "name": "orders"}, "operations": ["Describe", "Read"]}
 
@@ -183,6 +184,13 @@ def test_invalid_users_are_refused_with_the_name_of_the_field(namespace: Namespa
         assert why in one
     namespace.apply("KafscaleUser", "ann", name="Ann", **acl(host="::1", type="Topic", name="t"))
     assert "a user cannot be renamed" in namespace.refused([("KafscaleUser", "ann", {"name": "Bob"})])
+
+
+def test_the_users_in_the_guide_are_accepted(namespace: Namespace) -> None:
+    example = GUIDE.read_text().partition("### KafscaleUser\n\n```yaml\n")[2].partition("```")[0]
+    accepted = namespace.kubectl("apply", "--dry-run=server", "-f", "-", stdin=example)
+    assert accepted.stdout.count("created") == 2
+    assert accepted.stderr == ""
 
 
 def _await_synced(namespace: Namespace, name: str) -> None:
