@@ -63,7 +63,7 @@ async def test_topics_are_changed_through_one_gateway_and_then_another() -> None
 
 
 async def test_users_are_changed_with_the_token_although_acls_allow_nothing() -> None:
-    others = Acl(ResourceType.TOPIC, PatternType.LITERAL, "t", "User:bob", "*", Operation.READ, Permission.ALLOW)
+    others = Acl(ResourceType.TOPIC, PatternType.PREFIXED, "t", "User:bob", "*", Operation.READ, Permission.ALLOW)
     ann = frozenset(
         {Rule("TOPIC", "PREFIXED", "t", "*", "READ", "ALLOW"), Rule("GROUP", "LITERAL", "t", "*", "ALL", "DENY")}
     )

@@ -9,6 +9,7 @@ import pytest
 from kafscale.errors import KafscaleError, Unavailable
 from kafscale.rpc.errors import StatusError
 from services.operator.resources import CLUSTER, SECRET, USER, USER_FINALIZER
+from services.operator.users.passwords import Password
 from tests.unit.operator.steps import Killed
 from tests.unit.operator.world import World
 
@@ -87,6 +88,7 @@ async def test_the_password_is_in_no_log_event_or_status(capfd: pytest.CaptureFi
     shown = json.dumps([each for (plural, _), each in world.api.objects.items() if plural != SECRET.plural])
     assert password not in shown
     assert password not in "".join(capfd.readouterr())
+    assert password not in repr(Password(password.encode(), "1"))
 
 
 async def test_a_changed_secret_changes_the_password() -> None:
@@ -184,6 +186,22 @@ async def test_credentials_are_deleted_when_authentication_is_removed_and_those_
     assert set(world.brokers.users["ann"]) == {_SHA_512}
     status = world.all(USER)["ann"]["status"]
     assert (status["mechanisms"], status.get("secretName")) == ([], None)
+
+
+async def test_a_password_set_just_before_a_kill_is_deleted_when_authentication_is_removed() -> None:
+    world = World()
+    world.user(acls=[_acl()])
+    await world.reconcile_user()
+    world.secret("of-ann", password="first")
+    world.user(authentication={"passwordSecretRef": {"name": "of-ann", "key": "password"}})
+    # The mechanisms are stored, then the password is set, then the ACL is deleted.
+    world.steps.last = world.steps.done + 2
+    with pytest.raises(Killed):
+        await world.reconcile_user()
+    assert set(world.brokers.users["ann"]) == {_SHA_256, _SHA_512}
+    world.user()
+    await world.reconcile_user()
+    assert world.brokers.users == {}
 
 
 async def test_credentials_and_acls_are_deleted_with_the_resource() -> None:
