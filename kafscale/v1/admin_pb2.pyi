@@ -577,8 +577,10 @@ class OwnerChange(_message.Message):
     def __init__(self, topic: _Optional[str] = ..., partition: _Optional[int] = ..., owner: _Optional[str] = ..., owner_run: _Optional[str] = ..., epoch: _Optional[int] = ...) -> None: ...
 
 class ListUsersRequest(_message.Message):
-    __slots__ = ()
-    def __init__(self) -> None: ...
+    __slots__ = ("name",)
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    def __init__(self, name: _Optional[str] = ...) -> None: ...
 
 class ListUsersReply(_message.Message):
     __slots__ = ("users",)
@@ -589,12 +591,14 @@ class ListUsersReply(_message.Message):
 class UserStatus(_message.Message):
     __slots__ = ("name", "credentials")
     class Credential(_message.Message):
-        __slots__ = ("mechanism", "iterations")
+        __slots__ = ("mechanism", "iterations", "salt")
         MECHANISM_FIELD_NUMBER: _ClassVar[int]
         ITERATIONS_FIELD_NUMBER: _ClassVar[int]
+        SALT_FIELD_NUMBER: _ClassVar[int]
         mechanism: str
         iterations: int
-        def __init__(self, mechanism: _Optional[str] = ..., iterations: _Optional[int] = ...) -> None: ...
+        salt: bytes
+        def __init__(self, mechanism: _Optional[str] = ..., iterations: _Optional[int] = ..., salt: _Optional[bytes] = ...) -> None: ...
     NAME_FIELD_NUMBER: _ClassVar[int]
     CREDENTIALS_FIELD_NUMBER: _ClassVar[int]
     name: str

@@ -6,6 +6,8 @@ from enum import Enum
 
 from services.operator.resources import Object
 
+READY = "Ready"
+SYNCED = "Synced"
 _MOST_MESSAGE = 1024
 
 
@@ -23,6 +25,31 @@ class Condition:
     truth: Truth
     reason: str
     message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Complaint:
+    """Why a topic or a user cannot reach its desired state."""
+
+    reason: str
+    message: str
+
+
+def synced(complaint: Complaint | None, *, what: str) -> Condition:
+    """Return the condition of a topic or a user after reconciliation."""
+    if complaint is not None:
+        return Condition(SYNCED, Truth.FALSE, complaint.reason, complaint.message)
+    return Condition(SYNCED, Truth.TRUE, "AsWanted", f"the {what} matches the resource")
+
+
+def absent(reason: str, message: str) -> list[Condition]:
+    """Return the conditions of a resource that is not in effect, or whose cluster cannot be determined."""
+    return [Condition(type_, Truth.FALSE, reason, message) for type_ in (READY, SYNCED)]
+
+
+def unknown(reason: str, message: str) -> list[Condition]:
+    """Return the conditions of a resource whose state is unknown, and which may or may not have been changed."""
+    return [Condition(type_, Truth.UNKNOWN, reason, message) for type_ in (READY, SYNCED)]
 
 
 def merged(former: Iterable[Object], present: Sequence[Condition], *, generation: int, now: str) -> list[Object]:

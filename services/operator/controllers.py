@@ -1,12 +1,13 @@
 """Connects the components of the operator: watches, the work queue, and workers."""
 
 import random
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 
 import structlog
 import trio
 
 from kafscale.errors import KafscaleError
+from services.operator.cluster_refs import named_cluster
 from services.operator.clusters.manifests import Manifests
 from services.operator.clusters.reconcile import ClusterReconciler
 from services.operator.counters import OperatorCounters
@@ -15,10 +16,12 @@ from services.operator.following import Followed
 from services.operator.gateways import Gateways
 from services.operator.kubernetes import Kubernetes
 from services.operator.queue import Key, WorkQueue
-from services.operator.resources import CLUSTER, TOPIC, Object, name_of, wants_work
+from services.operator.resources import CLUSTER, TOPIC, USER, Object, name_of, wants_work
 from services.operator.settings import OperatorSettings
-from services.operator.topics.desired import Desired, named_cluster
-from services.operator.topics.reconcile import TopicReconciler, same_topic
+from services.operator.topics.desired import identity as topic_of
+from services.operator.topics.reconcile import TopicReconciler
+from services.operator.users.desired import identity as user_of
+from services.operator.users.reconcile import UserReconciler
 
 _log = structlog.get_logger(__name__)
 
@@ -51,8 +54,19 @@ class Operator:
     async def work(self) -> None:
         """Watch and reconcile resources until cancelled."""
         queue = self._queue = self._empty_queue()
-        topics = Followed(self._kubernetes, TOPIC, lambda old, new: on_topic_change(queue, topics, clusters, old, new))
-        clusters = Followed(self._kubernetes, CLUSTER, lambda old, new: on_cluster_change(queue, topics, old, new))
+        topics = Followed(
+            self._kubernetes,
+            TOPIC,
+            lambda old, new: on_change(queue, topics, lambda each: topic_of(each, clusters.objects), old, new),
+        )
+        users = Followed(
+            self._kubernetes,
+            USER,
+            lambda old, new: on_change(queue, users, lambda each: user_of(each, clusters.objects), old, new),
+        )
+        clusters = Followed(
+            self._kubernetes, CLUSTER, lambda old, new: on_cluster_change(queue, (topics, users), old, new)
+        )
         reconcilers: dict[str, Callable[[str], Awaitable[bool]]] = {
             TOPIC.name: TopicReconciler(
                 self._kubernetes,
@@ -60,6 +74,14 @@ class Operator:
                 self._events,
                 self._counters,
                 topics=topics.objects,
+                clusters=clusters.objects,
+            ).reconcile,
+            USER.name: UserReconciler(
+                self._kubernetes,
+                self._gateways,
+                self._events,
+                self._counters,
+                users=users.objects,
                 clusters=clusters.objects,
             ).reconcile,
             CLUSTER.name: ClusterReconciler(
@@ -80,6 +102,8 @@ class Operator:
             # Load both before reconciling. Otherwise the cluster of a topic might seem not to exist.
             await nursery.start(clusters.run)
             await nursery.start(topics.run)
+            # Not awaited: without the definition of KafscaleUser, the other kinds are still reconciled.
+            nursery.start_soon(users.run)
             for _ in range(self._settings.operator_workers):
                 nursery.start_soon(worker)
 
@@ -111,27 +135,35 @@ class Operator:
         )
 
 
-def on_topic_change(
-    queue: WorkQueue, topics: Followed, clusters: Followed, former: Object | None, present: Object | None
+def on_change(
+    queue: WorkQueue,
+    followed: Followed,
+    identity: Callable[[Object], tuple[str, str]],
+    former: Object | None,
+    present: Object | None,
+) -> None:
+    """Queue a changed topic or user. ``identity`` returns the cluster and the name there that a resource describes."""
+    resource = present or former
+    if resource is None or not wants_work(former, present):
+        return
+    queue.add(Key(followed.kind.name, name_of(resource)))
+    if present is None:
+        # Another resource for the same topic or user may take effect now.
+        gone = identity(resource)
+        for name, other in followed.objects.items():
+            if identity(other) == gone:
+                queue.add(Key(followed.kind.name, name))
+
+
+def on_cluster_change(
+    queue: WorkQueue, dependents: Sequence[Followed], former: Object | None, present: Object | None
 ) -> None:
     resource = present or former
     if resource is None or not wants_work(former, present):
         return
-    queue.add(Key(TOPIC.name, name_of(resource)))
-    if present is None:
-        # Another resource for the same topic may take effect now.
-        desired = Desired.of(resource, clusters.objects)
-        for name, other in topics.objects.items():
-            if same_topic(other, desired, clusters.objects):
-                queue.add(Key(TOPIC.name, name))
-
-
-def on_cluster_change(queue: WorkQueue, topics: Followed, former: Object | None, present: Object | None) -> None:
-    resource = present or former
-    if resource is None or not wants_work(former, present):
-        return
     queue.add(Key(CLUSTER.name, name_of(resource)))
-    for name, topic in topics.objects.items():
-        # A topic that names no cluster depends on the number of clusters.
-        if named_cluster(topic) in ("", name_of(resource)):
-            queue.add(Key(TOPIC.name, name))
+    for followed in dependents:
+        for name, dependent in followed.objects.items():
+            # A topic or a user that names no cluster depends on the number of clusters.
+            if named_cluster(dependent) in ("", name_of(resource)):
+                queue.add(Key(followed.kind.name, name))

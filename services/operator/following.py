@@ -24,7 +24,7 @@ class Followed:
 
     def __init__(self, kubernetes: Kubernetes, kind: Kind, changed: Changed) -> None:
         self._kubernetes = kubernetes
-        self._kind = kind
+        self.kind = kind
         self._changed = changed
         self.objects: dict[str, Object] = {}
 
@@ -42,11 +42,11 @@ class Followed:
             except Expired:
                 continue
             except KafscaleError as error:
-                _log.warning("watch failed", kind=self._kind.name, reason=str(error))
+                _log.warning("watch failed", kind=self.kind.name, reason=str(error))
                 await trio.sleep(_PAUSE_SECONDS)
 
     async def _list(self) -> str:
-        found, version = await self._kubernetes.list_all(self._kind)
+        found, version = await self._kubernetes.list_all(self.kind)
         present = {name_of(each): each for each in found}
         for name in [name for name in self.objects if name not in present]:
             self._put(name, None)
@@ -55,7 +55,7 @@ class Followed:
         return version
 
     async def _watch(self, version: str) -> str:
-        async with self._kubernetes.watch(self._kind, version) as changes:
+        async with self._kubernetes.watch(self.kind, version) as changes:
             async for what, resource in changes:
                 version = resource["metadata"]["resourceVersion"]
                 if what != "BOOKMARK":

@@ -1,6 +1,6 @@
 """A client of the Admin service of KafScale gateways."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager
 from typing import Self, TypeVar
 
@@ -12,17 +12,25 @@ from kafscale.errors import Unavailable
 from kafscale.rpc.admin import (
     ALTER_CONFIGS,
     CLUSTER_STATUS,
+    CREATE_ACLS,
     CREATE_TOPIC,
+    DELETE_ACLS,
     DELETE_TOPIC,
+    DELETE_USER_CREDENTIALS,
     DESCRIBE_TOPIC,
     GROW_TOPIC,
+    LIST_ACLS,
+    LIST_USERS,
+    SET_USER_CREDENTIALS,
     serving_gateway,
 )
 from kafscale.rpc.client import Channel
 from kafscale.rpc.errors import StatusError
 from kafscale.rpc.methods import Method
+from kafscale.security.principals import user as principal_of
 from kafscale.v1 import admin_pb2 as pb
 from services.operator.topics.plan import Action, Configure, Create, Grow, Seen
+from services.operator.users.plan import Known, Rule
 
 Q = TypeVar("Q", bound=Message)
 A = TypeVar("A", bound=Message)
@@ -30,7 +38,7 @@ _STATUS = grpc.StatusCode
 _REFUSALS = (_STATUS.INVALID_ARGUMENT, _STATUS.FAILED_PRECONDITION)
 # gRPC cancels a call that arrives while the server stops.
 _SILENCES = (_STATUS.UNAVAILABLE, _STATUS.DEADLINE_EXCEEDED, _STATUS.CANCELLED)
-_ANSWERS = (*_REFUSALS, _STATUS.NOT_FOUND, _STATUS.ALREADY_EXISTS, _STATUS.UNAUTHENTICATED)
+_ANSWERS = (*_REFUSALS, _STATUS.NOT_FOUND, _STATUS.ALREADY_EXISTS, _STATUS.UNAUTHENTICATED, _STATUS.PERMISSION_DENIED)
 
 
 class Gateway:
@@ -79,6 +87,54 @@ class Gateway:
                 return False
             raise
         return True
+
+    async def credentials(self, user: str) -> dict[str, Known]:
+        """Return the SCRAM credentials of a user by mechanism. Without any, the user does not exist."""
+        reply = await self._ask(LIST_USERS, pb.ListUsersRequest(name=user))
+        return {
+            each.mechanism: Known(each.iterations, each.salt) for found in reply.users for each in found.credentials
+        }
+
+    async def set_credentials(self, user: str, credentials: Sequence[pb.NewCredential]) -> None:
+        await self._ask(SET_USER_CREDENTIALS, pb.SetUserCredentialsRequest(name=user, credentials=credentials))
+
+    async def delete_credentials(self, user: str, mechanisms: Iterable[str]) -> None:
+        """Delete credentials of a user, if they exist."""
+        for mechanism in mechanisms:
+            request = pb.DeleteUserCredentialsRequest(name=user, mechanisms=[mechanism])
+            try:
+                await self._ask(DELETE_USER_CREDENTIALS, request)
+            except StatusError as error:
+                if error.code is not _STATUS.NOT_FOUND:
+                    raise
+
+    async def acls(self, user: str) -> frozenset[Rule] | None:
+        """Return the ACLs of a user, or None if the gateway does not enforce ACLs."""
+        request = pb.ListAclsRequest(filter=pb.AccessRuleFilter(principal=str(principal_of(user))))
+        try:
+            reply = await self._ask(LIST_ACLS, request)
+        except StatusError as error:
+            if error.code is _STATUS.FAILED_PRECONDITION:
+                return None
+            raise
+        return frozenset(
+            Rule(each.resource_type, each.pattern_type, each.name, each.host, each.operation, each.permission)
+            for each in reply.acls
+        )
+
+    async def create_acls(self, user: str, rules: Iterable[Rule]) -> None:
+        """Create ACLs of a user, unless they exist."""
+        principal = str(principal_of(user))
+        acls = [pb.AccessRule(principal=principal, **rule._asdict()) for rule in rules]
+        await self._ask(CREATE_ACLS, pb.CreateAclsRequest(acls=acls))
+
+    async def delete_acls(self, user: str, rules: Iterable[Rule]) -> None:
+        """Delete ACLs of a user, if they exist."""
+        principal = str(principal_of(user))
+        for rule in rules:
+            # Every field is set, so that the filter selects one ACL of this user.
+            selected = pb.AccessRuleFilter(principal=principal, **rule._asdict())
+            await self._ask(DELETE_ACLS, pb.DeleteAclsRequest(filter=selected))
 
     async def _ask(self, method: Method[Q, A], request: Q) -> A:
         return await self._channel.call(method, request, timeout=self._timeout, metadata=self._metadata)
@@ -139,6 +195,8 @@ def reason_of(error: StatusError | Unavailable) -> str:
     """Return the reason for a condition."""
     if isinstance(error, StatusError) and error.code is _STATUS.UNAUTHENTICATED:
         return "Unauthenticated"
+    if isinstance(error, StatusError) and error.code is _STATUS.PERMISSION_DENIED:
+        return "PermissionDenied"
     return "ClusterUnreachable"
 
 
@@ -148,6 +206,8 @@ def sentence_of(error: StatusError | Unavailable) -> str:
         return str(error)
     if error.code is _STATUS.UNAUTHENTICATED:
         return f"the gateway rejects the operator's KAFSCALE_ADMIN_TOKEN: {error}"
+    if error.code is _STATUS.PERMISSION_DENIED:
+        return f"the gateway's ACLs do not allow it, set KAFSCALE_ADMIN_TOKEN on the gateways and the operator: {error}"
     if error.code in _SILENCES:
         return f"the gateway no longer answers: {error}"
     return f"the gateway failed with {error.code.name}: {error}"

@@ -5,7 +5,12 @@ from collections.abc import Callable
 from kafscale.process.operations import Operations
 from kafscale.telemetry import HEALTHY, Family, Finding, State, by_label, counter, gauge
 from services.operator.counters import OperatorCounters
-from services.operator.resources import CLUSTER, TOPIC
+from services.operator.resources import CLUSTER, TOPIC, USER
+
+_ACTIONS = (
+    *("create", "grow", "configure", "delete"),
+    *("set_credentials", "delete_credentials", "create_acls", "delete_acls"),
+)
 
 
 def families(counters: OperatorCounters, waiting: Callable[[], float]) -> list[Family]:
@@ -18,7 +23,7 @@ def families(counters: OperatorCounters, waiting: Callable[[], float]) -> list[F
             "The number of reconciliations, by kind of resource and outcome: done, or failed and retried.",
             lambda: {
                 (kind.name, outcome): counters.reconciled[kind.name, outcome]
-                for kind in (CLUSTER, TOPIC)
+                for kind in (CLUSTER, TOPIC, USER)
                 for outcome in ("done", "failed")
             },
             ("kind", "outcome"),
@@ -32,8 +37,8 @@ def families(counters: OperatorCounters, waiting: Callable[[], float]) -> list[F
         Family(
             "kafscale_operator_actions_total",
             "counter",
-            "The number of changes that the operator made to topics, by action.",
-            lambda: by_label(counters.actions, ("create", "grow", "configure", "delete")),
+            "The number of changes that the operator made to topics and users, by action.",
+            lambda: by_label(counters.actions, _ACTIONS),
             ("action",),
         ),
         gauge("kafscale_operator_waiting", "The number of resources that wait for a worker.", waiting),
@@ -50,7 +55,7 @@ def families(counters: OperatorCounters, waiting: Callable[[], float]) -> list[F
             "counter",
             "The number of watches started on the Kubernetes API server. Each watch ends after a minute and is started "
             "again.",
-            lambda: by_label(counters.watches, (CLUSTER.name, TOPIC.name)),
+            lambda: by_label(counters.watches, (CLUSTER.name, TOPIC.name, USER.name)),
             ("kind",),
         ),
         counter(

@@ -7,8 +7,10 @@ Object = dict[str, Any]
 """An object of the API, or a part of one."""
 
 GROUP = "kafscale.io"
-FINALIZER = f"{GROUP}/topic"
+TOPIC_FINALIZER = f"{GROUP}/topic"
 """The finalizer of resources whose topic is deleted with them."""
+USER_FINALIZER = f"{GROUP}/user"
+"""The finalizer of resources whose credentials and ACLs are deleted with them."""
 MANAGER = "kafscale-operator"
 """The field manager, and the source of events."""
 
@@ -24,6 +26,8 @@ class Kind:
 
 TOPIC = Kind(f"{GROUP}/v1alpha1", "KafscaleTopic", "kafscaletopics")
 CLUSTER = Kind(f"{GROUP}/v1alpha1", "KafscaleCluster", "kafscaleclusters")
+USER = Kind(f"{GROUP}/v1alpha1", "KafscaleUser", "kafscaleusers")
+SECRET = Kind("v1", "Secret", "secrets")
 LEASE = Kind("coordination.k8s.io/v1", "Lease", "leases")
 EVENT = Kind("v1", "Event", "events")
 MADE = (

@@ -2,6 +2,7 @@
 
 import json
 import sys
+from base64 import b64encode
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -32,7 +33,10 @@ def show(output: str, reply: Message, lines: Iterable[str]) -> None:
 
 
 def plain(message: Message) -> dict[str, Any]:
-    """Return all fields as JSON values. Unlike in ProtoJSON, 64-bit integers are numbers and unset fields are null."""
+    """Return all fields as JSON values. Bytes are base64.
+
+    Unlike in ProtoJSON, 64-bit integers are numbers and unset fields are null.
+    """
     return {field.name: _field(message, field) for field in message.DESCRIPTOR.fields}
 
 
@@ -48,6 +52,8 @@ def _field(message: Message, field: Any) -> Any:
 def _value(field: Any, value: Any) -> Any:
     if field.message_type is not None:
         return plain(value)
+    if isinstance(value, bytes):
+        return b64encode(value).decode()
     return value if field.enum_type is None else field.enum_type.values_by_number[value].name
 
 

@@ -150,9 +150,9 @@ class AdminService:
         with self._handling() as environment:
             return await consumer_groups.delete_group(environment, request)
 
-    async def list_users(self, _: pb.ListUsersRequest) -> pb.ListUsersReply:
+    async def list_users(self, request: pb.ListUsersRequest) -> pb.ListUsersReply:
         with self._handling() as environment:
-            return users.list_users(environment)
+            return users.list_users(environment, request)
 
     async def set_user_credentials(self, request: pb.SetUserCredentialsRequest) -> pb.SetUserCredentialsReply:
         with self._handling() as environment:

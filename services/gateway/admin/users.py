@@ -15,12 +15,15 @@ from services.gateway.user_changes import change_user, new_credential
 _MECHANISMS = {mechanism.value: mechanism for mechanism in Mechanism}
 
 
-def list_users(environment: Environment) -> pb.ListUsersReply:
+def list_users(environment: Environment, request: pb.ListUsersRequest) -> pb.ListUsersReply:
     reply = pb.ListUsersReply()
-    for name, user in sorted(environment.users.users.items()):
-        known = sorted(user.credentials.items(), key=lambda item: item[0].value)
+    users = environment.users.users
+    wanted = {request.name} & users.keys() if request.name else users.keys()
+    for name in sorted(wanted):
+        known = sorted(users[name].credentials.items(), key=lambda item: item[0].value)
         credentials = [
-            pb.UserStatus.Credential(mechanism=mechanism.value, iterations=each.iterations) for mechanism, each in known
+            pb.UserStatus.Credential(mechanism=mechanism.value, iterations=each.iterations, salt=each.salt)
+            for mechanism, each in known
         ]
         reply.users.append(pb.UserStatus(name=name, credentials=credentials))
     return reply

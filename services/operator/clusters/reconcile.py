@@ -9,8 +9,8 @@ from kafscale.rpc.errors import StatusError
 from services.operator.clusters.desired import is_made, servers_of
 from services.operator.clusters.making import APPLIED, PAUSED, PAUSED_BY, Made, Maker, not_made, paused
 from services.operator.clusters.manifests import Manifests
-from services.operator.clusters.status import READY, observed, reachable, starting, status_of, unreachable
-from services.operator.conditions import Condition, Truth, reason_of
+from services.operator.clusters.status import observed, reachable, starting, status_of, unreachable
+from services.operator.conditions import READY, Condition, Truth, reason_of
 from services.operator.events import Events
 from services.operator.gateways import Gateways, sentence_of
 from services.operator.gateways import reason_of as reason_of_error

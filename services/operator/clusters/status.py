@@ -3,10 +3,9 @@
 from collections.abc import Sequence
 
 from kafscale.v1 import admin_pb2 as pb
-from services.operator.conditions import Condition, Truth, merged
+from services.operator.conditions import READY, Condition, Truth, merged
 from services.operator.resources import Object
 
-READY = "Ready"
 _SERVICES = {"gateway": "gateways", "storage": "storage", "indexer": "indexers", "coordinator": "coordinators"}
 
 

@@ -4,6 +4,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Self
 
+from services.operator.cluster_refs import cluster_of
 from services.operator.resources import Object, name_of
 from services.operator.topics.retention import retention_ms
 
@@ -33,15 +34,18 @@ class Desired:
         if "compression" in spec:
             configs["compression.type"] = spec["compression"]
         return cls(
-            topic=spec.get("topicName") or name_of(resource),
-            cluster=named_cluster(resource) or (next(iter(clusters)) if len(clusters) == 1 else ""),
+            topic=_topic_name(resource),
+            cluster=cluster_of(resource, clusters),
             partitions=spec.get("partitions"),
             configs=configs,
             deletes=spec.get("deletionPolicy") == "Delete",
         )
 
 
-def named_cluster(resource: Object) -> str:
-    """Return the cluster that the resource names, else the one that the operator chose before, else nothing."""
-    reference = resource["spec"].get("clusterRef", {})
-    return str(reference.get("name") or resource.get("status", {}).get("cluster", ""))
+def identity(resource: Object, clusters: Collection[str]) -> tuple[str, str]:
+    """Return the cluster and the topic that the resource describes. Only one resource can describe a topic."""
+    return cluster_of(resource, clusters), _topic_name(resource)
+
+
+def _topic_name(resource: Object) -> str:
+    return str(resource["spec"].get("topicName") or name_of(resource))

@@ -8,6 +8,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from kafscale.topics.configs import InvalidConfig, validate
+from services.operator.conditions import Complaint
 from services.operator.topics.desired import Desired
 
 CANNOT_SHRINK = "PartitionsCannotShrink"
@@ -44,14 +45,6 @@ class Configure:
 
 
 Action = Create | Grow | Configure
-
-
-@dataclass(frozen=True, slots=True)
-class Complaint:
-    """Why a topic cannot reach its desired state."""
-
-    reason: str
-    message: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,7 +40,7 @@ class Namespace:
     def kubectl(self, *arguments: str, stdin: str | None = None, check: bool = True) -> Any:
         return self._kubernetes.kubectl("-n", self.name, *arguments, stdin=stdin, check=check)
 
-    def apply(self, kind: str, name: str, **spec: Any) -> None:
+    def apply(self, kind: str, name: str, /, **spec: Any) -> None:
         self.apply_all([(kind, name, spec)])
 
     def topic(self, name: str, **spec: Any) -> None:

@@ -1,6 +1,7 @@
 """The commands that ask a cluster: their output, refusals and exit statuses."""
 
 import json
+from base64 import b64decode
 from collections.abc import Iterator
 from functools import partial
 
@@ -251,6 +252,7 @@ def test_users_are_listed_set_and_deleted(server: AdminServer) -> None:
     assert server.run("user", "set", "bob", input="one\nanother\n").exit_code != 0
     assert server.run("user", "set", "bob", "--password-file", "-", input="\n").exit_code == Exit.WRONG
     shown = json.loads(server.run("user", "list", "-o", "json").output)["users"]
+    assert all(len(b64decode(known.pop("salt"))) == 24 for each in shown for known in each["credentials"])
     assert shown == [
         {
             "name": "ann",

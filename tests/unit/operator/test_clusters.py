@@ -6,7 +6,8 @@ from kafscale.errors import Unavailable
 from services.operator.clusters.making import HANDOVER
 from services.operator.kubernetes import ApiRefused, ApiUnavailable
 from services.operator.resources import CLUSTER, MADE, MANAGER, Object
-from tests.unit.operator.world import Killed, World
+from tests.unit.operator.steps import Killed
+from tests.unit.operator.world import World
 
 PAUSED = {"kafscale.io/paused": "true"}
 

@@ -9,7 +9,8 @@ from trio.testing import MockClock
 from services.operator.counters import OperatorCounters
 from services.operator.kubernetes import Kubernetes
 from services.operator.leadership import LEASE_NAME, Leadership
-from tests.unit.operator.world import Answer, ApiServer, Steps
+from tests.unit.operator.steps import Steps
+from tests.unit.operator.world import Answer, ApiServer
 
 SECONDS = 15
 

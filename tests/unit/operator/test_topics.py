@@ -6,8 +6,9 @@ import pytest
 from kafscale.errors import Unavailable
 from kafscale.rpc.errors import StatusError
 from services.operator.kubernetes import ApiUnavailable
-from services.operator.resources import CLUSTER, FINALIZER, TOPIC
-from tests.unit.operator.world import Killed, World
+from services.operator.resources import CLUSTER, TOPIC, TOPIC_FINALIZER
+from tests.unit.operator.steps import Killed
+from tests.unit.operator.world import World
 
 
 async def test_a_topic_is_created_and_then_not_changed() -> None:
@@ -84,7 +85,7 @@ async def test_a_topic_is_deleted_with_its_resource_only_if_requested() -> None:
     for name in ("kept", "gone"):
         await world.reconcile(name)
     assert "finalizers" not in world.resource("kept")["metadata"]
-    assert world.resource("gone")["metadata"]["finalizers"] == [FINALIZER]
+    assert world.resource("gone")["metadata"]["finalizers"] == [TOPIC_FINALIZER]
     for name in ("kept", "gone"):
         world.api.delete(TOPIC, name)
         await world.reconcile(name)

@@ -1,9 +1,9 @@
-"""A simulated environment for reconcilers: an API server's objects and a cluster's topics, with a stop at any step."""
+"""A simulated environment for reconcilers: an API server's objects and a cluster, with a stop at any step."""
 
 import copy
 import json
-from collections import Counter
-from collections.abc import AsyncIterator, Callable, Mapping
+from base64 import b64decode, b64encode
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from typing import Any
@@ -12,44 +12,21 @@ import grpc
 
 from kafscale.config.calls import RpcSettings
 from kafscale.errors import Unavailable
-from kafscale.rpc.errors import StatusError
-from kafscale.rpc.methods import Method
-from kafscale.v1 import admin_pb2 as pb
 from services.operator.clusters.manifests import Manifests
 from services.operator.clusters.reconcile import ClusterReconciler
 from services.operator.counters import OperatorCounters
 from services.operator.events import Events
 from services.operator.gateways import Gateway, Gateways
 from services.operator.kubernetes import Kubernetes
-from services.operator.resources import CLUSTER, TOPIC, Object
+from services.operator.resources import CLUSTER, SECRET, TOPIC, USER, Object
 from services.operator.topics.reconcile import TopicReconciler
+from services.operator.users.reconcile import UserReconciler
+from tests.unit.operator.brokers import Brokers
+from tests.unit.operator.steps import Steps
 
 NOW = datetime(2026, 11, 22, 19, 0, tzinfo=UTC)
 MANIFESTS = Manifests.load()
 _STATUS = grpc.StatusCode
-
-
-class Killed(BaseException):
-    """The process was killed."""
-
-
-class Steps:
-    """Counts changes, and kills the process before or after a given one."""
-
-    def __init__(self) -> None:
-        self.done = 0
-        self.last: int | None = None
-        self.applied = True
-
-    def take(self, change: Callable[[], Any]) -> Any:
-        self.done += 1
-        ends = self.done == self.last
-        if ends and not self.applied:
-            raise Killed
-        answer = change()
-        if ends:
-            raise Killed
-        return answer
 
 
 class Answer:
@@ -122,7 +99,7 @@ class ApiServer:
             metadata["generation"] = 1
         else:
             metadata = {**former["metadata"], **body["metadata"]}
-            metadata["generation"] = former["metadata"]["generation"] + (former["spec"] != body["spec"])
+            metadata["generation"] = former["metadata"]["generation"] + (former.get("spec") != body.get("spec"))
             made = {**former, **made, "metadata": metadata}
         return self._store(kind.plural, name, made)
 
@@ -162,7 +139,8 @@ class ApiServer:
             name = body["metadata"].get("name") or f"{body['metadata']['generateName']}{self._version}"
             if (plural, name) in self.objects:
                 return Answer(409, {"message": f"{plural} {name!r} already exists"})
-            return Answer(201, self._store(plural, name, {**body, "metadata": {**body["metadata"], "name": name}}))
+            metadata = {"uid": f"uid-{name}", **body["metadata"], "name": name}
+            return Answer(201, self._store(plural, name, {**body, "metadata": metadata}))
         former = self.objects.get((plural, name))
         if former is not None and method == "DELETE":
             del self.objects[plural, name]
@@ -194,72 +172,6 @@ def _merged(former: Any, change: Any) -> Any:
         if value is not None:
             found[name] = _merged(former.get(name), value)
     return found
-
-
-class Brokers:
-    """The topics of a cluster, as a gateway reports them."""
-
-    def __init__(self, steps: Steps) -> None:
-        self._steps = steps
-        self.topics: dict[str, pb.TopicStatus] = {}
-        self.calls: Counter[str] = Counter()
-        self.refuses: StatusError | None = None
-        self.answers_lost = False
-        """Changes are made, but their replies are lost."""
-
-    async def call(self, method: Method[Any, Any], request: Any, **_: Any) -> Any:
-        name = method.path.rpartition("/")[2]
-        self.calls[name] += 1
-        if self.refuses is not None:
-            raise self.refuses
-        if name in ("DescribeTopic", "ClusterStatus"):
-            return getattr(self, name)(request)
-        answer = self._steps.take(lambda: getattr(self, name)(request))
-        if self.answers_lost:
-            raise StatusError(_STATUS.DEADLINE_EXCEEDED, "Deadline Exceeded")
-        return answer
-
-    def add(self, name: str, partitions: int, configs: Mapping[str, str]) -> None:
-        self.topics[name] = pb.TopicStatus(name=name, id=f"id-{name}", partitions=partitions, configs=configs)
-
-    def DescribeTopic(self, request: pb.DescribeTopicRequest) -> pb.DescribeTopicReply:  # noqa: N802
-        return pb.DescribeTopicReply(topic=self._topic(request.name))
-
-    def ClusterStatus(self, _: pb.ClusterStatusRequest) -> pb.ClusterStatusReply:  # noqa: N802
-        services = ("gateway", "storage", "indexer", "coordinator")
-        members = [pb.ClusterMember(service=service, health=pb.ClusterMember.READY) for service in services]
-        members.append(pb.ClusterMember(service="storage", health=pb.ClusterMember.UNREACHABLE))
-        return pb.ClusterStatusReply(cluster_id="abc", topics=len(self.topics), partitions=7, members=members)
-
-    def CreateTopic(self, request: pb.CreateTopicRequest) -> pb.CreateTopicReply:  # noqa: N802
-        if request.name in self.topics:
-            raise StatusError(_STATUS.ALREADY_EXISTS, f"Topic '{request.name}' already exists.")
-        self.add(request.name, request.partitions or 3, dict(request.configs))
-        return pb.CreateTopicReply(topic=self.topics[request.name])
-
-    def GrowTopic(self, request: pb.GrowTopicRequest) -> pb.GrowTopicReply:  # noqa: N802
-        topic = self._topic(request.name)
-        if request.partitions > 100:
-            raise StatusError(_STATUS.INVALID_ARGUMENT, f"{request.partitions} partitions exceed the limit of 100.")
-        topic.partitions = request.partitions
-        return pb.GrowTopicReply(topic=topic)
-
-    def AlterConfigs(self, request: pb.AlterConfigsRequest) -> pb.AlterConfigsReply:  # noqa: N802
-        topic = self._topic(request.topic)
-        topic.configs.update(request.set)
-        for name in request.unset:
-            topic.configs.pop(name, None)
-        return pb.AlterConfigsReply()
-
-    def DeleteTopic(self, request: pb.DeleteTopicRequest) -> pb.DeleteTopicReply:  # noqa: N802
-        self._topic(request.name)
-        del self.topics[request.name]
-        return pb.DeleteTopicReply()
-
-    def _topic(self, name: str) -> pb.TopicStatus:
-        if name not in self.topics:
-            raise StatusError(_STATUS.NOT_FOUND, f"The topic {name} does not exist.")
-        return self.topics[name]
 
 
 class _Reached(Gateways):
@@ -324,6 +236,41 @@ class World:
         if body["spec"]["clusterRef"] is None:
             del body["spec"]["clusterRef"]
         self.api.put(TOPIC, body)
+
+    def user(self, resource: str = "ann", *, made: str = "2026-11-22T18:00:00Z", uid: str = "", **spec: Any) -> None:
+        """Apply a KafscaleUser with the defaults that its schema sets."""
+        if "authentication" in spec:
+            defaults = {"mechanisms": ["SCRAM-SHA-256", "SCRAM-SHA-512"], "iterations": 4096}
+            spec["authentication"] = {**defaults, **spec["authentication"]}
+        metadata = {"name": resource, "creationTimestamp": made, **({"uid": uid} if uid else {})}
+        spec = {"clusterRef": {"name": "main"}, "deletionPolicy": "Delete", **spec}
+        self.api.put(USER, {"metadata": metadata, "spec": spec})
+
+    def secret(self, name: str, **data: str) -> None:
+        """Apply a Secret."""
+        encoded = {key: b64encode(value.encode()).decode() for key, value in data.items()}
+        self.api.put(SECRET, {"metadata": {"name": name}, "data": encoded})
+
+    def secret_data(self, name: str) -> dict[str, str]:
+        data = self.api.objects[SECRET.plural, name]["data"]
+        return {key: b64decode(value).decode() for key, value in data.items()}
+
+    async def reconcile_user(self, name: str = "ann") -> bool:
+        """Reconcile once, with an operator that has just started."""
+        return await UserReconciler(
+            self.kubernetes(),
+            _Reached(self),
+            self._events(),
+            self.counters,
+            users=self.all(USER),
+            clusters=self.all(CLUSTER),
+            now=lambda: NOW,
+        ).reconcile(name)
+
+    def user_conditions(self, name: str = "ann") -> dict[str, tuple[str, str, str]]:
+        """Return status, reason and message by type."""
+        found = self.api.objects[USER.plural, name]["status"]["conditions"]
+        return {each["type"]: (each["status"], each["reason"], each["message"]) for each in found}
 
     async def reconcile(self, name: str = "orders") -> bool:
         """Reconcile once, with an operator that has just started."""
