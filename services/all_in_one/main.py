@@ -88,6 +88,8 @@ def _grace_ms(settings: Loaded) -> int:
 
 async def _serve(settings: Loaded, stopping: trio.Event) -> None:
     stores, namespace = settings[S3Settings], settings[NamespaceSettings].namespace
+    own = settings[GatewaySettings]
+    token = own.token()
     counters, s3 = OperationCounters(), StoreHealth(settings[HealthSettings].thresholds())
     lifecycle = LifecycleWatch(namespace) if stores.bucket else None
     async with (
@@ -137,7 +139,7 @@ async def _serve(settings: Loaded, stopping: trio.Event) -> None:
         )
         coordinator = CoordinatorService(coordinator_parts)
         show_coordinator(coordinator, coordinator_parts.counters, operations)
-        own, ownership = settings[GatewaySettings], OwnershipMap(metadata, namespace)
+        ownership = OwnershipMap(metadata, namespace)
         users, acls = UserCatalog(metadata, namespace), AclCatalog(metadata, namespace, own.without_acls())
         gateway_parts = GatewayDependencies(
             settings=own,
@@ -161,8 +163,8 @@ async def _serve(settings: Loaded, stopping: trio.Event) -> None:
         report = ClusterReport(gateway_parts, indexers, operations.health, connector(settings, operations, PeerHealth))
         admin = bind_admin(
             AdminService(gateway, report),
-            token=own.admin_token,
-            guard=own.guard(lambda: acls.current, NEEDS, token=own.admin_token),
+            token=token,
+            guard=own.guard(lambda: acls.current, NEEDS, token=token),
         )
         gateway_stopped, storage_stopped, coordinator_stopped = trio.Event(), trio.Event(), trio.Event()
 
