@@ -9,8 +9,7 @@ from kafscale.config.network import DEFAULTS, Address
 from kafscale.config.settings import Parser, optional, setting, text
 from kafscale.errors import ConfigError
 
-
-_TOKEN = "16 to 512 printable ASCII characters without spaces"
+_ACCEPTED = "16 to 512 printable ASCII characters without spaces"
 
 
 def _parse_token(value: str) -> str:
@@ -39,7 +38,7 @@ class AdminTokenSettings:
     admin_token: str = setting(
         "KAFSCALE_ADMIN_TOKEN",
         default="",
-        parse=Parser(_TOKEN, _parse_token),
+        parse=Parser(_ACCEPTED, _parse_token),
         doc="The token that admin calls must present as `authorization: Bearer ...`. The `kafscale` command presents "
         "it. If not set, only TLS restricts access. Without TLS, the token is sent unencrypted.",
         secret=True,
@@ -65,7 +64,7 @@ class AdminTokenSettings:
         try:
             return _parse_token(found.decode("ascii"))
         except ValueError:
-            raise ConfigError(f"KAFSCALE_ADMIN_TOKEN_FILE: {self.admin_token_file} is not {_TOKEN}") from None
+            raise ConfigError(f"KAFSCALE_ADMIN_TOKEN_FILE: {self.admin_token_file} is not {_ACCEPTED}") from None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -87,10 +87,8 @@ def _grace_ms(settings: Loaded) -> int:
 
 
 async def _serve(settings: Loaded, stopping: trio.Event) -> None:
-    stores, namespace = settings[S3Settings], settings[NamespaceSettings].namespace
-    own = settings[GatewaySettings]
-    token = own.token()
-    counters, s3 = OperationCounters(), StoreHealth(settings[HealthSettings].thresholds())
+    stores, own, namespace = settings[S3Settings], settings[GatewaySettings], settings[NamespaceSettings].namespace
+    token, counters, s3 = own.token(), OperationCounters(), StoreHealth(settings[HealthSettings].thresholds())
     lifecycle = LifecycleWatch(namespace) if stores.bucket else None
     async with (
         Operations.open(settings[HttpSettings], "gateway", stopping, runs="all") as operations,
