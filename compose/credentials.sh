@@ -45,9 +45,9 @@ certificate minio 0 s3 --host minio --host 127.0.0.1
 certificate gateway 10001 kafka --host gateway --host localhost --host "$OUTSIDE_HOST" \
     --host "$PROJECT-gateway-1" --host "$PROJECT-gateway-2" --host "$PROJECT-gateway-3" --host "$PROJECT-gateway-4"
 
-# The names and the directory that MinIO expects.
-give minio 0 /made/minio/s3.pem public.crt
-give minio 0 /made/minio/s3.key private.key
+# The names and the directory that MinIO expects. MinIO notices that a file is replaced only if it is a symbolic link.
+ln -sf s3.pem /made/minio/public.crt
+ln -sf s3.key /made/minio/private.key
 mkdir -p /made/minio/CAs
 umask 077
 if [ ! -e /authorities/s3/password ]; then

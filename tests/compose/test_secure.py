@@ -162,7 +162,7 @@ def test_clients_with_a_wrong_password_or_none_are_refused(client: dict[str, Any
         producer.poll(1)
         return [error.code() for error in errors]
 
-    expected = ck.KafkaError._AUTHENTICATION if protocol == "SASL_SSL" else ck.KafkaError._TRANSPORT
+    expected = ck.KafkaError._AUTHENTICATION if protocol == "SASL_SSL" else ck.KafkaError._ALL_BROKERS_DOWN
     once("an error", codes, lambda found: expected in found)
     with pytest.raises(ck.KafkaException):
         producer.list_topics(timeout=5)
