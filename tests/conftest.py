@@ -23,6 +23,7 @@ _SERIAL = {
     "clusters of many processes": [
         "spark/test_faults.py",
         "compose/test_compose.py",
+        "compose/test_secure.py",
         "services/test_together.py",
         "chaos/test_chaos.py",
         "chaos/test_crash_points.py",

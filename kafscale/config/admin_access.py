@@ -2,26 +2,29 @@
 
 import re
 from dataclasses import dataclass
+from pathlib import Path
 
 from kafscale.config.listeners import parse_address
 from kafscale.config.network import DEFAULTS, Address
-from kafscale.config.settings import Parser, setting
+from kafscale.config.settings import Parser, optional, setting, text
 from kafscale.errors import ConfigError
 
-
-def _parse_token(text: str) -> str:
-    if not re.fullmatch(r"[!-~]{16,512}", text):
-        raise ValueError(text)
-    return text
+_ACCEPTED = "16 to 512 printable ASCII characters without spaces"
 
 
-def _parse_servers(text: str) -> tuple[str, ...]:
+def _parse_token(value: str) -> str:
+    if not re.fullmatch(r"[!-~]{16,512}", value):
+        raise ValueError(value)
+    return value
+
+
+def _parse_servers(value: str) -> tuple[str, ...]:
     try:
-        addresses = [Address(*parse_address("", part.strip())) for part in text.split(",")]
+        addresses = [Address(*parse_address("", part.strip())) for part in value.split(",")]
     except ConfigError as error:
-        raise ValueError(text) from error
+        raise ValueError(value) from error
     if any(address.anywhere or not address.port for address in addresses):
-        raise ValueError(text)
+        raise ValueError(value)
     return tuple(map(str, addresses))
 
 
@@ -35,11 +38,33 @@ class AdminTokenSettings:
     admin_token: str = setting(
         "KAFSCALE_ADMIN_TOKEN",
         default="",
-        parse=Parser("16 to 512 printable ASCII characters without spaces", _parse_token),
+        parse=Parser(_ACCEPTED, _parse_token),
         doc="The token that admin calls must present as `authorization: Bearer ...`. The `kafscale` command presents "
         "it. If not set, only TLS restricts access. Without TLS, the token is sent unencrypted.",
         secret=True,
     )
+    admin_token_file: str | None = setting(
+        "KAFSCALE_ADMIN_TOKEN_FILE",
+        default=None,
+        parse=optional(text),
+        doc="A file with the token, instead of KAFSCALE_ADMIN_TOKEN. A line break at its end is not part of the token. "
+        "It is read once, at the start.",
+    )
+
+    def token(self) -> str:
+        """Return the token; empty if there is none. Raises ConfigError if its file is invalid, or if both are set."""
+        if self.admin_token_file is None:
+            return self.admin_token
+        if self.admin_token:
+            raise ConfigError("KAFSCALE_ADMIN_TOKEN and KAFSCALE_ADMIN_TOKEN_FILE are both set")
+        try:
+            found = Path(self.admin_token_file).read_bytes().rstrip(b"\r\n")
+        except OSError as error:
+            raise ConfigError(f"KAFSCALE_ADMIN_TOKEN_FILE: {self.admin_token_file} cannot be read: {error}") from None
+        try:
+            return _parse_token(found.decode("ascii"))
+        except ValueError:
+            raise ConfigError(f"KAFSCALE_ADMIN_TOKEN_FILE: {self.admin_token_file} is not {_ACCEPTED}") from None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

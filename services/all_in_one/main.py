@@ -88,8 +88,8 @@ def _grace_ms(settings: Loaded) -> int:
 
 
 async def _serve(settings: Loaded, stopping: trio.Event) -> None:
-    stores, namespace, own = settings[S3Settings], settings[NamespaceSettings].namespace, settings[GatewaySettings]
-    counters, s3 = OperationCounters(), StoreHealth(settings[HealthSettings].thresholds())
+    stores, own, namespace = settings[S3Settings], settings[GatewaySettings], settings[NamespaceSettings].namespace
+    token, counters, s3 = own.token(), OperationCounters(), StoreHealth(settings[HealthSettings].thresholds())
     lifecycle = LifecycleWatch(namespace) if stores.bucket else None
     async with (
         Operations.open(settings[HttpSettings], "gateway", stopping, runs="all") as operations,
@@ -163,8 +163,8 @@ async def _serve(settings: Loaded, stopping: trio.Event) -> None:
         report = ClusterReport(gateway_parts, indexers, operations.health, connector(settings, operations, PeerHealth))
         admin = bind_admin(
             AdminService(gateway, report),
-            token=own.admin_token,
-            guard=own.guard(lambda: acls.current, NEEDS, token=own.admin_token),
+            token=token,
+            guard=own.guard(lambda: acls.current, NEEDS, token=token),
         )
         gateway_stopped, storage_stopped, coordinator_stopped = trio.Event(), trio.Event(), trio.Event()
 

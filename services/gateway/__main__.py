@@ -41,7 +41,8 @@ SETTINGS = (GatewaySettings, *EVERY_SERVICE)
 
 async def serve(settings: Loaded, stopping: trio.Event) -> None:
     """Start the watches, the listeners and the registration, and run until stopped. Clients are drained first."""
-    namespace = settings[NamespaceSettings].namespace
+    namespace, own = settings[NamespaceSettings].namespace, settings[GatewaySettings]
+    token = own.token()
     async with (
         open_operations(settings, "gateway", stopping) as operations,
         open_metadata(settings, operations) as metadata,
@@ -49,7 +50,6 @@ async def serve(settings: Loaded, stopping: trio.Event) -> None:
         endpoint = await Endpoint.bind("gateway", settings, operations)
         catalog, ownership = TopicCatalog(metadata, namespace), OwnershipMap(metadata, namespace)
         users, quotas = UserCatalog(metadata, namespace), QuotaCatalog(metadata, namespace)
-        own = settings[GatewaySettings]
         check_callers(settings, own)
         acls = AclCatalog(metadata, namespace, own.without_acls())
         storages, gateways, coordinators, indexers = (
@@ -76,8 +76,8 @@ async def serve(settings: Loaded, stopping: trio.Event) -> None:
         )
         gateway = Gateway(parts)
         report = ClusterReport(parts, indexers, operations.health, connector(settings, operations, PeerHealth))
-        guard = own.guard(lambda: acls.current, NEEDS, token=own.admin_token)
-        admin = bind_admin(AdminService(gateway, report), token=own.admin_token, guard=guard)
+        guard = own.guard(lambda: acls.current, NEEDS, token=token)
+        admin = bind_admin(AdminService(gateway, report), token=token, guard=guard)
         members = (storages.run, gateways.run, coordinators.run, indexers.run)
         watched = (catalog.run, users.run, acls.run, quotas.run, *members, ownership.run)
         async with (

@@ -32,7 +32,7 @@ async def serve(settings: Loaded, stopping: trio.Event) -> None:
     timeout = own.operator_timeout_ms / 1000
     counters = OperatorCounters()
     me = f"{socket.gethostname()}_{secrets.token_hex(4)}"
-    token = settings[AdminTokenSettings].admin_token
+    token = settings[AdminTokenSettings].token()
     async with (
         Operations.open(settings[HttpSettings], "operator", stopping) as operations,
         Gateways(settings[RpcSettings], token=token, timeout=timeout) as gateways,

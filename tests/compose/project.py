@@ -5,15 +5,21 @@ of this process, which `environment` returns.
 """
 
 import json
+import os
+import re
+import socket
 import subprocess
 import time
-from collections.abc import Callable
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, TypeVar
+from unittest import mock
 
 from testcontainers.compose import DockerCompose
 
-from tests.servers.docker import IMAGE, KCAT, ROOT, Engine
+from tests.servers.docker import IMAGE, KCAT, ROOT, Engine, running_engine
 
 LONG_SECONDS = 150.0
 NAME = "kafscale-test"
@@ -23,7 +29,9 @@ STACK = DockerCompose(ROOT)
 """`docker compose` without a profile."""
 EVERYTHING = DockerCompose(ROOT, profiles=["*"])
 """`docker compose` with all profiles."""
+OURS = ("gateway", "storage", "indexer", "coordinator")
 _LOG_LINES = 30
+_FIRST_PORTS = range(9092, 9492, 10)
 
 T = TypeVar("T")
 
@@ -117,7 +125,59 @@ def show_logs() -> None:
         print(*logs.splitlines()[-_LOG_LINES:], sep="\n")
 
 
-def environment(engine: Engine, port: int) -> dict[str, str]:
+@contextmanager
+def running_project(**variables: str) -> Iterator[Project]:
+    """Start the services that run without a profile, and stop all of them at the end.
+
+    ``variables``: what is set in addition in the environment of `docker compose`.
+    """
+    with running_engine() as engine, ExitStack() as ends:
+        port = _free_port()
+        ends.enter_context(mock.patch.dict(os.environ, {**_environment(engine, port), **variables}, clear=True))
+        EVERYTHING.stop()
+        ends.callback(EVERYTHING.stop)
+        ends.callback(show_logs)
+        STACK.start()
+        yield Project(Engine(own=engine.own, environ=os.environ), port)
+
+
+def _free_port() -> int:
+    """Return 9092 for the first gateway unless that port is in use."""
+    for first in _FIRST_PORTS:
+        if not any(_listens(port) for port in range(first, first + 4)):
+            return first
+    raise RuntimeError("no four ports in a row are free")
+
+
+def _listens(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+def commands(document: str, heading: str) -> list[str]:
+    """Return the commands of a section in a document."""
+    section = (ROOT / document).read_text().partition(heading)[2].partition("\n## ")[0]
+    return re.findall(r"^    (.+)$", section, re.MULTILINE)
+
+
+def ask_prometheus(path: str) -> Any:
+    """Return what the API of Prometheus in the project answers."""
+    host, port = EVERYTHING.get_service_host_and_port("prometheus", 9090)
+    with urllib.request.urlopen(f"http://{host}:{port}/api/v1/{path}", timeout=30) as reply:
+        return json.loads(reply.read())["data"]
+
+
+def await_targets() -> None:
+    """Wait until Prometheus has scraped every service."""
+
+    def up() -> dict[str, str]:
+        targets = ask_prometheus("targets?state=active")["activeTargets"]
+        return {target["labels"]["job"]: target["health"] for target in targets}
+
+    once("targets", up, lambda found: found == {f"kafscale-{service}": "up" for service in OURS})
+
+
+def _environment(engine: Engine, port: int) -> dict[str, str]:
     """Return the environment for `docker compose` with ``engine`` and the first gateway at ``port``."""
     of_settings = ("KAFSCALE_", "COMPOSE_", "PIP_", "PROMETHEUS_", "GRAFANA_")
     others = {name: value for name, value in engine.environ.items() if not name.startswith(of_settings)}

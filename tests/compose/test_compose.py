@@ -4,7 +4,6 @@ README's commands, clients inside and outside, scaling, killed containers, and s
 """
 
 import json
-import os
 import re
 import shlex
 import socket
@@ -12,11 +11,8 @@ import subprocess
 import sys
 import time
 import tomllib
-import urllib.request
 from collections.abc import Iterator
-from contextlib import ExitStack
 from typing import Any
-from unittest import mock
 
 import confluent_kafka as ck
 import pytest
@@ -30,19 +26,21 @@ from kafscale_tools.documents.generate import READERS
 from tests.compose.project import (
     EVERYTHING,
     LONG_SECONDS,
+    OURS,
     SERVICES,
     STACK,
     Container,
     Project,
-    environment,
+    ask_prometheus,
+    await_targets,
+    commands,
     once,
-    show_logs,
+    running_project,
 )
 from tests.servers import minio
-from tests.servers.docker import IMAGE, ROOT, SPARK_IMAGE, Engine, running_engine
+from tests.servers.docker import IMAGE, ROOT, SPARK_IMAGE
 
 HEADING = "## Start with Docker"
-OURS = ("gateway", "storage", "indexer", "coordinator")
 SPARK = ("spark-demo", "spark-worker", "spark-master")
 READ = {
     **{service: READERS[service] for service in OURS},
@@ -53,7 +51,6 @@ READ = {
 """The settings that each service reads."""
 _SCRAPE = "import urllib.request as u; print(u.urlopen('http://127.0.0.1:9093/metrics', timeout=30).read().decode())"
 SPARK_SECONDS = 400.0
-_FIRST_PORTS = range(9092, 9492, 10)
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -104,34 +101,10 @@ def _values(consumer: ck.Consumer) -> list[bytes]:
     return [message.value() or b"" for message in messages if message.error() is None]
 
 
-def _commands(document: str = "README.md", heading: str = HEADING) -> list[str]:
-    section = (ROOT / document).read_text().partition(heading)[2].partition("\n## ")[0]
-    return re.findall(r"^    (.+)$", section, re.MULTILINE)
-
-
-def _free_port() -> int:
-    """Return 9092 for the first gateway unless that port is in use."""
-    for first in _FIRST_PORTS:
-        if not any(_listens(port) for port in range(first, first + 4)):
-            return first
-    raise RuntimeError("no four ports in a row are free")
-
-
-def _listens(port: int) -> bool:
-    with socket.socket() as probe:
-        return probe.connect_ex(("127.0.0.1", port)) == 0
-
-
 @pytest.fixture(scope="module")
 def project() -> Iterator[Project]:
-    with running_engine() as engine, ExitStack() as ends:
-        port = _free_port()
-        ends.enter_context(mock.patch.dict(os.environ, environment(engine, port), clear=True))
-        EVERYTHING.stop()
-        ends.callback(EVERYTHING.stop)
-        ends.callback(show_logs)
-        STACK.start()
-        yield Project(Engine(own=engine.own, environ=os.environ), port)
+    with running_project() as running:
+        yield running
 
 
 @pytest.fixture(scope="module")
@@ -140,7 +113,7 @@ def log(project: Project) -> Log:
 
 
 def test_the_readmes_commands_produce_and_consume_on_the_host_and_scale(project: Project) -> None:
-    up, write, read, look, scale, down = _commands()
+    up, write, read, look, scale, down = commands("README.md", HEADING)
     project.shell(write)
     assert project.shell(read) == "hello\n"
     shown = project.shell(look)
@@ -214,7 +187,7 @@ def _await(project: Project, killed: Container, *, healthy: bool) -> None:
 
 
 def test_spark_writes_a_topic_and_reads_it_through_every_storage_instance(project: Project) -> None:
-    up, follow = _commands("docs/guides/docker.md", "**Spark.**")
+    up, follow = commands("docs/guides/docker.md", "**Spark.**")
     try:
         project.shell(f"{up} --scale gateway=2 --scale storage=2")
         # The command ends when the container that it follows ends.
@@ -261,9 +234,9 @@ def test_all_containers_stop_with_status_0_and_the_data_survives(project: Projec
         STACK.stop(down=False)
     ended = {each.name: each.exit_code for service in OURS for each in project.containers(service)}
     assert set(ended.values()) == {0}, ended
-    project.shell(_commands()[-1])
+    project.shell(commands("README.md", HEADING)[-1])
     assert project.containers() == []
-    project.shell(_commands()[0])
+    project.shell(commands("README.md", HEADING)[0])
     assert log.read() == log.values
     log.send()
     log.await_acks()
@@ -273,19 +246,10 @@ def test_prometheus_loads_the_rules_and_scrapes_every_service(project: Project) 
     DockerCompose(ROOT, services=["prometheus"]).start()
     check = ["promtool", "check", "config", "/etc/prometheus/prometheus.yaml"]
     EVERYTHING.exec_in_container(check, "prometheus")
-    host, port = EVERYTHING.get_service_host_and_port("prometheus", 9090)
-
-    def ask(path: str) -> Any:
-        with urllib.request.urlopen(f"http://{host}:{port}/api/v1/{path}", timeout=30) as reply:
-            return json.loads(reply.read())["data"]
-
-    def up() -> dict[str, str]:
-        return {target["labels"]["job"]: target["health"] for target in ask("targets?state=active")["activeTargets"]}
-
-    once("targets", up, lambda found: found == {f"kafscale-{service}": "up" for service in OURS})
+    await_targets()
 
     def health() -> list[str]:
-        return [rule["health"] for group in ask("rules")["groups"] for rule in group["rules"]]
+        return [rule["health"] for group in ask_prometheus("rules")["groups"] for rule in group["rules"]]
 
     # Each rule is "unknown" until its first evaluation.
     rules = once("rules", health, lambda found: "unknown" not in found)

@@ -7,23 +7,14 @@ import subprocess
 from pathlib import Path
 
 import pytest
-import yaml
 
 from kafscale.config.calls import RpcSettings
 from kafscale.config.settings import load
 from tests.servers.kubernetes import KUBECTL, Kubernetes
-from tests.support.k8s.live import OVERLAYS, SERVICES, Json, Overlay, container
+from tests.support.k8s.built import CERTIFICATE_KEYS, WORKLOADS, Objects, build, environment, is_valid_for
+from tests.support.k8s.live import OVERLAYS, SERVICES, Overlay, container
 
 ROOT = Path(__file__).parents[2]
-# The keys of a Secret that cert-manager writes.
-KEYS = {"ca.crt", "tls.crt", "tls.key"}
-WORKLOADS = {
-    "gateway": ("StatefulSet", "kafscale-gateway"),
-    "storage": ("StatefulSet", "kafscale-storage"),
-    "indexer": ("Deployment", "kafscale-indexer"),
-    "coordinator": ("Deployment", "kafscale-coordinator"),
-}
-Objects = dict[tuple[str, str], Json]
 
 
 @pytest.fixture
@@ -44,24 +35,7 @@ def directory(tmp_path: Path) -> Path:
 @pytest.fixture
 def objects(kubernetes: Kubernetes, directory: Path) -> Objects:
     """All objects of that overlay, by kind and name."""
-    text = kubernetes.kubectl("kustomize", str(directory)).stdout
-    return {(each["kind"], each["metadata"]["name"]): each for each in yaml.safe_load_all(text)}
-
-
-def _environment(objects: Objects, template: Json) -> dict[str, str]:
-    """Return the environment of a pod of namespace kafscale."""
-    made: dict[str, str] = {}
-    for source in container(template)["envFrom"]:
-        if "configMapRef" in source:
-            made |= objects["ConfigMap", source["configMapRef"]["name"]]["data"]
-    made |= {variable["name"]: variable["value"] for variable in container(template)["env"] if "value" in variable}
-    place = {"POD_NAME": "pod-0", "POD_NAMESPACE": "kafscale", "POD_IP": "10.0.0.7"}
-    return {name: re.sub(r"\$\((POD_\w+)\)", lambda found: place[found[1]], value) for name, value in made.items()}
-
-
-def _contains(names: list[str], host: str) -> bool:
-    """Whether a certificate with these DNS names is valid for a host (RFC 6125, 6.4.3)."""
-    return host in names or f"*.{host.partition('.')[2]}" in names
+    return build(kubernetes, directory)
 
 
 def test_the_api_server_accepts_the_component(overlays: dict[str, Overlay], directory: Path) -> None:
@@ -81,16 +55,18 @@ def test_each_service_reads_the_secret_of_its_certificate(objects: Objects, serv
     [mount] = [mount for mount in container(template)["volumeMounts"] if mount["name"] == volume["name"]]
     # The process runs as another user than root, in the group of the volume.
     assert volume["secret"]["defaultMode"] == 0o440
-    environment = _environment(objects, template)
-    tls = load(RpcSettings, environment).tls()
+    made = environment(objects, template)
+    tls = load(RpcSettings, made).tls()
     assert tls is not None
     assert tls.require_client_cert
-    assert {str(tls.ca_file), str(tls.cert_file), str(tls.key_file)} == {f"{mount['mountPath']}/{key}" for key in KEYS}
+    assert {str(tls.ca_file), str(tls.cert_file), str(tls.key_file)} == {
+        f"{mount['mountPath']}/{key}" for key in CERTIFICATE_KEYS
+    }
     names = certificate["dnsNames"]
     # That is the name which callers verify. The others are for callers that know only the Service.
     assert tls.server_name in names
-    host = environment["KAFSCALE_RPC_ADVERTISED_ADDR"].rpartition(":")[0]
-    assert host == "10.0.0.7" or _contains(names, host)
+    host = made["KAFSCALE_RPC_ADVERTISED_ADDR"].rpartition(":")[0]
+    assert host == "10.0.0.7" or is_valid_for(names, host)
     selector = {"app.kubernetes.io/name": f"kafscale-{service}"}
     called = [
         name
@@ -98,7 +74,7 @@ def test_each_service_reads_the_secret_of_its_certificate(objects: Objects, serv
         if kind == "Service" and each["spec"].get("selector", {}) == selector
     ]
     assert called
-    assert all(_contains(names, f"{name}.kafscale.svc") for name in called)
+    assert all(is_valid_for(names, f"{name}.kafscale.svc") for name in called)
     assert {"server auth", "client auth"} <= set(certificate["usages"])
 
 
@@ -117,8 +93,7 @@ def test_one_ca_signs_all_certificates(objects: Objects) -> None:
 
 
 def test_nothing_but_the_services_and_their_settings_changes(kubernetes: Kubernetes, objects: Objects) -> None:
-    text = kubernetes.kubectl("kustomize", str(OVERLAYS / "production")).stdout
-    before = {(each["kind"], each["metadata"]["name"]): each for each in yaml.safe_load_all(text)}
+    before = build(kubernetes, OVERLAYS / "production")
     added = {key for key in objects if key not in before}
     assert {kind for kind, _ in added} == {"Certificate", "Issuer", "ConfigMap"}
     changed = {key for key, each in before.items() if objects.get(key, each) != each}
@@ -126,7 +101,7 @@ def test_nothing_but_the_services_and_their_settings_changes(kubernetes: Kuberne
 
 
 def test_the_documented_commands_fetch_the_clients_certificate(kubernetes: Kubernetes, tmp_path: Path) -> None:
-    content = {key: f"-----BEGIN {key}-----\n" for key in KEYS}
+    content = {key: f"-----BEGIN {key}-----\n" for key in CERTIFICATE_KEYS}
     secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "kafscale-client-tls"}, "stringData": content}
     kubernetes.apply(secret)
     kubectl = tmp_path / "kubectl"
@@ -143,8 +118,8 @@ def test_the_documented_commands_fetch_the_clients_certificate(kubernetes: Kuber
         capture_output=True,
         text=True,
     ).stdout
-    environment = dict(re.findall(r"^(KAFSCALE_\w+)=(.*)$", shown, re.MULTILINE))
-    tls = load(RpcSettings, environment).tls()
+    exported = dict(re.findall(r"^(KAFSCALE_\w+)=(.*)$", shown, re.MULTILINE))
+    tls = load(RpcSettings, exported).tls()
     assert tls is not None
     assert tls.server_name == "kafscale.internal"
     named = {"ca.crt": tls.ca_file, "tls.crt": tls.cert_file, "tls.key": tls.key_file}

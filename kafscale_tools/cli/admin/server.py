@@ -45,11 +45,15 @@ _EXITS = {
 
 
 class Server:
-    """The first of the configured addresses that serves the Admin service. It is determined once."""
+    """The first of the configured addresses that serves the Admin service. It is determined once.
+
+    Raises ConfigError if the file of the token is invalid.
+    """
 
     def __init__(self, settings: AdminClientSettings, rpc: RpcSettings, *, timeout: float) -> None:
         self._addresses = settings.admin_servers
-        self._metadata = (("authorization", f"Bearer {settings.admin_token}"),) if settings.admin_token else ()
+        token = settings.token()
+        self._metadata = (("authorization", f"Bearer {token}"),) if token else ()
         self._rpc = rpc
         self._timeout = timeout
         self._found = ""
@@ -152,11 +156,14 @@ def asking(command: Callable[..., None]) -> Callable[..., None]:
     def with_server(*, timeout: float, **arguments: Any) -> None:
         options = {variable: arguments.pop(name) for name, (variable, _) in _OPTIONS.items()}
         environ = {**os.environ, **{variable: value for variable, value in options.items() if value is not None}}
+        if options["KAFSCALE_ADMIN_TOKEN"] is not None:
+            environ.pop("KAFSCALE_ADMIN_TOKEN_FILE", None)
         try:
             settings, rpc = load(AdminClientSettings, environ), load(RpcSettings, environ)
+            server = Server(settings, rpc, timeout=timeout)
         except ConfigError as error:
             raise Failed(str(error), Exit.WRONG) from error
-        command(Server(settings, rpc, timeout=timeout), **arguments)
+        command(server, **arguments)
 
     wrapped = _timeout(with_server)
     for name, (variable, details) in reversed(_OPTIONS.items()):

@@ -4,6 +4,7 @@ KNOWN: dict[str, frozenset[str]] = {
     "gateway": frozenset(
         {
             "KAFSCALE_ACLS",
+            "KAFSCALE_ADMIN_TOKEN_FILE",
             "KAFSCALE_ADMIN_WATCHERS",
             "KAFSCALE_ADMIN_WATCH_CHANGES",
             "KAFSCALE_ADMIN_WATCH_HEALTH_MS",

@@ -4,6 +4,7 @@ import json
 from base64 import b64decode
 from collections.abc import Iterator
 from functools import partial
+from pathlib import Path
 
 import grpc
 import pytest
@@ -352,7 +353,9 @@ def test_the_first_gateway_that_answers_is_used(quiet: AdminServer) -> None:
     assert quiet.run("topic", "list", KAFSCALE_ADMIN_SERVER=servers).exit_code == 0
 
 
-def test_the_token_comes_from_an_option_or_the_environment() -> None:
+def test_the_token_comes_from_an_option_or_the_environment_or_a_file(tmp_path: Path) -> None:
+    file = tmp_path / "token"
+    file.write_text(f"{TOKEN}\n")
     with admin_server(TOKEN) as server:
         for missing in ({}, {"KAFSCALE_ADMIN_TOKEN": TOKEN[:-1] + "x"}):
             refused = server.run("topic", "list", **missing)
@@ -360,6 +363,8 @@ def test_the_token_comes_from_an_option_or_the_environment() -> None:
             assert refused.output == "Error: the token is missing or wrong\n"
         assert server.run("topic", "list", KAFSCALE_ADMIN_TOKEN=TOKEN).exit_code == 0
         assert server.run("topic", "list", "--token", TOKEN, KAFSCALE_ADMIN_TOKEN="x" * 20).exit_code == 0
+        assert server.run("topic", "list", KAFSCALE_ADMIN_TOKEN_FILE=str(file)).exit_code == 0
+        assert server.run("topic", "list", "--token", TOKEN, KAFSCALE_ADMIN_TOKEN_FILE="/no/such").exit_code == 0
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,64 @@
+#!/bin/sh
+# Makes what compose.secure.yaml needs, in volumes: certificates of five CAs, and MinIO's password. What exists is kept.
+# With RENEW=true, certificates are replaced.
+#
+# A CA is in /authorities, which no other container mounts. Each container gets its own files in /made/CONTAINER.
+set -eu
+
+made=0
+
+# certificate CONTAINER OWNER CA OPTION...: makes CA.pem and CA.key for a container. OWNER is the uid of its processes.
+certificate() {
+    container=$1 owner=$2 authority=$3
+    shift 3
+    directory=/authorities/$authority name=kafscale-$container
+    if [ ! -e "$directory/$name.pem" ]; then
+        kafscale certificates create "$directory" --name "$name" "$@" >/dev/null
+    elif [ "${RENEW:-}" = true ]; then
+        kafscale certificates create "$directory" --name "$name" "$@" --renew >/dev/null
+    fi
+    give "$container" "$owner" "$directory/ca.pem" "$authority-ca.pem"
+    give "$container" "$owner" "$directory/$name.pem" "$authority.pem"
+    give "$container" "$owner" "$directory/$name.key" "$authority.key"
+    made=$((made + 1))
+}
+
+# give CONTAINER OWNER FILE NAME: copies a file for a container, so that it is never seen in part.
+give() {
+    cmp -s "$3" "/made/$1/$4" && return
+    cp "$3" "/made/$1/.$4"
+    chmod 400 "/made/$1/.$4"
+    chown "$2" "/made/$1/.$4"
+    mv -f "/made/$1/.$4" "/made/$1/$4"
+}
+
+for service in gateway storage indexer coordinator; do
+    # Callers verify this name, because containers register their host names.
+    certificate $service 10001 services --host kafscale.internal
+    certificate $service 10001 http --host kafscale.internal
+    certificate $service 10001 etcd --client
+done
+certificate cli 10001 services --client
+certificate prometheus 65534 http --client
+certificate etcd 0 etcd --host etcd --host 127.0.0.1
+certificate minio 0 s3 --host minio --host 127.0.0.1
+certificate gateway 10001 kafka --host gateway --host localhost --host "$OUTSIDE_HOST" \
+    --host "$PROJECT-gateway-1" --host "$PROJECT-gateway-2" --host "$PROJECT-gateway-3" --host "$PROJECT-gateway-4"
+
+# The names and the directory that MinIO expects. MinIO notices that a file is replaced only if it is a symbolic link.
+ln -sf s3.pem /made/minio/public.crt
+ln -sf s3.key /made/minio/private.key
+mkdir -p /made/minio/CAs
+umask 077
+if [ ! -e /authorities/s3/password ]; then
+    head -c 24 /dev/urandom | base64 >/authorities/s3/.password
+    mv /authorities/s3/.password /authorities/s3/password
+fi
+give minio 0 /authorities/s3/password s3-password
+printf '[default]\naws_access_key_id = kafscale\naws_secret_access_key = %s\n' "$(cat /authorities/s3/password)" \
+    >/authorities/s3/credentials
+for client in storage indexer bucket; do
+    give $client 10001 /authorities/s3/ca.pem s3-ca.pem
+    give $client 10001 /authorities/s3/credentials s3-credentials
+done
+echo "$made certificates exist"
