@@ -7,10 +7,11 @@ from kafscale.config.listeners import parse_address
 from kafscale.config.network import DEFAULTS, Address
 from kafscale.config.settings import Parser, setting
 from kafscale.errors import ConfigError
+from kafscale.security.tokens import LARGEST_TOKEN
 
 
 def _parse_token(text: str) -> str:
-    if not re.fullmatch(r"[!-~]{16,512}", text):
+    if not re.fullmatch(r"[!-~]{16,}", text) or len(text) > LARGEST_TOKEN:
         raise ValueError(text)
     return text
 
@@ -35,9 +36,10 @@ class AdminTokenSettings:
     admin_token: str = setting(
         "KAFSCALE_ADMIN_TOKEN",
         default="",
-        parse=Parser("16 to 512 printable ASCII characters without spaces", _parse_token),
+        parse=Parser(f"16 to {LARGEST_TOKEN} printable ASCII characters without spaces", _parse_token),
         doc="The token that admin calls must present as `authorization: Bearer ...`. The `kafscale` command presents "
-        "it. If not set, only TLS restricts access. Without TLS, the token is sent unencrypted.",
+        "it; with KAFSCALE_ACLS on the gateways, it can also be a token of an OAuth issuer. If not set, only TLS "
+        "restricts access. Without TLS, the token is sent unencrypted.",
         secret=True,
     )
 

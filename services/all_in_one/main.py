@@ -30,6 +30,7 @@ from kafscale.process.logging import LogSettings
 from kafscale.process.operations import Operations
 from kafscale.process.process import Loaded, run_process
 from kafscale.process.startup import Endpoint, connector
+from kafscale.process.tokens import open_verifier
 from kafscale.rpc.admin import bind_admin
 from kafscale.rpc.direct import Direct
 from kafscale.rpc.generated import GroupCoordinatorClient, IndexerClient, SegmentStorageClient
@@ -87,13 +88,14 @@ def _grace_ms(settings: Loaded) -> int:
 
 
 async def _serve(settings: Loaded, stopping: trio.Event) -> None:
-    stores, namespace = settings[S3Settings], settings[NamespaceSettings].namespace
+    stores, namespace, own = settings[S3Settings], settings[NamespaceSettings].namespace, settings[GatewaySettings]
     counters, s3 = OperationCounters(), StoreHealth(settings[HealthSettings].thresholds())
     lifecycle = LifecycleWatch(namespace) if stores.bucket else None
     async with (
         Operations.open(settings[HttpSettings], "gateway", stopping, runs="all") as operations,
         open_object_store(stores, recorder=counters, health=s3, random=random.random, lifecycle=lifecycle) as objects,
         open_sqlite(stores.data_dir / "metadata.sqlite") as sqlite,
+        open_verifier(own, wanted=own.uses_tokens) as tokens,
         trio.open_nursery() as nursery,
     ):
         operations.observe_objects(objects, s3, counters, lifecycle)
@@ -137,7 +139,7 @@ async def _serve(settings: Loaded, stopping: trio.Event) -> None:
         )
         coordinator = CoordinatorService(coordinator_parts)
         show_coordinator(coordinator, coordinator_parts.counters, operations)
-        own, ownership = settings[GatewaySettings], OwnershipMap(metadata, namespace)
+        ownership, verify = OwnershipMap(metadata, namespace), tokens.verify if tokens else None
         users, acls = UserCatalog(metadata, namespace), AclCatalog(metadata, namespace, own.without_acls())
         gateway_parts = GatewayDependencies(
             settings=own,
@@ -153,6 +155,7 @@ async def _serve(settings: Loaded, stopping: trio.Event) -> None:
             connect=connect_storage,
             connect_coordinator=lambda _: nullcontext(GroupCoordinatorClient(Direct(bind_coordinator(coordinator)))),
             lease_ttl_seconds=settings[LeaseSettings].lease_ttl_seconds,
+            tokens=tokens,
             now_ms=wall_clock_ms,
             log_requests=settings[LogSettings].log_level == "debug",
         )
@@ -162,7 +165,7 @@ async def _serve(settings: Loaded, stopping: trio.Event) -> None:
         admin = bind_admin(
             AdminService(gateway, report),
             token=own.admin_token,
-            guard=own.guard(lambda: acls.current, NEEDS, token=own.admin_token),
+            guard=own.guard(lambda: acls.current, NEEDS, token=own.admin_token, verify=verify),
         )
         gateway_stopped, storage_stopped, coordinator_stopped = trio.Event(), trio.Event(), trio.Event()
 
@@ -181,7 +184,7 @@ async def _serve(settings: Loaded, stopping: trio.Event) -> None:
         await nursery.start(catalog.run)
         await nursery.start(storage_members.run)
         await nursery.start(serve_storage)
-        served = bind_storage(storage, own.guard(lambda: acls.current, needs(catalog)))
+        served = bind_storage(storage, own.guard(lambda: acls.current, needs(catalog), verify=verify))
         await nursery.start(endpoint.serve, stopping, served, admin)
         await nursery.start(coordinator_members.run)
         await nursery.start(serve_groups)

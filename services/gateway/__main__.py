@@ -25,6 +25,7 @@ from kafscale.process.startup import (
     running,
     start_in_time,
 )
+from kafscale.process.tokens import open_verifier
 from kafscale.rpc.admin import bind_admin
 from kafscale.rpc.generated import GroupCoordinatorClient, SegmentStorageClient
 from kafscale.rpc.peer_health import PeerHealth
@@ -40,15 +41,15 @@ SETTINGS = (GatewaySettings, *EVERY_SERVICE)
 
 async def serve(settings: Loaded, stopping: trio.Event) -> None:
     """Start the watches, the listeners and the registration, and run until stopped. Clients are drained first."""
-    namespace = settings[NamespaceSettings].namespace
+    namespace, own = settings[NamespaceSettings].namespace, settings[GatewaySettings]
     async with (
         open_operations(settings, "gateway", stopping) as operations,
         open_metadata(settings, operations) as metadata,
+        open_verifier(own, wanted=own.uses_tokens) as tokens,
     ):
         endpoint = await Endpoint.bind("gateway", settings, operations)
         catalog, ownership = TopicCatalog(metadata, namespace), OwnershipMap(metadata, namespace)
         users = UserCatalog(metadata, namespace)
-        own = settings[GatewaySettings]
         check_callers(settings, own)
         acls = AclCatalog(metadata, namespace, own.without_acls())
         storages, gateways, coordinators, indexers = (
@@ -69,12 +70,14 @@ async def serve(settings: Loaded, stopping: trio.Event) -> None:
             connect_coordinator=connector(settings, operations, GroupCoordinatorClient),
             lease_ttl_seconds=settings[LeaseSettings].lease_ttl_seconds,
             address=endpoint.address,
+            tokens=tokens,
             tracer=operations.tracer,
             log_requests=settings[LogSettings].log_level == "debug",
         )
         gateway = Gateway(parts)
         report = ClusterReport(parts, indexers, operations.health, connector(settings, operations, PeerHealth))
-        guard = own.guard(lambda: acls.current, NEEDS, token=own.admin_token)
+        verify = tokens.verify if tokens else None
+        guard = own.guard(lambda: acls.current, NEEDS, token=own.admin_token, verify=verify)
         admin = bind_admin(AdminService(gateway, report), token=own.admin_token, guard=guard)
         watched = (
             catalog.run,

@@ -75,8 +75,8 @@ MUTATIONS = (
         Change(
             "kafscale.rpc.access",
             "CallGuard.check",
-            "if not hmac.compare_digest(caller.token.encode(), self._token):",
-            "if False:",
+            "if self._token and hmac.compare_digest(caller.token.encode(), self._token):",
+            "if caller.token:",
         ),
         _ACCESS + "test_a_token_that_may_do_everything",
     ),
