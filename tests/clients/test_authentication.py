@@ -11,11 +11,12 @@ from typing import Any
 
 import aiokafka
 import confluent_kafka as ck
-import confluent_kafka.admin as ck_admin
 import kafka
 import pytest
 import trustme
 from aiokafka.errors import KafkaConnectionError
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
 
 from tests.support.broker import KafscaleBroker
 
@@ -128,7 +129,7 @@ def test_aiokafka(broker: KafscaleBroker, authority: Path, mechanism: str) -> No
 @pytest.mark.parametrize("mechanism", MECHANISMS)
 def test_the_kafscale_command(broker: KafscaleBroker, authority: Path, tmp_path: Path, mechanism: str) -> None:
     topic = f"kafscale-{mechanism}"
-    admin = ck_admin.AdminClient(
+    admin = AdminClient(
         {
             "bootstrap.servers": broker.bootstrap,
             "security.protocol": "SASL_SSL",
@@ -138,7 +139,7 @@ def test_the_kafscale_command(broker: KafscaleBroker, authority: Path, tmp_path:
             "sasl.password": PASSWORD,
         }
     )
-    admin.create_topics([ck_admin.NewTopic(topic, 2)])[topic].result(30)
+    admin.create_topics([NewTopic(topic, 2)])[topic].result(30)
     file = tmp_path / "password"
 
     def run(command: str, password: str) -> "subprocess.CompletedProcess[bytes]":

@@ -2,9 +2,11 @@
 
 from pathlib import Path
 
-import confluent_kafka.admin as ck
 import pytest
 from click.testing import CliRunner
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin._scram import ScramCredentialInfo, ScramMechanism, UserScramCredentialUpsertion
+from confluent_kafka.cimpl import NewTopic
 
 from kafscale_tools.cli.exits import Exit
 from kafscale_tools.cli.main import main
@@ -31,10 +33,10 @@ def test_the_password_is_proved_to_apache_kafka(tmp_path: Path) -> None:
         "connections.max.reauth.ms=3600000",
     ]
     with apache_kafka(tmp_path / "kafka", heap="512m", properties=properties):
-        admin = ck.AdminClient({"bootstrap.servers": f"127.0.0.1:{plain}"})
-        admin.create_topics([ck.NewTopic("t", 1)])["t"].result(30)
-        for kind in (ck.ScramMechanism.SCRAM_SHA_256, ck.ScramMechanism.SCRAM_SHA_512):
-            made = ck.UserScramCredentialUpsertion(USER, ck.ScramCredentialInfo(kind, 8192), PASSWORD.encode())
+        admin = AdminClient({"bootstrap.servers": f"127.0.0.1:{plain}"})
+        admin.create_topics([NewTopic("t", 1)])["t"].result(30)
+        for kind in (ScramMechanism.SCRAM_SHA_256, ScramMechanism.SCRAM_SHA_512):
+            made = UserScramCredentialUpsertion(USER, ScramCredentialInfo(kind, 8192), PASSWORD.encode())
             admin.alter_user_scram_credentials([made])[USER].result(30)
         file, expected = tmp_path / "password", ""
         for mechanism in ("SCRAM-SHA-256", "SCRAM-SHA-512"):
