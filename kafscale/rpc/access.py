@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import grpc
 
 from kafscale.audit import AuditLog
+from kafscale.limited_log import LimitedLog
 from kafscale.rpc.errors import StatusError
 from kafscale.security.acls import ANY_NAME, CLUSTER_NAME, AclSet, Decision, Resource
 from kafscale.security.asks import CLUSTER_ACTION, Ask
@@ -85,6 +86,7 @@ class CallGuard:
         self._needs = needs
         self._token = token.encode()
         self._verify = verify
+        self._failures = LimitedLog("authentication failed")
 
     async def check(self, method: str, request: object, caller: Caller) -> None:
         """Raise StatusError unless the caller may call ``method``, a name without its service, with ``request``."""
@@ -93,7 +95,11 @@ class CallGuard:
             decided = [(name, _BY_TOKEN) for name in needs[0].names(request)]
             self._log(needs[0].ask, decided, ANONYMOUS, method, caller)
             return
-        principal = await self._principal(caller)
+        try:
+            principal = await self._principal(caller)
+        except StatusError as error:
+            self._failures.info(host=caller.host, method=method, reason=str(error))
+            raise
         decided = []
         for need in needs:
             decided = self._decide(need, request, principal, caller.host)

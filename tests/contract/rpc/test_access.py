@@ -11,6 +11,7 @@ import trio
 import trustme
 from google.protobuf.descriptor import ServiceDescriptor
 from google.protobuf.message_factory import GetMessageClass
+from structlog.testing import capture_logs
 
 from kafscale.audit import AuditLog
 from kafscale.metadata.memory import MemoryMetadataStore
@@ -187,15 +188,15 @@ async def test_a_token_of_the_largest_size_is_accepted(directory: Path) -> None:
         (Issuer().token(NOW + 60), False, "the token is wrong"),
     ],
 )
-async def test_a_refused_token_is_not_shown(
-    directory: Path, capsys: pytest.CaptureFixture[str], token: str, verified: bool, reason: str
-) -> None:
+async def test_a_refused_token_is_not_shown(directory: Path, token: str, verified: bool, reason: str) -> None:
     # The certificate alone would be enough.
     async with _guarded(directory, "root", _verifier() if verified else None) as channel:
-        with pytest.raises(StatusError, match=reason) as refused:
+        with capture_logs() as logged, pytest.raises(StatusError, match=reason) as refused:
             await channel.call(FETCH, pb.FetchRequest(), timeout=TIMEOUT, metadata=_bearer(token))
     assert refused.value.code == UNAUTHENTICATED
-    shown = repr(refused.value) + "".join(capsys.readouterr())
+    line = {"event": "authentication failed", "host": "127.0.0.1", "method": "Fetch", "reason": reason}
+    assert [found for found in logged if line.items() <= found.items()]
+    shown = repr(refused.value) + repr(logged)
     assert not [part for part in token.split(".") if part in shown]
 
 
