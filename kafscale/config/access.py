@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from kafscale.audit import DENIED, LEVELS, AuditLog
 from kafscale.config.settings import Parser, boolean, choice, integer, setting
-from kafscale.rpc.access import CallGuard, Needs
+from kafscale.rpc.access import CallGuard, Needs, Verify
 from kafscale.security.acls import AclSet
 from kafscale.security.principals import NameRules, Principal
 
@@ -86,9 +86,11 @@ class AccessSettings:
         """Return the decisions of a cluster that has no ACLs yet."""
         return AclSet(super_users=frozenset(self.super_users), allow_without_acl=self.allow_without_acl)
 
-    def guard(self, acls: Callable[[], AclSet], needs: Needs, *, token: str = "") -> CallGuard | None:
+    def guard(
+        self, acls: Callable[[], AclSet], needs: Needs, *, token: str = "", verify: Verify | None = None
+    ) -> CallGuard | None:
         """Return what decides about calls over gRPC, see `CallGuard`, or None if ACLs are not enforced."""
         if not self.acls:
             return None
         rules = NameRules(self.tls_principal_mapping_rules)
-        return CallGuard(acls, rules, needs, audit=self.audit_log(), token=token)
+        return CallGuard(acls, rules, needs, audit=self.audit_log(), token=token, verify=verify)

@@ -8,12 +8,13 @@ from kafscale.config.listeners import parse_address
 from kafscale.config.network import DEFAULTS, Address
 from kafscale.config.settings import Parser, optional, setting, text
 from kafscale.errors import ConfigError
+from kafscale.security.tokens import LARGEST_TOKEN
 
-_ACCEPTED = "16 to 512 printable ASCII characters without spaces"
+_ACCEPTED = f"16 to {LARGEST_TOKEN} printable ASCII characters without spaces"
 
 
 def _parse_token(value: str) -> str:
-    if not re.fullmatch(r"[!-~]{16,512}", value):
+    if not re.fullmatch(r"[!-~]{16,}", value) or len(value) > LARGEST_TOKEN:
         raise ValueError(value)
     return value
 
@@ -40,7 +41,8 @@ class AdminTokenSettings:
         default="",
         parse=Parser(_ACCEPTED, _parse_token),
         doc="The token that admin calls must present as `authorization: Bearer ...`. The `kafscale` command presents "
-        "it. If not set, only TLS restricts access. Without TLS, the token is sent unencrypted.",
+        "it; with KAFSCALE_ACLS on the gateways, it can also be a token of an OAuth issuer. If not set, only TLS "
+        "restricts access. Without TLS, the token is sent unencrypted.",
         secret=True,
     )
     admin_token_file: str | None = setting(

@@ -1,10 +1,10 @@
 """The settings by which clients are encrypted and authenticated on Kafka listeners."""
 
 from dataclasses import dataclass
-from pathlib import Path
 
 from kafscale.config.access import AccessSettings
 from kafscale.config.listeners import ListenerSettings
+from kafscale.config.passwords import read_password
 from kafscale.config.settings import KIB, Parser, choice, integer, optional, setting, size, text, within
 from kafscale.errors import ConfigError
 from kafscale.security.scram import Mechanism
@@ -133,16 +133,7 @@ class ClientSecuritySettings(ListenerSettings, AccessSettings):
         """Return the password of the first user; empty if there is none. Raises ConfigError if its file is invalid."""
         if self.bootstrap_password_file is None:
             return self.bootstrap_password.encode()
-        try:
-            found = Path(self.bootstrap_password_file).read_bytes().rstrip(b"\r\n")
-            found.decode()
-        except (OSError, UnicodeDecodeError) as error:
-            raise ConfigError(
-                f"KAFSCALE_BOOTSTRAP_PASSWORD_FILE: {self.bootstrap_password_file} cannot be read as text: {error}"
-            ) from None
-        if not found:
-            raise ConfigError(f"KAFSCALE_BOOTSTRAP_PASSWORD_FILE: {self.bootstrap_password_file} is empty")
-        return found
+        return read_password("KAFSCALE_BOOTSTRAP_PASSWORD_FILE", self.bootstrap_password_file)
 
     def __post_init__(self) -> None:
         passwords = (self.bootstrap_password, self.bootstrap_password_file)

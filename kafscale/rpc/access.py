@@ -1,12 +1,13 @@
 """Who makes a call over gRPC, and whether ACLs allow it.
 
-The caller is the user of its client certificate, by the same rules as on Kafka listeners, or anonymous. What a method
-asks for is in a table of its service; a method that is not there is for other services, which need CLUSTER_ACTION.
+The caller is the user of its bearer token, or else of its client certificate, by the same rules as on Kafka listeners,
+or anonymous. What a method asks for is in a table of its service; a method that is not there is for other services,
+which need CLUSTER_ACTION.
 """
 
 import hmac
 import ssl
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -14,11 +15,13 @@ from typing import Any, NamedTuple
 import grpc
 
 from kafscale.audit import AuditLog
+from kafscale.limited_log import LimitedLog
 from kafscale.rpc.errors import StatusError
 from kafscale.security.acls import ANY_NAME, CLUSTER_NAME, AclSet, Decision, Resource
 from kafscale.security.asks import CLUSTER_ACTION, Ask
 from kafscale.security.certificates import distinguished_name
-from kafscale.security.principals import ANONYMOUS, NameRules, NoRuleApplies, Principal
+from kafscale.security.principals import ANONYMOUS, NameRules, NoRuleApplies, Principal, user
+from kafscale.security.tokens import TokenRefused, Verified
 
 _STATUS = grpc.StatusCode
 
@@ -43,6 +46,8 @@ class Need:
 
 Needs = Mapping[str, tuple[Need, ...]]
 """What the methods of a service need, by name: one of several alternatives."""
+Verify = Callable[[str], Awaitable[Verified]]
+"""Returns whose token this is. Raises TokenRefused."""
 OF_SERVICES = (Need(CLUSTER_ACTION),)
 """What methods need that only services call."""
 _BY_TOKEN = Decision(allowed=True, rule="the token of administrators")
@@ -60,29 +65,41 @@ class Caller(NamedTuple):
 class CallGuard:
     """Decides about calls. ``acls`` returns the current ones.
 
-    ``needs``: see `Needs`. ``token``: whoever presents it may do everything; empty: nobody can. A caller that presents
-    another one is refused.
+    ``needs``: see `Needs`. ``token``: whoever presents it may do everything; empty: nobody can. ``verify`` says who
+    presents another one; without it, no other is accepted. A caller whose token is refused is not asked for its
+    certificate.
     """
 
     def __init__(
-        self, acls: Callable[[], AclSet], rules: NameRules, needs: Needs, *, audit: AuditLog, token: str = ""
+        self,
+        acls: Callable[[], AclSet],
+        rules: NameRules,
+        needs: Needs,
+        *,
+        audit: AuditLog,
+        token: str = "",
+        verify: Verify | None = None,
     ) -> None:
         self._acls = acls
         self._audit = audit
         self._rules = rules
         self._needs = needs
         self._token = token.encode()
+        self._verify = verify
+        self._failures = LimitedLog("authentication failed")
 
-    def check(self, method: str, request: object, caller: Caller) -> None:
+    async def check(self, method: str, request: object, caller: Caller) -> None:
         """Raise StatusError unless the caller may call ``method``, a name without its service, with ``request``."""
         needs = self._needs.get(method, OF_SERVICES)
-        if self._token and caller.token:
-            if not hmac.compare_digest(caller.token.encode(), self._token):
-                raise StatusError(_STATUS.UNAUTHENTICATED, "the token is missing or wrong")
+        if self._token and hmac.compare_digest(caller.token.encode(), self._token):
             decided = [(name, _BY_TOKEN) for name in needs[0].names(request)]
             self._log(needs[0].ask, decided, ANONYMOUS, method, caller)
             return
-        principal = self._principal(caller)
+        try:
+            principal = await self._principal(caller)
+        except StatusError as error:
+            self._failures.info(host=caller.host, method=method, reason=str(error))
+            raise
         decided = []
         for need in needs:
             decided = self._decide(need, request, principal, caller.host)
@@ -109,13 +126,23 @@ class CallGuard:
         for name, decision in decided:
             self._audit.decided(decision, principal, caller.host, ask, name, method=method)
 
-    def _principal(self, caller: Caller) -> Principal:
+    async def _principal(self, caller: Caller) -> Principal:
+        if caller.token:
+            return await self._user_of(caller.token)
         if not caller.certificate:
             return ANONYMOUS
         try:
             return self._rules.user_of(_distinguished_name(caller.certificate))
         except (NoRuleApplies, ValueError) as error:
             raise StatusError(_STATUS.UNAUTHENTICATED, f"the certificate names no user: {error}") from None
+
+    async def _user_of(self, token: str) -> Principal:
+        if self._verify is None:
+            raise StatusError(_STATUS.UNAUTHENTICATED, "the token is wrong")
+        try:
+            return user((await self._verify(token)).user)
+        except TokenRefused as error:
+            raise StatusError(_STATUS.UNAUTHENTICATED, str(error)) from None
 
 
 @lru_cache(maxsize=1024)

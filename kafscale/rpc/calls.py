@@ -171,11 +171,11 @@ class CallHandler(grpc.GenericRpcHandler):  # type: ignore[type-arg]  # generic 
             return await serve(call)
 
     async def _serve(self, call: _Call) -> bytes:
-        return self._encoded(call.method, await call.handler(_request(call)))
+        return self._encoded(call.method, await call.handler(await _request(call)))
 
     async def _serve_stream(self, call: _Call) -> bytes:
         """Run a streaming method. A bounded number of its messages is buffered, as in the direct transport."""
-        request = _request(call)
+        request = await _request(call)
         outgoing = Outgoing(call.context, self._limits.stream_limit(large=call.method.large))
 
         async def send(message: Message | Bulk[Message]) -> None:
@@ -215,7 +215,7 @@ def _metadata(context: "grpc.aio.ServicerContext[bytes, bytes]", name: str) -> s
     return values[0] if len(values) == 1 and isinstance(values[0], str) else ""
 
 
-def _request(call: _Call) -> Any:
+async def _request(call: _Call) -> Any:
     """Return the decoded request of a call that is allowed. Raises CorruptData and StatusError."""
     data, call.request = call.request, b""
     try:
@@ -223,7 +223,7 @@ def _request(call: _Call) -> Any:
     except DecodeError as error:
         raise CorruptData(f"{call.method.path}: the request is not a {call.method.request.__name__}") from error
     if call.guard is not None:
-        call.guard.check(call.method.path.rpartition("/")[2], request, _caller(call.context))
+        await call.guard.check(call.method.path.rpartition("/")[2], request, _caller(call.context))
     return request
 
 

@@ -2,10 +2,14 @@
 
 from dataclasses import dataclass
 
-MIB = 1 << 20
+from kafscale.security.tokens import LARGEST_TOKEN
+
+KIB, MIB = 1 << 10, 1 << 20
 LARGEST_PAYLOAD = 64 * MIB
 """The maximum payload of one message. KAFSCALE_RPC_MAX_MESSAGE_BYTES is larger, to allow for other fields."""
 _HEALTH_AND_REFLECTION_CALLS = 100
+_METADATA_BYTES = LARGEST_TOKEN + 8 * KIB
+"""The size of the metadata of a call: a bearer token, and gRPC's default limit for the rest."""
 
 Options = list[tuple[str, int | str]]
 
@@ -74,6 +78,9 @@ class RpcLimits:
             # Clients choose their keepalive interval. By default, a server closes connections with more than one ping
             # in 5 minutes.
             ("grpc.http2.max_ping_strikes", 0),
+            # Above the first limit, gRPC refuses some of the calls, and above the second one all.
+            ("grpc.max_metadata_size", _METADATA_BYTES),
+            ("grpc.absolute_max_metadata_size", _METADATA_BYTES),
         ]
 
     def _both(self) -> Options:

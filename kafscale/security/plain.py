@@ -9,6 +9,11 @@ class PlainFailed(KafscaleError):
     """The message is not valid. The error does not contain what the client sent."""
 
 
+def message(name: str, password: bytes) -> bytes:
+    """Return the message of a client."""
+    return b"\x00" + name.encode() + b"\x00" + password
+
+
 def parse(message: bytes) -> tuple[str, str]:
     """Return the user name and the password. Raises PlainFailed."""
     try:

@@ -26,7 +26,7 @@ Exit status of commands that access a cluster:
   4  the topic already exists
   5  the current state does not allow it: for example, the group has members, the instance is the last one,
      or the metadata store already has a cluster
-  6  the token is missing or wrong, or no ACL allows it
+  6  the token, user or password is missing or wrong, or no ACL allows it
   7  no answer in time; the outcome may be unknown"""
 
 

@@ -23,16 +23,20 @@ from kafscale_tools.cli.admin.arguments import MAX_INT64, PARTITION, name_and_va
 from kafscale_tools.cli.admin.group import reset_to
 from kafscale_tools.cli.admin.server import Server, asking
 from kafscale_tools.cli.exits import Exit, Failed
-from kafscale_tools.cli.kafka.client import Address, Brokers, Refusal
+from kafscale_tools.cli.kafka.client import Brokers
+from kafscale_tools.cli.kafka.connection import Address, Security
 from kafscale_tools.cli.kafka.formats import Format, unescaped
 from kafscale_tools.cli.kafka.producer import Producer
 from kafscale_tools.cli.kafka.reader import EARLIEST, LATEST, TopicReader
+from kafscale_tools.cli.kafka.requests import NOT_ALLOWED, Refusal
+from kafscale_tools.cli.kafka.security import secured
 
 _READ_BYTES = 1 << 16
 _CHUNKS = 16
 """The number of chunks of input that are read ahead."""
 _BATCH_BYTES = 512 << 10
 _MOST_RECORD_BYTES = 64 << 20
+_WRONG_SASL = (ErrorCode.unsupported_sasl_mechanism, ErrorCode.illegal_sasl_state)
 _ANSWER_SECONDS = 30.0
 """The time limit for one answer of a broker, within --timeout."""
 
@@ -57,7 +61,7 @@ _bootstrap = click.option(
 )
 
 
-def _brokers(server: Server, bootstrap: list[Address] | None) -> Brokers:
+def _brokers(server: Server, bootstrap: list[Address] | None, security: Security) -> Brokers:
     """Return the brokers to connect to. Raises Failed."""
     found = bootstrap
     if found is None:
@@ -66,7 +70,7 @@ def _brokers(server: Server, bootstrap: list[Address] | None) -> Brokers:
         found = [parse_address("", listener.partition("://")[2]) for listener in firsts]
         if not found:
             raise Failed("no gateway reports a Kafka listener; use --bootstrap", Exit.UNAVAILABLE)
-    return Brokers(found, seconds=min(_ANSWER_SECONDS, server.timeout))
+    return Brokers(found, security, seconds=min(_ANSWER_SECONDS, server.timeout))
 
 
 def _run(work: Callable[[], Awaitable[None]]) -> None:
@@ -102,6 +106,10 @@ def _as_failed(error: Exception) -> Exception:
     match error:
         case Refusal(code=ErrorCode.unknown_topic_or_partition):
             return Failed(str(error), Exit.NOT_FOUND)
+        case Refusal(code=code) if code in NOT_ALLOWED or code is ErrorCode.sasl_authentication_failed:
+            return Failed(str(error), Exit.DENIED)
+        case Refusal(code=code) if code in _WRONG_SASL:
+            return Failed(str(error), Exit.WRONG)
         case Unavailable():
             return Failed(str(error), Exit.UNAVAILABLE)
         case KafscaleError():
@@ -129,6 +137,7 @@ def _as_failed(error: Exception) -> Exception:
     show_default=True,
 )
 @_bootstrap
+@secured
 @asking
 def produce(
     server: Server,
@@ -141,6 +150,7 @@ def produce(
     null: bool,
     compression: str,
     bootstrap: list[Address] | None,
+    security: Security,
 ) -> None:
     """Write standard input to a topic, one record per line.
 
@@ -161,7 +171,7 @@ def produce(
             return Record(0, -1, None, bytes_or_null(line), all_headers)
         return Record(0, -1, bytes_or_null(key), bytes_or_null(value), all_headers)
 
-    brokers = _brokers(server, bootstrap)
+    brokers = _brokers(server, bootstrap, security)
     codec = codec_by_name(compression) or Codec.NONE
 
     async def run() -> None:
@@ -270,6 +280,7 @@ def _batches(records: list[Record]) -> Iterator[list[Record]]:
 )
 @click.option("-Z", "--null", is_flag=True, help="Write NULL for keys, values and header values that are null.")
 @_bootstrap
+@secured
 @asking
 def consume(
     server: Server,
@@ -282,6 +293,7 @@ def consume(
     form: str,
     null: bool,
     bootstrap: list[Address] | None,
+    security: Security,
 ) -> None:
     """Write a topic's records to standard output, without a group.
 
@@ -291,7 +303,7 @@ def consume(
     if "shift_by" in where:
         raise click.UsageError("--from: shift=N needs a group")
     shape = Format.parse(form, b"NULL" if null else b"")
-    brokers, out = _brokers(server, bootstrap), sys.stdout.buffer
+    brokers, out = _brokers(server, bootstrap, security), sys.stdout.buffer
     remaining = MAX_INT64 if count is None else count
 
     def take(place: int, records: list[Record]) -> bool:

@@ -18,6 +18,7 @@ from kafscale.config.backup_bucket import BackupSettings
 from kafscale.config.calls import RpcSettings
 from kafscale.config.etcd import EtcdSettings
 from kafscale.config.group_limits import GroupSettings
+from kafscale.config.kafka_client import KafkaClientSettings
 from kafscale.config.network import HttpSettings, LeaseSettings, NetworkSettings
 from kafscale.config.settings import Setting, documented
 from kafscale.config.stores import NamespaceSettings, S3Settings
@@ -75,6 +76,7 @@ SETTINGS: dict[str, type] = {
     "etcd": EtcdSettings,
     "Admin token": AdminTokenSettings,
     "The `kafscale` command": AdminClientSettings,
+    "Kafka clients of the `kafscale` command": KafkaClientSettings,
     "Health and metrics over HTTP": HttpSettings,
     "Health states": HealthSettings,
     "Kubernetes operator": OperatorSettings,
@@ -90,7 +92,7 @@ READERS: dict[str, tuple[type, ...]] = {
     "coordinator": coordinator.SETTINGS,
     "operator": operator.SETTINGS,
     "the one-process mode": all_in_one.SETTINGS,
-    "the `kafscale` command": (*ASKING, BackupSettings),
+    "the `kafscale` command": (*ASKING, KafkaClientSettings, BackupSettings),
 }
 """The settings classes that each process reads."""
 

@@ -31,6 +31,7 @@ from kafscale.process.logging import LogSettings
 from kafscale.process.operations import Operations
 from kafscale.process.process import Loaded, run_process
 from kafscale.process.startup import Endpoint, connector
+from kafscale.process.tokens import open_verifier
 from kafscale.rpc.admin import bind_admin
 from kafscale.rpc.direct import Direct
 from kafscale.rpc.generated import GroupCoordinatorClient, IndexerClient, SegmentStorageClient
@@ -95,6 +96,7 @@ async def _serve(settings: Loaded, stopping: trio.Event) -> None:
         Operations.open(settings[HttpSettings], "gateway", stopping, runs="all") as operations,
         open_object_store(stores, recorder=counters, health=s3, random=random.random, lifecycle=lifecycle) as objects,
         open_sqlite(stores.data_dir / "metadata.sqlite") as sqlite,
+        open_verifier(own, wanted=own.uses_tokens) as tokens,
         trio.open_nursery() as nursery,
     ):
         operations.observe_objects(objects, s3, counters, lifecycle)
@@ -139,6 +141,7 @@ async def _serve(settings: Loaded, stopping: trio.Event) -> None:
         coordinator = CoordinatorService(coordinator_parts)
         show_coordinator(coordinator, coordinator_parts.counters, operations)
         ownership, quotas = OwnershipMap(metadata, namespace), QuotaCatalog(metadata, namespace)
+        verify = tokens.verify if tokens else None
         users, acls = UserCatalog(metadata, namespace), AclCatalog(metadata, namespace, own.without_acls())
         gateway_parts = GatewayDependencies(
             settings=own,
@@ -155,6 +158,7 @@ async def _serve(settings: Loaded, stopping: trio.Event) -> None:
             connect=connect_storage,
             connect_coordinator=lambda _: nullcontext(GroupCoordinatorClient(Direct(bind_coordinator(coordinator)))),
             lease_ttl_seconds=settings[LeaseSettings].lease_ttl_seconds,
+            tokens=tokens,
             now_ms=wall_clock_ms,
             log_requests=settings[LogSettings].log_level == "debug",
         )
@@ -164,7 +168,7 @@ async def _serve(settings: Loaded, stopping: trio.Event) -> None:
         admin = bind_admin(
             AdminService(gateway, report),
             token=token,
-            guard=own.guard(lambda: acls.current, NEEDS, token=token),
+            guard=own.guard(lambda: acls.current, NEEDS, token=token, verify=verify),
         )
         gateway_stopped, storage_stopped, coordinator_stopped = trio.Event(), trio.Event(), trio.Event()
 
@@ -183,8 +187,12 @@ async def _serve(settings: Loaded, stopping: trio.Event) -> None:
         await nursery.start(catalog.run)
         await nursery.start(storage_members.run)
         await nursery.start(serve_storage)
-        served = bind_storage(storage, own.guard(lambda: acls.current, needs(catalog)))
-        await nursery.start(endpoint.serve, stopping, served, admin)
+        await nursery.start(
+            endpoint.serve,
+            stopping,
+            bind_storage(storage, own.guard(lambda: acls.current, needs(catalog), verify=verify)),
+            admin,
+        )
         await nursery.start(coordinator_members.run)
         await nursery.start(serve_groups)
         for watched in (gateways.run, indexers.run, ownership.run, users.run, acls.run, quotas.run):

@@ -26,6 +26,7 @@ from kafscale.process.startup import (
     running,
     start_in_time,
 )
+from kafscale.process.tokens import open_verifier
 from kafscale.rpc.admin import bind_admin
 from kafscale.rpc.generated import GroupCoordinatorClient, SegmentStorageClient
 from kafscale.rpc.peer_health import PeerHealth
@@ -46,6 +47,7 @@ async def serve(settings: Loaded, stopping: trio.Event) -> None:
     async with (
         open_operations(settings, "gateway", stopping) as operations,
         open_metadata(settings, operations) as metadata,
+        open_verifier(own, wanted=own.uses_tokens) as tokens,
     ):
         endpoint = await Endpoint.bind("gateway", settings, operations)
         catalog, ownership = TopicCatalog(metadata, namespace), OwnershipMap(metadata, namespace)
@@ -71,12 +73,14 @@ async def serve(settings: Loaded, stopping: trio.Event) -> None:
             connect_coordinator=connector(settings, operations, GroupCoordinatorClient),
             lease_ttl_seconds=settings[LeaseSettings].lease_ttl_seconds,
             address=endpoint.address,
+            tokens=tokens,
             tracer=operations.tracer,
             log_requests=settings[LogSettings].log_level == "debug",
         )
         gateway = Gateway(parts)
         report = ClusterReport(parts, indexers, operations.health, connector(settings, operations, PeerHealth))
-        guard = own.guard(lambda: acls.current, NEEDS, token=token)
+        verify = tokens.verify if tokens else None
+        guard = own.guard(lambda: acls.current, NEEDS, token=token, verify=verify)
         admin = bind_admin(AdminService(gateway, report), token=token, guard=guard)
         members = (storages.run, gateways.run, coordinators.run, indexers.run)
         watched = (catalog.run, users.run, acls.run, quotas.run, *members, ownership.run)

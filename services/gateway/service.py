@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 import trio
 
 from kafscale.clock import wall_clock_ms
-from kafscale.config.client_security import OAUTHBEARER
 from kafscale.config.listeners import Listener
 from kafscale.metadata.acls import AclCatalog
 from kafscale.metadata.interface import MetadataStore
@@ -17,11 +16,11 @@ from kafscale.metadata.producer_ids import ProducerIds
 from kafscale.metadata.quotas import QuotaCatalog
 from kafscale.metadata.topics import TopicCatalog
 from kafscale.metadata.users import UserCatalog
+from kafscale.process.tokens import TokenVerifier
 from kafscale.topics.configs import default_values
 from kafscale.tracing import Tracer
 from services.gateway.access.authentication import Authenticator
 from services.gateway.access.bootstrap import create_first_user
-from services.gateway.access.tokens import TokenVerifier, token_verifier
 from services.gateway.api import Environment
 from services.gateway.brokers import Brokers
 from services.gateway.clients.listener import Acceptor
@@ -67,6 +66,8 @@ class GatewayDependencies:
     connect_coordinator: ConnectCoordinator
     lease_ttl_seconds: int
     address: str = ""
+    # Needed for listeners with OAUTHBEARER.
+    tokens: TokenVerifier | None = None
     tracer: Tracer | None = None
     now_ms: Callable[[], int] = wall_clock_ms
     lease_clock: Callable[[], float] = suspension_clock
@@ -123,19 +124,15 @@ class Gateway:
         Raises ConfigError if a listener is invalid or cannot be bound, or if another gateway has the node id.
         """
         settings = self.parts.settings
-        tokens = None
-        if OAUTHBEARER in settings.sasl_mechanisms:
-            tokens = token_verifier(settings, lambda: self.parts.now_ms() / 1000)
-        acceptor = Acceptor(settings.resolve(), settings, Authenticator(self.parts.users, tokens))
+        acceptor = Acceptor(settings.resolve(), settings, Authenticator(self.parts.users, self.parts.tokens))
         try:
-            await self._serve(acceptor, tokens, stop, task_status)
+            await self._serve(acceptor, stop, task_status)
         finally:
             acceptor.close()
 
     async def _serve(
         self,
         acceptor: Acceptor,
-        tokens: TokenVerifier | None,
         stop: trio.Event,
         task_status: trio.TaskStatus[tuple[Listener, ...]],
     ) -> None:
@@ -192,8 +189,6 @@ class Gateway:
 
         async with trio.open_nursery() as nursery:
             nursery.start_soon(pauses.run)
-            if tokens is not None:
-                nursery.start_soon(tokens.run)
             await nursery.start(router.run)
             await nursery.start(coordinators.run)
             await create_first_user(settings, parts.users)

@@ -8,6 +8,7 @@ from kafscale.clock import wall_clock_ms
 from kafscale.config.access import AccessSettings
 from kafscale.config.calls import RpcSettings
 from kafscale.config.stores import NamespaceSettings
+from kafscale.config.tokens import TokenSettings
 from kafscale.metadata.acls import AclCatalog
 from kafscale.metadata.members import Members
 from kafscale.metadata.topics import TopicCatalog
@@ -25,6 +26,7 @@ from kafscale.process.startup import (
     open_operations,
     running,
 )
+from kafscale.process.tokens import open_verifier
 from kafscale.rpc.generated import IndexerClient, SegmentStorageClient
 from kafscale.rpc.services import bind_storage
 from kafscale.threads import run_in_thread
@@ -34,19 +36,20 @@ from services.storage.needs import needs
 from services.storage.service import StorageService
 from services.storage.settings import StorageSettings
 
-SETTINGS = (StorageSettings, AccessSettings, *WITH_OBJECTS, *EVERY_SERVICE)
+SETTINGS = (StorageSettings, AccessSettings, TokenSettings, *WITH_OBJECTS, *EVERY_SERVICE)
 
 
 async def serve(settings: Loaded, stopping: trio.Event) -> None:
     """Open stores and listener, register, and serve. On shutdown partitions are handed over while calls are served."""
-    namespace = settings[NamespaceSettings].namespace
+    namespace, access = settings[NamespaceSettings].namespace, settings[AccessSettings]
     async with (
         open_operations(settings, "storage", stopping) as operations,
         open_metadata(settings, operations) as metadata,
         open_objects(settings, operations, watch_lifecycle=True) as objects,
+        open_verifier(settings[TokenSettings], wanted=access.acls) as tokens,
     ):
         endpoint = await Endpoint.bind("storage", settings, operations)
-        catalog, access = TopicCatalog(metadata, namespace), settings[AccessSettings]
+        catalog = TopicCatalog(metadata, namespace)
         check_callers(settings, access)
         acls = AclCatalog(metadata, namespace, access.without_acls())
         members, indexers = (Members(metadata, namespace, service) for service in ("storage", "indexer"))
@@ -71,7 +74,7 @@ async def serve(settings: Loaded, stopping: trio.Event) -> None:
             )
             storage = StorageService(deps)
             show(storage, deps.counters, members, operations)
-            guard = access.guard(lambda: acls.current, needs(catalog))
+            guard = access.guard(lambda: acls.current, needs(catalog), verify=tokens.verify if tokens else None)
             async with endpoint.serving(bind_storage(storage, guard)), trio.open_nursery() as nursery:
                 await nursery.start(storage.run, stopping)
                 endpoint.ready(operations)

@@ -24,6 +24,12 @@ _SHORTEST_PAUSE = 0.1
 _LONGEST_PAUSE = 2.0
 _CHECKS = 4
 """How often a reply is checked for being late within the time that it may take."""
+
+
+class Unauthenticated(Refused):
+    """The instance does not accept the token."""
+
+
 # Statuses of the services and of gRPC for which a retry is pointless.
 _FINAL: dict[grpc.StatusCode, type[KafscaleError]] = {
     grpc.StatusCode.DATA_LOSS: CorruptData,
@@ -31,10 +37,9 @@ _FINAL: dict[grpc.StatusCode, type[KafscaleError]] = {
     grpc.StatusCode.FAILED_PRECONDITION: Refused,
     grpc.StatusCode.ABORTED: KafscaleError,
     grpc.StatusCode.UNIMPLEMENTED: Refused,
-    grpc.StatusCode.UNAUTHENTICATED: Refused,
+    grpc.StatusCode.UNAUTHENTICATED: Unauthenticated,
     grpc.StatusCode.PERMISSION_DENIED: Refused,
 }
-
 
 # gRPC's messages about peers that cannot be trusted or do not use TLS, and about peers that close new connections.
 _UNTRUSTED = ("CERTIFICATE_VERIFY_FAILED", "WRONG_VERSION_NUMBER", "verification check failed")
@@ -106,7 +111,8 @@ class _Opened:
 class Client:
     """Connections to storage instances, opened when they are needed. Not safe for several threads or across a fork.
 
-    If TLS files have changed when a call fails, later calls use them.
+    If TLS files have changed when a call fails, later calls use them. A file with a token is read for each call. If
+    that fails, the former token is used.
     """
 
     def __init__(self, connection: Connection) -> None:
@@ -115,6 +121,7 @@ class Client:
         """The number of calls, including those without an answer."""
         self._endpoints = list(connection.endpoints)
         self._channels: dict[str, _Opened] = {}
+        self._token = ""
 
     def __enter__(self) -> Self:
         return self
@@ -170,11 +177,12 @@ class Client:
     def call_at(self, endpoint: str, rpc: Rpc[Q, A], request: Q, *, seconds: float | None = None) -> A:
         """Call one instance once. Raises Unavailable if a retry may help, other errors if it cannot."""
         self.calls += 1
+        metadata = self._metadata()
         stub = self._channel(endpoint).unary_unary(
             rpc.path, request_serializer=_serialized, response_deserializer=_bytes
         )
         try:
-            return _parsed(rpc, stub(request, timeout=seconds or self.connection.call_seconds))
+            return _parsed(rpc, stub(request, timeout=seconds or self.connection.call_seconds, metadata=metadata))
         except grpc.RpcError as error:
             raise self._error(error, endpoint) from error
 
@@ -190,7 +198,7 @@ class Client:
         stub = self._channel(endpoint).unary_stream(
             rpc.path, request_serializer=_serialized, response_deserializer=_bytes
         )
-        call = stub(request)
+        call = stub(request, metadata=self._metadata())
         with _Watch(call, self.connection.call_seconds) as watch:
             yield self._replies(watch, rpc, endpoint)
 
@@ -226,8 +234,27 @@ class Client:
         except TimeoutError as error:
             raise Unavailable(f"{endpoint}: {error}") from error
 
+    def _metadata(self) -> tuple[tuple[str, str], ...]:
+        """Return what is sent beside a request. Raises ConfigError if there was no valid token yet."""
+        self._read_token()
+        return (("authorization", f"Bearer {self._token}"),) if self._token else ()
+
+    def _read_token(self) -> bool:
+        """Read the token again, and say whether it has changed since. Raises ConfigError."""
+        former, token = self._token, self.connection.token
+        if token is not None:
+            try:
+                self._token = token.read()
+            except ConfigError:
+                # The file is being replaced.
+                if not former:
+                    raise
+        return self._token != former
+
     def _error(self, error: grpc.RpcError, endpoint: str) -> KafscaleError:
         found = _error_of(error, endpoint, self.connection.tls)
+        if isinstance(found, Unauthenticated) and self._read_token():
+            return Unavailable(f"{found}; the token has changed since")
         if isinstance(found, Unavailable) and self._renew(endpoint):
             return Unavailable(f"{found}; the TLS files have changed since")
         return found

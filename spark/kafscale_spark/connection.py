@@ -1,17 +1,30 @@
 """The connection options, which the source and the sink share."""
 
+import re
 import ssl
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import grpc
 
 from kafscale.errors import ConfigError
-from kafscale_spark.options import ENDPOINTS, PATH, TEXT, Option, Options, duration, optional, size
+from kafscale_spark.options import ENDPOINTS, PATH, TEXT, Option, Options, Parser, duration, optional, size
 
 _BOTH = "batch, streaming"
 _MIB = 1 << 20
+_LONGEST_TOKEN = 16 << 10
+
+
+def _token(text: str) -> str:
+    """Return a token without the white space around it. Raises a ValueError that does not show it."""
+    found = text.strip()
+    if len(found) > _LONGEST_TOKEN or not re.fullmatch(r"[!-~]+", found):
+        raise ValueError("not a token")
+    return found
+
+
+_TOKEN = Parser(f"1 to {_LONGEST_TOKEN} printable ASCII characters without spaces", _token)
 
 ENDPOINTS_OPTION: Option[tuple[str, ...]] = Option(
     "kafscale.endpoints",
@@ -44,6 +57,24 @@ TLS_SERVER_NAME: Option[str | None] = Option(
     optional(TEXT),
     None,
     "The name that the certificates of storage instances must contain, instead of the host that is connected to.",
+    _BOTH,
+)
+TOKEN: Option[str | None] = Option(
+    "kafscale.token",
+    optional(_TOKEN),
+    None,
+    "The OAuth token that every call presents. If storage enforces ACLs, the caller is the user of the token. It is "
+    "not renewed: a job that runs longer than the token is valid needs `kafscale.tokenFile`. Without TLS, the token is "
+    "sent unencrypted.",
+    _BOTH,
+    secret=True,
+)
+TOKEN_FILE: Option[Path | None] = Option(
+    "kafscale.tokenFile",
+    optional(PATH),
+    None,
+    "A file with the token, instead of `kafscale.token`. It is read for each call, so that a token can be replaced "
+    "before it expires. The file must exist on the driver and on every executor.",
     _BOTH,
 )
 CALL_TIMEOUT = Option(
@@ -88,6 +119,8 @@ CONNECTION_OPTIONS: tuple[Option[Any], ...] = (
     TLS_CERT,
     TLS_KEY,
     TLS_SERVER_NAME,
+    TOKEN,
+    TOKEN_FILE,
     CALL_TIMEOUT,
     RETRY_TIMEOUT,
     KEEPALIVE,
@@ -145,6 +178,27 @@ class Tls:
 
 
 @dataclass(frozen=True, slots=True)
+class Token:
+    """A bearer token: its text or, if there is none, the file that has it."""
+
+    text: str | None = field(default=None, repr=False)
+    file: Path | None = None
+
+    def read(self) -> str:
+        """Return the current token. Raises a ConfigError with the name of the file if it has no valid token."""
+        if self.text is not None or self.file is None:
+            return self.text or ""
+        try:
+            with self.file.open("rb") as file:
+                return _token(file.read(2 * _LONGEST_TOKEN).decode("ascii"))
+        except OSError as error:
+            raise ConfigError(f"kafscale.tokenFile: {self.file} cannot be read: {error.strerror}") from error
+        except ValueError:
+            # Without the cause, which may contain a part of the file.
+            raise ConfigError(f"kafscale.tokenFile: {self.file} does not contain {_TOKEN.accepts}") from None
+
+
+@dataclass(frozen=True, slots=True)
 class Connection:
     """Addresses and timeouts for the storage service. Sent to every task."""
 
@@ -154,6 +208,7 @@ class Connection:
     retry_seconds: float = 60.0
     keepalive_seconds: float = 10.0
     max_message_bytes: int = 72 * _MIB
+    token: Token | None = None
 
     def channel(self, endpoint: str) -> grpc.Channel:
         """Return a channel, which connects when it is first used and reconnects after a failure."""
@@ -195,6 +250,9 @@ def connection_of(options: Options) -> Connection:
         raise ConfigError("options kafscale.tls.cert and kafscale.tls.key must both be set")
     if ca is None and (cert is not None or options[TLS_SERVER_NAME]):
         raise ConfigError("options kafscale.tls.* require kafscale.tls.ca, without which calls are not encrypted")
+    text, file = options[TOKEN], options[TOKEN_FILE]
+    if text is not None and file is not None:
+        raise ConfigError("options kafscale.token and kafscale.tokenFile cannot both be set")
     return Connection(
         options[ENDPOINTS_OPTION],
         None if ca is None else Tls(ca, cert, key, options[TLS_SERVER_NAME] or ""),
@@ -202,6 +260,7 @@ def connection_of(options: Options) -> Connection:
         options[RETRY_TIMEOUT],
         options[KEEPALIVE],
         options[MAX_MESSAGE_BYTES],
+        None if text is None and file is None else Token(text, file),
     )
 
 

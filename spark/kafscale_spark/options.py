@@ -32,7 +32,10 @@ class Parser(Generic[T]):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Option(Generic[T]):
-    """One option. ``uses`` is where it applies, as in the reference: `batch`, `streaming` or `batch, streaming`."""
+    """One option. ``uses`` is where it applies, as in the reference: `batch`, `streaming` or `batch, streaming`.
+
+    The value of a ``secret`` option is not shown in errors.
+    """
 
     name: str
     parser: Parser[T]
@@ -40,6 +43,7 @@ class Option(Generic[T]):
     doc: str
     uses: str
     default_text: str = ""
+    secret: bool = False
 
 
 class Options:
@@ -73,7 +77,8 @@ def read_options(
         try:
             values[option.name] = option.parser.read(text)
         except ValueError as error:
-            raise ConfigError(f"option {option.name}={text!r}: {error}; expected {option.parser.accepts}") from error
+            shown = f"{option.name} (value not shown)" if option.secret else f"{option.name}={text!r}"
+            raise ConfigError(f"option {shown}: {error}; expected {option.parser.accepts}") from None
         names.add(option.name)
     return Options(values, frozenset(names))
 

@@ -2,6 +2,8 @@
 
 import asyncio
 import ssl
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,9 +15,12 @@ import kafka
 import pytest
 import trustme
 from aiokafka.errors import KafkaConnectionError
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
 
 from tests.support.broker import KafscaleBroker
 
+COMMAND = (sys.executable, "-c", "from kafscale_tools.cli.main import main; main()")
 MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 USER, PASSWORD = "admin", "correct horse, battery=staple"
 
@@ -119,3 +124,33 @@ def test_aiokafka(broker: KafscaleBroker, authority: Path, mechanism: str) -> No
     asyncio.run(produce(PASSWORD))
     with pytest.raises(KafkaConnectionError):
         asyncio.run(produce("wrong"))
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+def test_the_kafscale_command(broker: KafscaleBroker, authority: Path, tmp_path: Path, mechanism: str) -> None:
+    topic = f"kafscale-{mechanism}"
+    admin = AdminClient(
+        {
+            "bootstrap.servers": broker.bootstrap,
+            "security.protocol": "SASL_SSL",
+            "ssl.ca.location": str(authority / "ca.pem"),
+            "sasl.mechanism": mechanism,
+            "sasl.username": USER,
+            "sasl.password": PASSWORD,
+        }
+    )
+    admin.create_topics([NewTopic(topic, 2)])[topic].result(30)
+    file = tmp_path / "password"
+
+    def run(command: str, password: str) -> "subprocess.CompletedProcess[bytes]":
+        file.write_text(password)
+        listener = ("-b", broker.bootstrap, "--security-protocol", "SASL_SSL", "--ca-file", str(authority / "ca.pem"))
+        login = ("--mechanism", mechanism, "--user", USER, "--password-file", str(file))
+        line = [*COMMAND, command, topic, *listener, *login]
+        return subprocess.run(line, input=b"a\nb\n", capture_output=True, check=False)
+
+    assert run("produce", PASSWORD).returncode == 0
+    assert run("consume", PASSWORD).stdout == b"a\nb\n"
+    wrong = run("consume", "wrong-password")
+    assert (wrong.returncode, b"authentication failed" in wrong.stderr) == (6, True)
+    assert b"wrong-password" not in wrong.stderr

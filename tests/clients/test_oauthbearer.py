@@ -14,8 +14,11 @@ import pytest
 import trustme
 from aiokafka.abc import AbstractTokenProvider
 from aiokafka.errors import KafkaConnectionError
+from click.testing import CliRunner
 from kafka.net.sasl.oauth import AbstractTokenProvider as PythonTokenProvider
 
+from kafscale_tools.cli.exits import Exit
+from kafscale_tools.cli.main import main
 from tests.support.broker import KafscaleBroker
 from tests.support.issuer import AUDIENCE, ISSUER, Issuer
 from tests.support.key_endpoint import KeyEndpoint, key_endpoint
@@ -54,6 +57,9 @@ def broker(
         "KAFSCALE_SASL_OAUTHBEARER_JWKS_ENDPOINT_CA_FILE": str(endpoint.ca_file),
         "KAFSCALE_SASL_OAUTHBEARER_EXPECTED_ISSUER": ISSUER,
         "KAFSCALE_SASL_OAUTHBEARER_EXPECTED_AUDIENCE": AUDIENCE,
+        "KAFSCALE_ACLS": "true",
+        "KAFSCALE_SUPER_USERS": "User:ann",
+        "KAFSCALE_ALLOW_EVERYONE_IF_NO_ACL_FOUND": "true",
     }
     made = KafscaleBroker(tmp_path_factory.mktemp("broker"), settings)
     try:
@@ -196,3 +202,20 @@ def test_new_keys_of_the_issuer_are_used(broker: KafscaleBroker, endpoint: KeyEn
     assert producer.flush(30) == 0
     with pytest.raises(KafkaConnectionError):
         asyncio.run(produce(broker, directory, token(former)))
+
+
+def test_the_kafscale_command_is_the_user_of_its_token(broker: KafscaleBroker, endpoint: KeyEndpoint) -> None:
+    def run(made: str, *arguments: str) -> int:
+        variables = {"KAFSCALE_ADMIN_SERVER": broker.rpc, "KAFSCALE_ADMIN_TOKEN": made}
+        found = CliRunner().invoke(main, arguments, env=variables)
+        assert made not in found.output
+        return found.exit_code
+
+    ann, bob = (token(endpoint.issuer, sub=name) for name in ("ann", "bob"))
+    denial = ("acl", "create", "User:bob", "--topic", "secret", "--operation", "describe", "--deny")
+    assert run(ann, *denial) == 0
+    assert run(bob, "topic", "describe", "other") == Exit.NOT_FOUND
+    assert run(bob, "topic", "describe", "secret") == Exit.DENIED
+    assert run(ann, "topic", "describe", "secret") == Exit.NOT_FOUND
+    assert run(endpoint.issuer.token(time.time() - LIFETIME), "topic", "list") == Exit.DENIED
+    assert run("another-admin-token", "topic", "list") == Exit.DENIED

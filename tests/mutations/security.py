@@ -75,10 +75,30 @@ MUTATIONS = (
         Change(
             "kafscale.rpc.access",
             "CallGuard.check",
-            "if not hmac.compare_digest(caller.token.encode(), self._token):",
-            "if False:",
+            "if self._token and hmac.compare_digest(caller.token.encode(), self._token):",
+            "if caller.token:",
         ),
         _ACCESS + "test_a_token_that_may_do_everything",
+    ),
+    Mutation(
+        "a token of the issuer decides over the certificate",
+        Change(
+            "kafscale.rpc.access",
+            "CallGuard._principal",
+            "if caller.token:",
+            "if caller.token and not caller.certificate:",
+        ),
+        _ACCESS + "test_a_token_of_the_issuer_says_who_calls_whatever_the_certificate",
+    ),
+    Mutation(
+        "a client of SCRAM refuses a server that does not know the credential",
+        Change(
+            "kafscale.security.scram_client",
+            "ScramClient.finish",
+            'if not self._signature or not hmac.compare_digest(_decoded(found["signature"]), self._signature):',
+            "if False:",
+        ),
+        "tests/unit/security/test_scram_client.py::test_a_server_that_does_not_know_the_credential_is_refused",
     ),
     Mutation(
         "the nonce of the final message is compared",

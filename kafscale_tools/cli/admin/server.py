@@ -113,8 +113,10 @@ class Server:
         return Channel(address, self._rpc.limits(), tls=self._rpc.tls(), error_of=StatusError)
 
 
-_FILE = click.Path(dir_okay=False)
-_OPTIONS: dict[str, tuple[str, dict[str, Any]]] = {
+FILE = click.Path(dir_okay=False)
+Overriding = dict[str, tuple[str, dict[str, Any]]]
+"""For each argument, the environment variable that it overrides and the parameters of its click option."""
+_OPTIONS: Overriding = {
     "server": (
         "KAFSCALE_ADMIN_SERVER",
         {"metavar": "HOST:PORT,...", "help": "Gateways; the first one that answers is used. Default: the local one."},
@@ -128,16 +130,15 @@ _OPTIONS: dict[str, tuple[str, dict[str, Any]]] = {
     ),
     "tls_ca": (
         "KAFSCALE_RPC_TLS_CA_FILE",
-        {"type": _FILE, "help": "Use TLS, and trust gateway certificates signed by these CAs (PEM)."},
+        {"type": FILE, "help": "Use TLS, and trust gateway certificates signed by these CAs (PEM)."},
     ),
-    "tls_cert": ("KAFSCALE_RPC_TLS_CERT_FILE", {"type": _FILE, "help": "The client certificate (PEM)."}),
-    "tls_key": ("KAFSCALE_RPC_TLS_KEY_FILE", {"type": _FILE, "help": "The key of the client certificate (PEM)."}),
+    "tls_cert": ("KAFSCALE_RPC_TLS_CERT_FILE", {"type": FILE, "help": "The client certificate (PEM)."}),
+    "tls_key": ("KAFSCALE_RPC_TLS_KEY_FILE", {"type": FILE, "help": "The key of the client certificate (PEM)."}),
     "tls_server_name": (
         "KAFSCALE_RPC_TLS_SERVER_NAME",
         {"metavar": "NAME", "help": "The name that gateway certificates must contain."},
     ),
 }
-"""For each argument, the environment variable that it overrides and the parameters of its click option."""
 
 _timeout = click.option(
     "--timeout",
@@ -149,15 +150,31 @@ _timeout = click.option(
 )
 
 
+def with_options(command: Callable[..., None], options: Overriding) -> Callable[..., None]:
+    """Add options to a command. `environment` returns the variables that they override."""
+    for name, (variable, details) in reversed(options.items()):
+        text = f"{details['help']} [{variable}]"
+        command = click.option(f"--{name.replace('_', '-')}", **{**details, "help": text})(command)
+    return command
+
+
+def environment(options: Overriding, arguments: dict[str, Any]) -> dict[str, str]:
+    """Return the environment with the given options. Removes them from the ``arguments`` of a command.
+
+    An option also replaces the variable that names a file with its value.
+    """
+    arguments_by_variable = {variable: arguments.pop(name) for name, (variable, _) in options.items()}
+    given = {variable: value for variable, value in arguments_by_variable.items() if value is not None}
+    files = {f"{variable}_FILE" for variable in given}
+    return {name: value for name, value in os.environ.items() if name not in files} | given
+
+
 def asking(command: Callable[..., None]) -> Callable[..., None]:
     """Add the connection options to a command, and pass it a `Server` as its first argument."""
 
     @functools.wraps(command)
     def with_server(*, timeout: float, **arguments: Any) -> None:
-        options = {variable: arguments.pop(name) for name, (variable, _) in _OPTIONS.items()}
-        environ = {**os.environ, **{variable: value for variable, value in options.items() if value is not None}}
-        if options["KAFSCALE_ADMIN_TOKEN"] is not None:
-            environ.pop("KAFSCALE_ADMIN_TOKEN_FILE", None)
+        environ = environment(_OPTIONS, arguments)
         try:
             settings, rpc = load(AdminClientSettings, environ), load(RpcSettings, environ)
             server = Server(settings, rpc, timeout=timeout)
@@ -165,8 +182,4 @@ def asking(command: Callable[..., None]) -> Callable[..., None]:
             raise Failed(str(error), Exit.WRONG) from error
         command(server, **arguments)
 
-    wrapped = _timeout(with_server)
-    for name, (variable, details) in reversed(_OPTIONS.items()):
-        text = f"{details['help']} [{variable}]"
-        wrapped = click.option(f"--{name.replace('_', '-')}", **{**details, "help": text})(wrapped)
-    return wrapped
+    return with_options(_timeout(with_server), _OPTIONS)

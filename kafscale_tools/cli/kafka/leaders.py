@@ -6,7 +6,8 @@ from collections.abc import Iterable, Sequence
 import trio
 
 from kafscale.errors import Unavailable
-from kafscale_tools.cli.kafka.client import Brokers, Refusal
+from kafscale_tools.cli.kafka.client import Brokers
+from kafscale_tools.cli.kafka.requests import Refusal
 
 _PAUSE_SECONDS = 0.3
 

@@ -9,8 +9,9 @@ from kio.schema.errors import ErrorCode
 from kafscale.errors import Unavailable
 from kafscale.records.codecs import Codec
 from kafscale.records.record import Record, build_batch
-from kafscale_tools.cli.kafka.client import INIT_PRODUCER_ID, PRODUCE, Brokers, Refusal
+from kafscale_tools.cli.kafka.client import Brokers
 from kafscale_tools.cli.kafka.leaders import Leaders
+from kafscale_tools.cli.kafka.requests import INIT_PRODUCER_ID, PRODUCE, Refusal, described
 
 _SEQUENCES = 1 << 31
 _BROKER_SHARE = 0.8
@@ -94,5 +95,5 @@ class Producer:
             if answer.error_code in (ErrorCode.none, ErrorCode.duplicate_sequence_number):
                 del unsent[int(answer.index)]
             else:
-                text = ": ".join(filter(None, (answer.error_code.name.upper(), answer.error_message)))
+                text = described(answer.error_code, answer.error_message)
                 failures.append(Refusal(answer.error_code, f"{self._topic}-{answer.index}: {text}"))

@@ -10,8 +10,9 @@ from kio.schema.errors import ErrorCode
 from kafscale.errors import Unavailable
 from kafscale.records.batch import verify_crc, walk
 from kafscale.records.record import Record, read_records
-from kafscale_tools.cli.kafka.client import FETCH, LIST_OFFSETS, Brokers, Refusal
+from kafscale_tools.cli.kafka.client import Brokers
 from kafscale_tools.cli.kafka.leaders import Leaders
+from kafscale_tools.cli.kafka.requests import FETCH, LIST_OFFSETS, Refusal
 
 LATEST, EARLIEST = -1, -2
 _PARTITION_BYTES, _BYTES = 1 << 20, 16 << 20

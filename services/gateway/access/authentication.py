@@ -13,13 +13,13 @@ import trio
 
 from kafscale.config.client_security import OAUTHBEARER, PLAIN
 from kafscale.errors import KafscaleError
+from kafscale.limited_log import LimitedLog
 from kafscale.metadata.users import UserCatalog
+from kafscale.process.tokens import TokenVerifier
 from kafscale.security import bearer, plain, scram
 from kafscale.security.principals import Principal, user
 from kafscale.security.scram import Credential, Mechanism, ScramServer
 from kafscale.security.tokens import ScopeMissing, TokenRefused
-from services.gateway.access.limited_log import LimitedLog
-from services.gateway.access.tokens import TokenVerifier
 
 _MECHANISMS = {mechanism.value: mechanism for mechanism in Mechanism}
 _STRONGEST_FIRST = (Mechanism.SHA_512, Mechanism.SHA_256)

@@ -7,10 +7,10 @@ import trio
 
 from kafscale.config.client_security import ClientSecuritySettings
 from kafscale.config.listeners import Listener
+from kafscale.limited_log import LimitedLog
 from kafscale.process.tls_stream import TlsStream
 from kafscale.security.principals import ANONYMOUS, NoRuleApplies
 from services.gateway.access.authentication import Authentication, Authenticator
-from services.gateway.access.limited_log import LimitedLog
 from services.gateway.access.tls import ServerTls
 from services.gateway.clients.connection import Stream
 

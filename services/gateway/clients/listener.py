@@ -14,8 +14,8 @@ import trio.lowlevel
 
 from kafscale.config.listeners import Listener
 from kafscale.errors import ConfigError
+from kafscale.limited_log import LimitedLog
 from services.gateway.access.authentication import Authenticator
-from services.gateway.access.limited_log import LimitedLog
 from services.gateway.api import Environment
 from services.gateway.clients.address_counts import AddressCounts
 from services.gateway.clients.admission import Admission

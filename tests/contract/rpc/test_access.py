@@ -1,4 +1,4 @@
-"""Which calls over gRPC are allowed if ACLs are enforced: by certificate, by token, and to nobody else."""
+"""Which calls over gRPC are allowed if ACLs are enforced: by token, by certificate, and to nobody else."""
 
 import time
 from collections.abc import AsyncIterator
@@ -11,10 +11,13 @@ import trio
 import trustme
 from google.protobuf.descriptor import ServiceDescriptor
 from google.protobuf.message_factory import GetMessageClass
+from structlog.testing import capture_logs
 
 from kafscale.audit import AuditLog
 from kafscale.metadata.memory import MemoryMetadataStore
 from kafscale.metadata.topics import TopicCatalog
+from kafscale.process.token_keys import TokenKeys
+from kafscale.process.tokens import TokenVerifier
 from kafscale.rpc import generated
 from kafscale.rpc.access import Caller, CallGuard, Needs
 from kafscale.rpc.admin import SERVICE as ADMIN
@@ -26,14 +29,17 @@ from kafscale.rpc.server import RpcServer
 from kafscale.rpc.tls import RpcTls
 from kafscale.security.acls import Acl, AclSet, Operation, PatternType, Permission, ResourceType
 from kafscale.security.principals import NameRules, user
+from kafscale.security.tokens import LARGEST_TOKEN, KeySet, TokenRules
 from kafscale.v1 import storage_pb2 as pb
 from kafscale.v1.common_pb2 import PartitionRef
 from services.gateway.admin.needs import NEEDS as ADMIN_NEEDS
 from services.storage.needs import needs as storage_needs
 from tests.support.carrier import TIMEOUT, Carrier
+from tests.support.issuer import AUDIENCE, ISSUER, Issuer
 
 AUDIT = AuditLog("all", 1000, clock=time.monotonic)
 TOKEN = "a-token-of-22-characters"
+NOW = 1_000_000.0
 SERVICES = (generated.SEGMENT_STORAGE, generated.INDEXER, generated.GROUP_COORDINATOR, ADMIN)
 SCAN = method(generated.SEGMENT_STORAGE, "Scan", pb.ScanRequest, pb.ScanPiece)
 FETCH = method(generated.SEGMENT_STORAGE, "Fetch", pb.FetchRequest, pb.FetchReply)
@@ -51,6 +57,7 @@ def _may(name: str, operation: Operation, type_: ResourceType, resource: str, ho
 ACLS = AclSet(
     [
         _may("CN=reader", Operation.READ, ResourceType.TOPIC, "t"),
+        _may("ann", Operation.READ, ResourceType.TOPIC, "u"),
         _may("CN=elsewhere", Operation.READ, ResourceType.TOPIC, "t", host="10.9.9.9"),
         _may("CN=service", Operation.CLUSTER_ACTION, ResourceType.CLUSTER, "kafka-cluster"),
     ],
@@ -79,11 +86,27 @@ def _tls(directory: Path, name: str, *, required: bool = False) -> RpcTls:
     )
 
 
+def _verifier() -> TokenVerifier:
+    """A verifier whose clock stands at NOW, and whose keys are known."""
+
+    async def nothing() -> bytes:
+        raise AssertionError
+
+    keys = TokenKeys(nothing, 3600)
+    keys.current = KeySet.parse(Issuer().document)
+    return TokenVerifier(TokenRules(issuer=ISSUER, audiences=(AUDIENCE,)), keys, lambda: NOW)
+
+
+def _bearer(token: str) -> Metadata:
+    return (("authorization", f"Bearer {token}"),)
+
+
 @asynccontextmanager
-async def _guarded(directory: Path, name: str) -> AsyncIterator[Channel]:
+async def _guarded(directory: Path, name: str, tokens: TokenVerifier | None = None) -> AsyncIterator[Channel]:
     """A storage service with a guard, called with the certificate of ``name``; empty: without TLS."""
     rules = NameRules("RULE:.*(CN=[^,]+).*/$1/")
-    guard = CallGuard(lambda: ACLS, rules, storage_needs(_catalog()), audit=AUDIT, token=TOKEN)
+    verify = tokens.verify if tokens else None
+    guard = CallGuard(lambda: ACLS, rules, storage_needs(_catalog()), audit=AUDIT, token=TOKEN, verify=verify)
     tls = _tls(directory, "127.0.0.1", required=True) if name else None
     async with trio.open_nursery() as nursery:
         server = RpcServer([bind(generated.SEGMENT_STORAGE, Carrier(), guard=guard)], tls=tls)
@@ -99,7 +122,8 @@ async def _outcome(channel: Channel, metadata: Metadata = ()) -> list[grpc.Statu
     found: list[grpc.StatusCode | None] = []
     for topic in ("t", "u"):
         try:
-            async with channel.stream(SCAN, pb.ScanRequest(partition=PartitionRef(topic=topic))) as stream:
+            request = pb.ScanRequest(partition=PartitionRef(topic=topic))
+            async with channel.stream(SCAN, request, metadata=metadata) as stream:
                 await stream.receive()
             found.append(None)
         except StatusError as error:
@@ -132,11 +156,52 @@ async def test_a_certificate_says_who_calls(directory: Path, name: str, outcome:
 @pytest.mark.parametrize(("token", "outcome"), [(TOKEN, None), (TOKEN[1:], UNAUTHENTICATED)])
 async def test_a_token_that_may_do_everything(directory: Path, token: str, outcome: grpc.StatusCode | None) -> None:
     async with _guarded(directory, "") as channel:
-        assert (await _outcome(channel, (("authorization", f"Bearer {token}"),)))[2] == outcome
+        assert (await _outcome(channel, _bearer(token)))[2] == outcome
+
+
+@pytest.mark.parametrize("certificate", ["root", "reader", ""])
+async def test_a_token_of_the_issuer_says_who_calls_whatever_the_certificate(directory: Path, certificate: str) -> None:
+    async with _guarded(directory, certificate, _verifier()) as channel:
+        assert await _outcome(channel, _bearer(Issuer().token(NOW + 60))) == [DENIED, None, DENIED]
+        assert await _outcome(channel, _bearer(TOKEN)) == [None, None, None]
+
+
+async def test_a_token_of_the_largest_size_is_accepted(directory: Path) -> None:
+    def token(padding: int) -> str:
+        return Issuer().token(NOW + 60, padding="x" * padding)
+
+    # The padding is encoded as base64.
+    longest = token((LARGEST_TOKEN - len(token(0))) // 4 * 3)
+    assert LARGEST_TOKEN - 4 < len(longest) <= LARGEST_TOKEN
+    async with _guarded(directory, "", _verifier()) as channel:
+        for _ in range(20):
+            assert (await _outcome(channel, _bearer(longest)))[1] is None
+        assert (await _outcome(channel, _bearer(token(LARGEST_TOKEN * 3 // 4))))[1] == UNAUTHENTICATED
+
+
+@pytest.mark.parametrize(
+    ("token", "verified", "reason"),
+    [
+        (Issuer().token(NOW - 60), True, "the token has expired"),
+        (Issuer().token(NOW + 60, aud="another"), True, "the token is for another audience"),
+        (TOKEN[1:], True, "the token is not a valid JSON Web Token"),
+        (Issuer().token(NOW + 60), False, "the token is wrong"),
+    ],
+)
+async def test_a_refused_token_is_not_shown(directory: Path, token: str, verified: bool, reason: str) -> None:
+    # The certificate alone would be enough.
+    async with _guarded(directory, "root", _verifier() if verified else None) as channel:
+        with capture_logs() as logged, pytest.raises(StatusError, match=reason) as refused:
+            await channel.call(FETCH, pb.FetchRequest(), timeout=TIMEOUT, metadata=_bearer(token))
+    assert refused.value.code == UNAUTHENTICATED
+    line = {"event": "authentication failed", "host": "127.0.0.1", "method": "Fetch", "reason": reason}
+    assert [found for found in logged if line.items() <= found.items()]
+    shown = repr(refused.value) + repr(logged)
+    assert not [part for part in token.split(".") if part in shown]
 
 
 @pytest.mark.parametrize("service", SERVICES, ids=lambda service: service.name)
-def test_nobody_may_call_anything_without_a_credential(service: ServiceDescriptor) -> None:
+async def test_nobody_may_call_anything_without_a_credential(service: ServiceDescriptor) -> None:
     tables: dict[ServiceDescriptor, Needs] = {ADMIN: ADMIN_NEEDS, generated.SEGMENT_STORAGE: storage_needs(_catalog())}
     table = tables.get(service, {})
     assert set(table) <= set(service.methods_by_name)
@@ -144,7 +209,7 @@ def test_nobody_may_call_anything_without_a_credential(service: ServiceDescripto
     for name, described in service.methods_by_name.items():
         request = GetMessageClass(described.input_type)()
         with pytest.raises(StatusError, match=r"User:ANONYMOUS needs"):
-            guard.check(name, request, Caller("127.0.0.1", b"", ""))
+            await guard.check(name, request, Caller("127.0.0.1", b"", ""))
 
 
 def test_every_admin_method_is_in_the_table() -> None:
@@ -158,10 +223,10 @@ async def test_a_log_is_not_read_by_the_id_of_another_topic(nursery: trio.Nurser
     acls = AclSet([_may("ANONYMOUS", Operation.READ, ResourceType.TOPIC, "t")])
     guard = CallGuard(lambda: acls, NameRules(), storage_needs(catalog), audit=AUDIT)
     caller = Caller("127.0.0.1", b"", "")
-    guard.check("Scan", pb.ScanRequest(partition=PartitionRef(topic="t", topic_id=bytes(16))), caller)
+    await guard.check("Scan", pb.ScanRequest(partition=PartitionRef(topic="t", topic_id=bytes(16))), caller)
     with pytest.raises(StatusError):
-        guard.check("Scan", pb.ScanRequest(partition=PartitionRef(topic="t", topic_id=secret.id)), caller)
+        await guard.check("Scan", pb.ScanRequest(partition=PartitionRef(topic="t", topic_id=secret.id)), caller)
     scans = [pb.PartitionScan(partition=PartitionRef(topic=name)) for name in ("t", "u")]
     with pytest.raises(StatusError):
-        guard.check("PlanScan", pb.PlanScanRequest(scans=scans), caller)
+        await guard.check("PlanScan", pb.PlanScanRequest(scans=scans), caller)
     nursery.cancel_scope.cancel()

@@ -3,7 +3,7 @@
 import struct
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import trio
@@ -25,6 +25,7 @@ from kafscale.metadata.quotas import QuotaCatalog
 from kafscale.metadata.topic_values import TopicInfo
 from kafscale.metadata.topics import TopicCatalog
 from kafscale.metadata.users import UserCatalog
+from kafscale.process.tokens import open_verifier
 from kafscale.records.codecs import Codec
 from kafscale.records.record import Record, build_batch
 from kafscale.v1.metadata_pb2 import EpochHistory, Member
@@ -280,14 +281,16 @@ async def running_gateway(
         await cluster.add("storage", storage or FakeStorage())
         await cluster.add_coordinator("coordinator", FakeCoordinator())
     parts = parts_of(cluster, **settings)
-    gateway = Gateway(parts)
+    tokens = open_verifier(parts.settings, wanted=parts.settings.uses_tokens, now=lambda: parts.now_ms() / 1000)
     stop, stopped = trio.Event(), trio.Event()
 
     async def run(task_status: trio.TaskStatus[tuple[Listener, ...]]) -> None:
         await gateway.run(stop, task_status=task_status)
         stopped.set()
 
-    async with trio.open_nursery() as nursery:
+    async with tokens as verifier, trio.open_nursery() as nursery:
+        parts = replace(parts, tokens=verifier)
+        gateway = Gateway(parts)
         for watched in (
             parts.catalog,
             parts.users,

@@ -17,7 +17,8 @@ from kafscale.v1 import common_pb2
 from kafscale.v1.storage_pb2 import PartitionOffset
 from kafscale_tools.cli import records
 from kafscale_tools.cli.exits import Exit
-from kafscale_tools.cli.kafka import client
+from kafscale_tools.cli.kafka import requests
+from kafscale_tools.cli.kafka.connection import Connection
 from kafscale_tools.cli.kafka.formats import Format, unescaped
 from tests.servers.ports import free_ports
 from tests.support.gateway.admin_server import AdminServer, admin_server
@@ -181,7 +182,7 @@ class _Lossy:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, api_key: int, *, times: int) -> None:
         self.left = times
-        ask = client._Connection.ask
+        ask = Connection.ask
 
         async def lossy(connection: Any, asked: int, body: bytes) -> bytes:
             answer = await ask(connection, asked, body)
@@ -190,12 +191,12 @@ class _Lossy:
                 raise Unavailable("the connection is lost")
             return answer
 
-        monkeypatch.setattr(client._Connection, "ask", lossy)
+        monkeypatch.setattr(Connection, "ask", lossy)
 
 
 def test_a_retried_batch_has_the_same_sequence_numbers(server: AdminServer, monkeypatch: pytest.MonkeyPatch) -> None:
     _topic(server)
-    _Lossy(monkeypatch, client.PRODUCE, times=2)
+    _Lossy(monkeypatch, requests.PRODUCE, times=2)
     # More than one batch may hold, so there is a second one.
     done = server.run("produce", "t", input=b"a\n" + b"b" * 600_000 + b"\n")
     assert done.exit_code == 0, done.output
@@ -224,14 +225,14 @@ def test_a_record_too_large_is_refused(server: AdminServer) -> None:
 def test_an_unreachable_broker_is_retried(server: AdminServer, monkeypatch: pytest.MonkeyPatch) -> None:
     _topic(server)
     _produce(server, batch(b"0", b"1"))
-    lossy = _Lossy(monkeypatch, client.FETCH, times=2)
+    lossy = _Lossy(monkeypatch, requests.FETCH, times=2)
     assert _out(server) == b"0\n1\n"
     lossy.left = 1_000_000
     ended = server.run("consume", "t", "--follow", "--timeout", "1")
     assert (ended.exit_code, ended.stdout) == (Exit.UNAVAILABLE, "")
     assert ended.stderr == "Error: not done within 1 s: the connection is lost\n"
     lossy.left = 0
-    _Lossy(monkeypatch, client.PRODUCE, times=1_000_000)
+    _Lossy(monkeypatch, requests.PRODUCE, times=1_000_000)
     assert server.run("produce", "t", "--timeout", "1", input="a").exit_code == Exit.UNAVAILABLE
 
 

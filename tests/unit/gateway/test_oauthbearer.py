@@ -13,12 +13,12 @@ from trio.testing import MockClock
 
 from kafscale.metadata.memory import MemoryMetadataStore
 from kafscale.metadata.users import UserCatalog
+from kafscale.process import token_keys
+from kafscale.process.token_keys import TokenKeys
+from kafscale.process.tokens import TokenVerifier
 from kafscale.security import tokens as security_tokens
 from kafscale.security.tokens import KeySet, TokenRules, Verified
-from services.gateway.access import keys
 from services.gateway.access.authentication import Authentication, Authenticator
-from services.gateway.access.keys import TokenKeys
-from services.gateway.access.tokens import TokenVerifier
 from tests.support.gateway.advertised import closing_line
 from tests.support.gateway.fake_storage import FakeStorage
 from tests.support.gateway.harness import NOW_MS, Client, Cluster, Harness, running_gateway
@@ -207,12 +207,12 @@ async def test_keys_that_arrive_while_a_token_is_verified_are_used(
         known.current = KeySet.parse(Issuer().document)
         return security_tokens.verify(token, keys, *others)
 
-    monkeypatch.setattr("services.gateway.access.tokens.tokens", SimpleNamespace(verify=verify))
+    monkeypatch.setattr("kafscale.process.tokens.tokens", SimpleNamespace(verify=verify))
     assert (await tokens.verify(Issuer().token(NOW + 60))).user == "ann"
 
 
 async def test_keys_that_the_issuer_adds_are_used(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(keys, "_AGAIN_SECONDS", 0.0)
+    monkeypatch.setattr(token_keys, "_AGAIN_SECONDS", 0.0)
     async with gateway(file) as harness:
         assert (await authenticate(await harness.connect(), Issuer().token(NOW + 60))).auth_bytes == b""
         publish(file, Issuer("second"))
@@ -221,7 +221,7 @@ async def test_keys_that_the_issuer_adds_are_used(file: Path, monkeypatch: pytes
 
 
 async def test_a_gateway_starts_without_keys(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(keys, "_LONGEST_PAUSE", 0.01)
+    monkeypatch.setattr(token_keys, "_LONGEST_PAUSE", 0.01)
     late = file.with_name("late.json")
     with capture_logs() as logged:
         async with gateway(late) as harness:

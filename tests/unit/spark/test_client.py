@@ -2,9 +2,11 @@
 
 import shutil
 import threading
+import traceback
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import grpc
 import pytest
@@ -13,7 +15,7 @@ import trustme
 from kafscale.errors import ConfigError, CorruptData, KafscaleError, Refused, Unavailable
 from kafscale.v1 import storage_pb2 as pb
 from kafscale_spark.client import PLAN_SCAN, SCAN, TOPICS, Attempts, Client, Untrusted
-from kafscale_spark.connection import WINDOW_BYTES, Connection, Tls
+from kafscale_spark.connection import WINDOW_BYTES, Connection, Tls, Token
 from tests.servers.ports import free_ports
 from tests.unit.spark.storage import serving
 
@@ -243,6 +245,50 @@ def test_final_errors_are_not_retried(code: grpc.StatusCode, kind: type[Kafscale
         with pytest.raises(Refused):
             client.call(PLAN_SCAN, pb.PlanScanRequest())
     assert len(asked) == 1
+
+
+@pytest.mark.timeout(60)
+def test_a_token_file_is_read_for_each_call(tmp_path: Path) -> None:
+    file, presented = tmp_path / "token", list[str]()
+
+    def checked(context: grpc.ServicerContext) -> None:
+        given: dict[str, Any] = dict(context.invocation_metadata())
+        presented.append(given["authorization"].removeprefix("Bearer "))
+        if presented[-1] == "expired":
+            # It is replaced while the call runs.
+            file.write_text("fresh")
+            context.abort(grpc.StatusCode.UNAUTHENTICATED, "the token has expired")
+        if presented[-1] != "fresh":
+            context.abort(grpc.StatusCode.UNAUTHENTICATED, "the token is wrong")
+
+    def topics(_: pb.TopicsRequest, context: grpc.ServicerContext) -> pb.TopicsReply:
+        checked(context)
+        return _answers("x:1")
+
+    def scan(_: pb.ScanRequest, context: grpc.ServicerContext) -> Iterator[pb.ScanPiece]:
+        checked(context)
+        yield pb.ScanPiece(records=b"records")
+
+    with (
+        serving(Topics=topics, Scan=scan) as address,
+        Client(Connection((address,), token=Token(file=file), retry_seconds=86_400)) as client,
+    ):
+        for content in (b"", b"two words", b"\xff"):
+            file.write_bytes(content)
+            with pytest.raises(ConfigError, match=r"kafscale\.tokenFile: .*token does not contain") as raised:
+                client.call(TOPICS, pb.TopicsRequest())
+            assert "two words" not in "".join(traceback.format_exception(raised.value))
+        file.write_text("wrong-token\n")
+        with pytest.raises(Refused, match="the token is wrong") as refused:
+            client.call(TOPICS, pb.TopicsRequest())
+        assert "wrong-token" not in str(refused.value)
+        file.write_text("expired\n")
+        assert client.call(TOPICS, pb.TopicsRequest()).instances == ["x:1"]
+        # The former token is used while the file is being replaced.
+        file.unlink()
+        with client.stream_at(address, SCAN, pb.ScanRequest()) as found:
+            assert [bytes(records) for _, records in found] == [b"records"]
+    assert presented == ["wrong-token", "expired", "fresh", "fresh"]
 
 
 def test_a_silent_stream_times_out() -> None:

@@ -1,12 +1,13 @@
 """Options: values, defaults, and messages for invalid ones."""
 
+import traceback
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from kafscale.errors import ConfigError
-from kafscale_spark.connection import CONNECTION_OPTIONS, Connection, Tls, connection_of
+from kafscale_spark.connection import CONNECTION_OPTIONS, Connection, Tls, Token, connection_of
 from kafscale_spark.options import (
     BOOLEAN,
     ENDPOINTS,
@@ -94,11 +95,22 @@ def test_connection_options_are_parsed() -> None:
         ({}, "kafscale.endpoints is required"),
         ({"kafscale.endpoints": "a:1", "kafscale.tls.cert": "/c"}, "must both be set"),
         ({"kafscale.endpoints": "a:1", "kafscale.tls.serverName": "x"}, "require kafscale.tls.ca"),
+        ({"kafscale.endpoints": "a:1", "kafscale.token": "t", "kafscale.tokenFile": "/t"}, "cannot both be set"),
     ],
 )
 def test_invalid_connections_are_refused(given: dict[str, str], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         connection_of(read_options(CONNECTION_OPTIONS, given))
+
+
+def test_a_token_is_not_shown() -> None:
+    given = {"kafscale.endpoints": "a:1", "kafscale.token": " a.secret.token\n"}
+    found = connection_of(read_options(CONNECTION_OPTIONS, given))
+    assert found.token == Token("a.secret.token")
+    assert "secret" not in repr(found)
+    with pytest.raises(ConfigError, match=r"option kafscale\.token \(value not shown\)") as refused:
+        read_options(CONNECTION_OPTIONS, {"kafscale.token": " ".join(["a", "hidden", "token"])})
+    assert "a hidden token" not in "".join(traceback.format_exception(refused.value))
 
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:

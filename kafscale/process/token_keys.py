@@ -9,7 +9,7 @@ import httpcore
 import structlog
 import trio
 
-from kafscale.config.oauthbearer import OauthbearerSettings
+from kafscale.config.tokens import TokenSettings
 from kafscale.errors import ConfigError, Unavailable
 from kafscale.metadata.outage import Outage
 from kafscale.security.tokens import KeySet, NoKeys
@@ -85,7 +85,7 @@ class TokenKeys:
         return None
 
 
-def reader(settings: OauthbearerSettings) -> Read:
+def reader(settings: TokenSettings) -> Read:
     """Return what reads the keys from the place in the settings. Raises a ConfigError if the CA file is invalid."""
     path, ca_file = settings.token_keys_path, settings.token_keys_ca_file
     if path is not None:

@@ -11,12 +11,13 @@ import trustme
 from structlog.testing import capture_logs
 from trio.testing import MockClock
 
+from kafscale.config.tokens import TokenSettings
 from kafscale.errors import ConfigError, Unavailable
-from services.gateway.access import keys
-from services.gateway.access.keys import LARGEST_DOCUMENT, TokenKeys, reader
+from kafscale.process import token_keys
+from kafscale.process.token_keys import LARGEST_DOCUMENT, TokenKeys, reader
 from services.gateway.settings import GatewaySettings
 from tests.servers.ports import free_ports
-from tests.support.issuer import Issuer
+from tests.support.issuer import AUDIENCE, ISSUER, Issuer
 from tests.support.key_endpoint import KeyEndpoint, key_endpoint
 
 
@@ -123,8 +124,13 @@ async def test_a_client_does_not_wait_long_for_keys(autojump_clock: MockClock) -
         assert trio.current_time() - began == 5
 
 
-def settings(url: str, ca_file: Path | None = None) -> GatewaySettings:
-    return GatewaySettings(token_keys_url=url, token_keys_ca_file=None if ca_file is None else str(ca_file))
+def settings(url: str, ca_file: Path | None = None) -> TokenSettings:
+    return TokenSettings(
+        token_keys_url=url,
+        token_keys_ca_file=None if ca_file is None else str(ca_file),
+        token_issuer=ISSUER,
+        token_audiences=(AUDIENCE,),
+    )
 
 
 @pytest.fixture
@@ -177,7 +183,7 @@ async def test_other_answers_are_errors(
 
 
 async def test_a_silent_endpoint_is_an_error(endpoint: KeyEndpoint, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(keys, "_READ_SECONDS", 0.5)
+    monkeypatch.setattr(token_keys, "_READ_SECONDS", 0.5)
     endpoint.answering.clear()
     with pytest.raises(Unavailable, match="did not answer"):
         await reader(settings(endpoint.url, endpoint.ca_file))()
@@ -228,7 +234,11 @@ def test_a_missing_setting_is_named(missing: str, named: str) -> None:
     incomplete = {name: value for name, value in COMPLETE.items() if name != missing}
     with pytest.raises(ConfigError, match=f"KAFSCALE_SASL_OAUTHBEARER_{named}$"):
         GatewaySettings(**incomplete)
-    GatewaySettings(**{**incomplete, "sasl_mechanisms": ("PLAIN",)})
+
+
+def test_listeners_with_oauthbearer_need_an_issuer() -> None:
+    with pytest.raises(ConfigError, match=r"KAFSCALE_SASL_OAUTHBEARER_JWKS_ENDPOINT_URL$"):
+        GatewaySettings(sasl_mechanisms=("OAUTHBEARER",))
 
 
 @pytest.mark.parametrize(
