@@ -11,10 +11,11 @@ import aiokafka
 import confluent_kafka as ck
 import kafka
 import pytest
-import trustme
 from aiokafka.errors import KafkaConnectionError
+from kafka.errors import KafkaTimeoutError
 
 from tests.support.broker import KafscaleBroker
+from tests.support.certificates import listener_settings, server_certificates
 
 MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 USER, PASSWORD = "admin", "correct horse, battery=staple"
@@ -22,21 +23,16 @@ USER, PASSWORD = "admin", "correct horse, battery=staple"
 
 @pytest.fixture(scope="module")
 def authority(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A directory with ca.pem, and the certificate of a server for 127.0.0.1."""
-    directory, made = tmp_path_factory.mktemp("certificates"), trustme.CA()
-    made.cert_pem.write_to_path(directory / "ca.pem")
-    issued = made.issue_cert("127.0.0.1", "localhost")
-    issued.private_key_pem.write_to_path(directory / "key.pem")
-    (directory / "cert.pem").write_bytes(b"".join(each.bytes() for each in issued.cert_chain_pems))
+    """A directory with certificates."""
+    directory = tmp_path_factory.mktemp("certificates")
+    server_certificates(directory)
     return directory
 
 
 @pytest.fixture(scope="module")
 def broker(authority: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafscaleBroker]:
     settings = {
-        "KAFSCALE_LISTENER_SECURITY_PROTOCOL_MAP": "PLAINTEXT:SASL_SSL",
-        "KAFSCALE_TLS_CERT_FILE": str(authority / "cert.pem"),
-        "KAFSCALE_TLS_KEY_FILE": str(authority / "key.pem"),
+        **listener_settings(authority),
         "KAFSCALE_SASL_ENABLED_MECHANISMS": ",".join(MECHANISMS),
         "KAFSCALE_BOOTSTRAP_USER": USER,
         "KAFSCALE_BOOTSTRAP_PASSWORD": PASSWORD,
@@ -86,17 +82,27 @@ def test_librdkafka(broker: KafscaleBroker, authority: Path, mechanism: str) -> 
 
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)
-def test_kafka_python(broker: KafscaleBroker, authority: Path, mechanism: str) -> None:
-    producer = kafka.KafkaProducer(
-        bootstrap_servers=broker.bootstrap,
-        security_protocol="SASL_SSL",
-        ssl_cafile=str(authority / "ca.pem"),
-        sasl_mechanism=mechanism,
-        sasl_plain_username=USER,
-        sasl_plain_password=PASSWORD,
-    )
-    assert producer.send("kafka-python", b"v").get(30).offset >= 0
-    producer.close()
+def test_kafka_python(
+    broker: KafscaleBroker, authority: Path, mechanism: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    def produce(password: str, **settings: Any) -> None:
+        producer = kafka.KafkaProducer(
+            bootstrap_servers=broker.bootstrap,
+            security_protocol="SASL_SSL",
+            ssl_cafile=str(authority / "ca.pem"),
+            sasl_mechanism=mechanism,
+            sasl_plain_username=USER,
+            sasl_plain_password=password,
+            **settings,
+        )
+        assert producer.send("kafka-python", b"v").get(30).offset >= 0
+        producer.close()
+
+    produce(PASSWORD)
+    # It logs the error, but tries again until its time is over.
+    with pytest.raises(KafkaTimeoutError):
+        produce("wrong", bootstrap_timeout_ms=3000)
+    assert "SaslAuthenticationFailedError: Authentication failed" in caplog.text
 
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)

@@ -11,12 +11,12 @@ import aiokafka
 import confluent_kafka as ck
 import kafka
 import pytest
-import trustme
 from aiokafka.abc import AbstractTokenProvider
 from aiokafka.errors import KafkaConnectionError
 from kafka.net.sasl.oauth import AbstractTokenProvider as PythonTokenProvider
 
 from tests.support.broker import KafscaleBroker
+from tests.support.certificates import listener_settings, server_certificates
 from tests.support.issuer import AUDIENCE, ISSUER, Issuer
 from tests.support.key_endpoint import KeyEndpoint, key_endpoint
 
@@ -26,12 +26,9 @@ WRONG: dict[str, dict[str, Any]] = {"audience": {"aud": "billing"}, "issuer": {"
 
 @pytest.fixture(scope="module")
 def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A directory with ca.pem, and the certificate of a server for 127.0.0.1."""
-    directory, made = tmp_path_factory.mktemp("certificates"), trustme.CA()
-    made.cert_pem.write_to_path(directory / "ca.pem")
-    issued = made.issue_cert("127.0.0.1", "localhost")
-    issued.private_key_pem.write_to_path(directory / "key.pem")
-    (directory / "cert.pem").write_bytes(b"".join(each.bytes() for each in issued.cert_chain_pems))
+    """A directory with certificates."""
+    directory = tmp_path_factory.mktemp("certificates")
+    server_certificates(directory)
     return directory
 
 
@@ -46,9 +43,7 @@ def broker(
     directory: Path, endpoint: KeyEndpoint, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[KafscaleBroker]:
     settings = {
-        "KAFSCALE_LISTENER_SECURITY_PROTOCOL_MAP": "PLAINTEXT:SASL_SSL",
-        "KAFSCALE_TLS_CERT_FILE": str(directory / "cert.pem"),
-        "KAFSCALE_TLS_KEY_FILE": str(directory / "key.pem"),
+        **listener_settings(directory),
         "KAFSCALE_SASL_ENABLED_MECHANISMS": "OAUTHBEARER",
         "KAFSCALE_SASL_OAUTHBEARER_JWKS_ENDPOINT_URL": endpoint.url,
         "KAFSCALE_SASL_OAUTHBEARER_JWKS_ENDPOINT_CA_FILE": str(endpoint.ca_file),
