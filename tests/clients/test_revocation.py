@@ -9,14 +9,10 @@ from typing import Any
 import confluent_kafka as ck
 import pytest
 import trustme
-from confluent_kafka.admin import (
-    AclBinding,
-    AclBindingFilter,
-    AclOperation,
-    AclPermissionType,
-    AdminClient,
-    ResourcePatternType,
-    ResourceType,
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin._acl import AclBinding, AclBindingFilter, AclOperation, AclPermissionType
+from confluent_kafka.admin._resource import ResourcePatternType, ResourceType
+from confluent_kafka.admin._scram import (
     ScramCredentialInfo,
     ScramMechanism,
     UserScramCredentialDeletion,
@@ -96,10 +92,10 @@ def _create_topic(admin: AdminClient, name: str) -> None:
 
 def _produced(producer: ck.Producer, topic: str) -> int | None:
     """Produce a record. Return the code of the error, or None."""
-    found: list[int | None] = []
-    producer.produce(topic, b"v", on_delivery=lambda error, _: found.append(error and error.code()))
+    found: list[ck.KafkaError | None] = []
+    producer.produce(topic, b"v", on_delivery=lambda error, _: found.append(error))
     assert producer.flush(SECONDS) == 0
-    return found[0]
+    return found[0].code() if found[0] else None
 
 
 def _awaited(consumer: ck.Consumer) -> ck.Message:

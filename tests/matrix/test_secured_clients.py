@@ -6,13 +6,14 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import aiokafka
 import confluent_kafka as ck
 import pytest
 from aiokafka.errors import TopicAuthorizationFailedError
-from confluent_kafka.admin import (
-    AdminClient,
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin._scram import (
     ScramCredentialInfo,
     ScramMechanism,
     UserScramCredentialDeletion,
@@ -84,7 +85,7 @@ def broker(directory: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterato
         made.stop()
 
 
-def _librdkafka(broker: KafscaleBroker, directory: Path, user: str) -> dict[str, str | int]:
+def _librdkafka(broker: KafscaleBroker, directory: Path, user: str) -> dict[str, Any]:
     return {
         "bootstrap.servers": broker.bootstrap,
         "security.protocol": "SASL_SSL",

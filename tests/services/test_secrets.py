@@ -11,7 +11,8 @@ from typing import Any
 
 import confluent_kafka as ck
 import httpcore
-from confluent_kafka.admin import AdminClient, ScramCredentialInfo, ScramMechanism, UserScramCredentialUpsertion
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin._scram import ScramCredentialInfo, ScramMechanism, UserScramCredentialUpsertion
 
 from kafscale.security.scram import Mechanism, salted_password
 from tests.servers.cluster import Cluster
