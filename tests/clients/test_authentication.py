@@ -12,8 +12,8 @@ import confluent_kafka as ck
 import kafka
 import pytest
 from aiokafka.errors import KafkaConnectionError
-from kafka.errors import KafkaTimeoutError
 
+from tests.clients.kafka_python_once import failure
 from tests.support.broker import KafscaleBroker
 from tests.support.certificates import listener_settings, server_certificates
 
@@ -82,27 +82,24 @@ def test_librdkafka(broker: KafscaleBroker, authority: Path, mechanism: str) -> 
 
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)
-def test_kafka_python(
-    broker: KafscaleBroker, authority: Path, mechanism: str, caplog: pytest.LogCaptureFixture
-) -> None:
-    def produce(password: str, **settings: Any) -> None:
-        producer = kafka.KafkaProducer(
-            bootstrap_servers=broker.bootstrap,
-            security_protocol="SASL_SSL",
-            ssl_cafile=str(authority / "ca.pem"),
-            sasl_mechanism=mechanism,
-            sasl_plain_username=USER,
-            sasl_plain_password=password,
-            **settings,
-        )
-        assert producer.send("kafka-python", b"v").get(30).offset >= 0
-        producer.close()
+def test_kafka_python(broker: KafscaleBroker, authority: Path, mechanism: str) -> None:
+    def settings(password: str) -> dict[str, Any]:
+        return {
+            "bootstrap_servers": broker.bootstrap,
+            "security_protocol": "SASL_SSL",
+            "ssl_cafile": str(authority / "ca.pem"),
+            "sasl_mechanism": mechanism,
+            "sasl_plain_username": USER,
+            "sasl_plain_password": password,
+        }
 
-    produce(PASSWORD)
+    producer = kafka.KafkaProducer(**settings(PASSWORD))
+    assert producer.send("kafka-python", b"v").get(30).offset >= 0
+    producer.close()
     # It logs the error, but tries again until its time is over.
-    with pytest.raises(KafkaTimeoutError):
-        produce("wrong", bootstrap_timeout_ms=3000)
-    assert "SaslAuthenticationFailedError: Authentication failed" in caplog.text
+    logged = failure(**settings("wrong"))
+    assert "SaslAuthenticationFailedError: Authentication failed" in logged
+    assert "KafkaTimeoutError" in logged
 
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)
@@ -125,3 +122,19 @@ def test_aiokafka(broker: KafscaleBroker, authority: Path, mechanism: str) -> No
     asyncio.run(produce(PASSWORD))
     with pytest.raises(KafkaConnectionError):
         asyncio.run(produce("wrong"))
+
+
+async def _start_plainly(broker: KafscaleBroker) -> None:
+    producer = aiokafka.AIOKafkaProducer(bootstrap_servers=broker.bootstrap)
+    try:
+        await producer.start()
+    finally:
+        await producer.stop()
+
+
+def test_plaintext_to_a_port_with_tls(broker: KafscaleBroker) -> None:
+    with pytest.raises(ck.KafkaException, match="_TRANSPORT"):
+        ck.Producer({"bootstrap.servers": broker.bootstrap, "log_level": 0}).list_topics(timeout=3)
+    with pytest.raises(KafkaConnectionError):
+        asyncio.run(_start_plainly(broker))
+    assert "KafkaTimeoutError" in failure(bootstrap_servers=broker.bootstrap)

@@ -13,8 +13,9 @@ import kafka
 import pytest
 from aiokafka.abc import AbstractTokenProvider
 from aiokafka.errors import KafkaConnectionError
-from kafka.net.sasl.oauth import AbstractTokenProvider as PythonTokenProvider
 
+from tests.clients.kafka_python_once import Provider as PythonProvider
+from tests.clients.kafka_python_once import failure
 from tests.support.broker import KafscaleBroker
 from tests.support.certificates import listener_settings, server_certificates
 from tests.support.issuer import AUDIENCE, ISSUER, Issuer
@@ -141,24 +142,21 @@ def test_aiokafka(broker: KafscaleBroker, endpoint: KeyEndpoint, directory: Path
             asyncio.run(produce(broker, directory, token(endpoint.issuer, **claims)))
 
 
-class PythonProvider(PythonTokenProvider):  # type: ignore[misc]
-    def __init__(self, made: str) -> None:
-        self._made = made
-
-    def token(self) -> str:
-        return self._made
-
-
 def test_kafka_python(broker: KafscaleBroker, endpoint: KeyEndpoint, directory: Path) -> None:
-    producer = kafka.KafkaProducer(
-        bootstrap_servers=broker.bootstrap,
-        security_protocol="SASL_SSL",
-        ssl_cafile=str(directory / "ca.pem"),
-        sasl_mechanism="OAUTHBEARER",
-        sasl_oauth_token_provider=PythonProvider(token(endpoint.issuer)),
-    )
+    settings = {
+        "bootstrap_servers": broker.bootstrap,
+        "security_protocol": "SASL_SSL",
+        "ssl_cafile": str(directory / "ca.pem"),
+        "sasl_mechanism": "OAUTHBEARER",
+    }
+    provider = PythonProvider(token(endpoint.issuer))
+    producer = kafka.KafkaProducer(**settings, sasl_oauth_token_provider=provider)
     assert producer.send("kafka-python", b"v").get(30).offset >= 0
     producer.close()
+    refused = token(endpoint.issuer, **WRONG["audience"])
+    logged = failure(**settings, token=refused)
+    assert 'SaslAuthenticationFailedError: {"status":"invalid_token"}' in logged
+    assert refused not in logged
 
 
 def test_sessions_are_renewed_with_new_tokens(broker: KafscaleBroker, endpoint: KeyEndpoint, directory: Path) -> None:
