@@ -13,12 +13,13 @@ import aiokafka
 import confluent_kafka as ck
 import kafka
 import pytest
-import trustme
 from aiokafka.errors import KafkaConnectionError
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
+from tests.clients.kafka_python_once import failure
 from tests.support.broker import KafscaleBroker
+from tests.support.certificates import listener_settings, server_certificates
 
 COMMAND = (sys.executable, "-c", "from kafscale_tools.cli.main import main; main()")
 MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
@@ -27,21 +28,16 @@ USER, PASSWORD = "admin", "correct horse, battery=staple"
 
 @pytest.fixture(scope="module")
 def authority(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A directory with ca.pem, and the certificate of a server for 127.0.0.1."""
-    directory, made = tmp_path_factory.mktemp("certificates"), trustme.CA()
-    made.cert_pem.write_to_path(directory / "ca.pem")
-    issued = made.issue_cert("127.0.0.1", "localhost")
-    issued.private_key_pem.write_to_path(directory / "key.pem")
-    (directory / "cert.pem").write_bytes(b"".join(each.bytes() for each in issued.cert_chain_pems))
+    """A directory with certificates."""
+    directory = tmp_path_factory.mktemp("certificates")
+    server_certificates(directory)
     return directory
 
 
 @pytest.fixture(scope="module")
 def broker(authority: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafscaleBroker]:
     settings = {
-        "KAFSCALE_LISTENER_SECURITY_PROTOCOL_MAP": "PLAINTEXT:SASL_SSL",
-        "KAFSCALE_TLS_CERT_FILE": str(authority / "cert.pem"),
-        "KAFSCALE_TLS_KEY_FILE": str(authority / "key.pem"),
+        **listener_settings(authority),
         "KAFSCALE_SASL_ENABLED_MECHANISMS": ",".join(MECHANISMS),
         "KAFSCALE_BOOTSTRAP_USER": USER,
         "KAFSCALE_BOOTSTRAP_PASSWORD": PASSWORD,
@@ -92,16 +88,23 @@ def test_librdkafka(broker: KafscaleBroker, authority: Path, mechanism: str) -> 
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)
 def test_kafka_python(broker: KafscaleBroker, authority: Path, mechanism: str) -> None:
-    producer = kafka.KafkaProducer(
-        bootstrap_servers=broker.bootstrap,
-        security_protocol="SASL_SSL",
-        ssl_cafile=str(authority / "ca.pem"),
-        sasl_mechanism=mechanism,
-        sasl_plain_username=USER,
-        sasl_plain_password=PASSWORD,
-    )
+    def settings(password: str) -> dict[str, Any]:
+        return {
+            "bootstrap_servers": broker.bootstrap,
+            "security_protocol": "SASL_SSL",
+            "ssl_cafile": str(authority / "ca.pem"),
+            "sasl_mechanism": mechanism,
+            "sasl_plain_username": USER,
+            "sasl_plain_password": password,
+        }
+
+    producer = kafka.KafkaProducer(**settings(PASSWORD))
     assert producer.send("kafka-python", b"v").get(30).offset >= 0
     producer.close()
+    # It logs the error, but tries again until its time is over.
+    logged = failure(**settings("wrong"))
+    assert "SaslAuthenticationFailedError: Authentication failed" in logged
+    assert "KafkaTimeoutError" in logged
 
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)
@@ -154,3 +157,19 @@ def test_the_kafscale_command(broker: KafscaleBroker, authority: Path, tmp_path:
     wrong = run("consume", "wrong-password")
     assert (wrong.returncode, b"authentication failed" in wrong.stderr) == (6, True)
     assert b"wrong-password" not in wrong.stderr
+
+
+async def _start_plainly(broker: KafscaleBroker) -> None:
+    producer = aiokafka.AIOKafkaProducer(bootstrap_servers=broker.bootstrap)
+    try:
+        await producer.start()
+    finally:
+        await producer.stop()
+
+
+def test_plaintext_to_a_port_with_tls(broker: KafscaleBroker) -> None:
+    with pytest.raises(ck.KafkaException, match="_TRANSPORT"):
+        ck.Producer({"bootstrap.servers": broker.bootstrap, "log_level": 0}).list_topics(timeout=3)
+    with pytest.raises(KafkaConnectionError):
+        asyncio.run(_start_plainly(broker))
+    assert "KafkaTimeoutError" in failure(bootstrap_servers=broker.bootstrap)

@@ -11,15 +11,16 @@ import aiokafka
 import confluent_kafka as ck
 import kafka
 import pytest
-import trustme
 from aiokafka.abc import AbstractTokenProvider
 from aiokafka.errors import KafkaConnectionError
 from click.testing import CliRunner
-from kafka.net.sasl.oauth import AbstractTokenProvider as PythonTokenProvider
 
 from kafscale_tools.cli.exits import Exit
 from kafscale_tools.cli.main import main
+from tests.clients.kafka_python_once import Provider as PythonProvider
+from tests.clients.kafka_python_once import failure
 from tests.support.broker import KafscaleBroker
+from tests.support.certificates import listener_settings, server_certificates
 from tests.support.issuer import AUDIENCE, ISSUER, Issuer
 from tests.support.key_endpoint import KeyEndpoint, key_endpoint
 
@@ -29,12 +30,9 @@ WRONG: dict[str, dict[str, Any]] = {"audience": {"aud": "billing"}, "issuer": {"
 
 @pytest.fixture(scope="module")
 def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A directory with ca.pem, and the certificate of a server for 127.0.0.1."""
-    directory, made = tmp_path_factory.mktemp("certificates"), trustme.CA()
-    made.cert_pem.write_to_path(directory / "ca.pem")
-    issued = made.issue_cert("127.0.0.1", "localhost")
-    issued.private_key_pem.write_to_path(directory / "key.pem")
-    (directory / "cert.pem").write_bytes(b"".join(each.bytes() for each in issued.cert_chain_pems))
+    """A directory with certificates."""
+    directory = tmp_path_factory.mktemp("certificates")
+    server_certificates(directory)
     return directory
 
 
@@ -49,9 +47,7 @@ def broker(
     directory: Path, endpoint: KeyEndpoint, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[KafscaleBroker]:
     settings = {
-        "KAFSCALE_LISTENER_SECURITY_PROTOCOL_MAP": "PLAINTEXT:SASL_SSL",
-        "KAFSCALE_TLS_CERT_FILE": str(directory / "cert.pem"),
-        "KAFSCALE_TLS_KEY_FILE": str(directory / "key.pem"),
+        **listener_settings(directory),
         "KAFSCALE_SASL_ENABLED_MECHANISMS": "OAUTHBEARER",
         "KAFSCALE_SASL_OAUTHBEARER_JWKS_ENDPOINT_URL": endpoint.url,
         "KAFSCALE_SASL_OAUTHBEARER_JWKS_ENDPOINT_CA_FILE": str(endpoint.ca_file),
@@ -152,24 +148,21 @@ def test_aiokafka(broker: KafscaleBroker, endpoint: KeyEndpoint, directory: Path
             asyncio.run(produce(broker, directory, token(endpoint.issuer, **claims)))
 
 
-class PythonProvider(PythonTokenProvider):  # type: ignore[misc]
-    def __init__(self, made: str) -> None:
-        self._made = made
-
-    def token(self) -> str:
-        return self._made
-
-
 def test_kafka_python(broker: KafscaleBroker, endpoint: KeyEndpoint, directory: Path) -> None:
-    producer = kafka.KafkaProducer(
-        bootstrap_servers=broker.bootstrap,
-        security_protocol="SASL_SSL",
-        ssl_cafile=str(directory / "ca.pem"),
-        sasl_mechanism="OAUTHBEARER",
-        sasl_oauth_token_provider=PythonProvider(token(endpoint.issuer)),
-    )
+    settings = {
+        "bootstrap_servers": broker.bootstrap,
+        "security_protocol": "SASL_SSL",
+        "ssl_cafile": str(directory / "ca.pem"),
+        "sasl_mechanism": "OAUTHBEARER",
+    }
+    provider = PythonProvider(token(endpoint.issuer))
+    producer = kafka.KafkaProducer(**settings, sasl_oauth_token_provider=provider)
     assert producer.send("kafka-python", b"v").get(30).offset >= 0
     producer.close()
+    refused = token(endpoint.issuer, **WRONG["audience"])
+    logged = failure(**settings, token=refused)
+    assert 'SaslAuthenticationFailedError: {"status":"invalid_token"}' in logged
+    assert refused not in logged
 
 
 def test_sessions_are_renewed_with_new_tokens(broker: KafscaleBroker, endpoint: KeyEndpoint, directory: Path) -> None:

@@ -18,6 +18,8 @@ from tests.servers.cluster import running_cluster
 from tests.servers.etcd import Etcd
 from tests.servers.minio import Minio
 from tests.support.broker import KafscaleBroker
+from tests.support.certificates import listener_settings, server_certificates
+from tests.support.clients.login import Login, java_options, java_properties
 from tests.support.issuer import AUDIENCE, ISSUER, Issuer
 from tests.support.kafka_tools import KafkaTools, kafka_tools
 
@@ -33,21 +35,11 @@ def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def authority(directory: Path) -> trustme.CA:
     """A CA, of which ca.pem is in the directory, as are cert.pem and key.pem for 127.0.0.1."""
-    made = trustme.CA()
-    made.cert_pem.write_to_path(directory / "ca.pem")
-    issued = made.issue_cert("127.0.0.1")
-    issued.private_key_pem.write_to_path(directory / "key.pem")
-    (directory / "cert.pem").write_bytes(b"".join(each.bytes() for each in issued.cert_chain_pems))
-    return made
+    return server_certificates(directory)
 
 
 def _tls(directory: Path, protocol: str) -> dict[str, str]:
-    return {
-        "KAFSCALE_LISTENER_SECURITY_PROTOCOL_MAP": f"PLAINTEXT:{protocol}",
-        "KAFSCALE_TLS_CERT_FILE": str(directory / "cert.pem"),
-        "KAFSCALE_TLS_KEY_FILE": str(directory / "key.pem"),
-        "KAFSCALE_TLS_CA_FILE": str(directory / "ca.pem"),
-    }
+    return {**listener_settings(directory, protocol), "KAFSCALE_TLS_CA_FILE": str(directory / "ca.pem")}
 
 
 @pytest.fixture(scope="module")
@@ -80,17 +72,15 @@ def properties(directory: Path) -> Properties:
     """Make a file with the settings of a Java client."""
 
     def make(user: str, password: str = PASSWORD, mechanism: str = "SCRAM-SHA-512") -> Path:
-        module = "plain.PlainLoginModule" if mechanism == "PLAIN" else "scram.ScramLoginModule"
         file = directory / f"{user}.properties"
-        file.write_text(
-            "security.protocol=SASL_SSL\nssl.truststore.type=PEM\n"
-            f"ssl.truststore.location={directory / 'ca.pem'}\nsasl.mechanism={mechanism}\n"
-            f"sasl.jaas.config=org.apache.kafka.common.security.{module} required "
-            f'username="{user}" password="{password}";\n'
-        )
+        _write(file, Login(directory / "ca.pem", mechanism, user, password))
         return file
 
     return make
+
+
+def _write(file: Path, login: Login) -> None:
+    file.write_text("".join(f"{name}={value}\n" for name, value in java_properties(login).items()))
 
 
 def _alter(tools: KafkaTools, admin: Path, user: str, *change: str) -> None:
@@ -196,16 +186,8 @@ def test_a_listener_with_tokens(directory: Path, authority: trustme.CA, monkeypa
     for name, claims in files.items():
         token = directory / f"{name}.jwt"
         token.write_text(issuer.token(now + 600, iat=now, scope="kafka", **claims))
-        (directory / f"{name}.properties").write_text(
-            "security.protocol=SASL_SSL\nssl.truststore.type=PEM\n"
-            f"ssl.truststore.location={directory / 'ca.pem'}\nsasl.mechanism=OAUTHBEARER\n"
-            "sasl.jaas.config=org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule required;\n"
-            "sasl.login.callback.handler.class="
-            "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginCallbackHandler\n"
-            f"sasl.oauthbearer.token.endpoint.url={token.as_uri()}\n"
-        )
-    urls = ",".join((directory / f"{name}.jwt").as_uri() for name in files)
-    monkeypatch.setenv("JAVA_TOOL_OPTIONS", f"-Dorg.apache.kafka.sasl.oauthbearer.allowed.urls={urls}")
+        _write(directory / f"{name}.properties", Login(directory / "ca.pem", "OAUTHBEARER", token=token))
+    monkeypatch.setenv("JAVA_TOOL_OPTIONS", *java_options(*(directory / f"{name}.jwt" for name in files)))
     env = {
         **_tls(directory, "SASL_SSL"),
         "KAFSCALE_SASL_ENABLED_MECHANISMS": "OAUTHBEARER",

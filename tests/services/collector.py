@@ -33,10 +33,13 @@ class ReceivedSpan:
 class Collector(TraceServiceServicer):
     endpoint: str = ""
     spans: list[ReceivedSpan] = field(default_factory=list)
+    received: list[bytes] = field(default_factory=list)
+    """Whole messages."""
 
     def Export(  # noqa: N802  the service's own name
         self, request: ExportTraceServiceRequest, context: grpc.ServicerContext
     ) -> ExportTraceServiceResponse:
+        self.received.append(request.SerializeToString())
         for resource in request.resource_spans:
             who = {each.key: each.value.string_value for each in resource.resource.attributes}
             for scope in resource.scope_spans:

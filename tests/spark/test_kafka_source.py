@@ -18,8 +18,11 @@ from tests.servers.cluster import Cluster, running_cluster
 from tests.servers.etcd import Etcd
 from tests.servers.minio import Minio
 from tests.servers.spark import kafka_source_jars, spark40_python
+from tests.support.broker import KafscaleBroker
+from tests.support.certificates import listener_settings, server_certificates
 from tests.support.clients.confluent import ConfluentClient
 from tests.support.clients.interface import Message, ProduceOptions
+from tests.support.clients.login import Login, java_properties
 from tests.support.clients.piped import PipedClient, PipedError
 from tests.support.spark.session import environment, settings
 
@@ -27,6 +30,8 @@ PROGRAM = Path(__file__).parent / "programs" / "kafka_source.py"
 BASE_MS = 1_700_000_000_000
 # The records are older than the topics of other tests may keep.
 KEPT = {"retention.ms": "-1"}
+MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
+USER, PASSWORD = "spark", "a;b c,d=e"
 _NUMBERS = itertools.count()
 
 
@@ -240,6 +245,45 @@ def test_available_now_reads_all_current_records_and_stops(
     source.call("start", **stream)
     assert sum(source.call("ended", name="now")) == 7
     assert len(_origins(client, target)) == 127
+
+
+@pytest.fixture(scope="module")
+def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[KafscaleBroker, Path]]:
+    """A broker with TLS and SASL, and the directory of its certificates."""
+    directory = tmp_path_factory.mktemp("secured")
+    server_certificates(directory)
+    user = {"KAFSCALE_BOOTSTRAP_USER": USER, "KAFSCALE_BOOTSTRAP_PASSWORD": PASSWORD}
+    mechanisms = {"KAFSCALE_SASL_ENABLED_MECHANISMS": ",".join(MECHANISMS)}
+    broker = KafscaleBroker(directory / "broker", {**listener_settings(directory), **user, **mechanisms})
+    try:
+        yield broker, directory
+    finally:
+        broker.stop()
+
+
+def _secured_options(secured: tuple[KafscaleBroker, Path], mechanism: str, password: str = PASSWORD) -> dict[str, str]:
+    broker, directory = secured
+    properties = java_properties(Login(directory / "ca.pem", mechanism, USER, password))
+    return {f"kafka.{name}": value for name, value in properties.items()} | {
+        "kafka.bootstrap.servers": broker.bootstrap
+    }
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+def test_batches_with_tls_and_sasl(source: PipedClient, secured: tuple[KafscaleBroker, Path], mechanism: str) -> None:
+    options, topic = _secured_options(secured, mechanism), f"of-{mechanism}"
+    rows = [{"topic": topic, "value": _text(b"%d" % n)} for n in range(20)]
+    source.call("write", rows=rows, columns=["topic", "value"], options=options)
+    read = source.call("read", options={**options, "subscribe": topic})
+    assert sorted(row["value"] for row in read["rows"]) == sorted(row["value"] or "" for row in rows)
+
+
+def test_a_wrong_password_is_an_error(source: PipedClient, secured: tuple[KafscaleBroker, Path]) -> None:
+    wrong = _secured_options(secured, "SCRAM-SHA-512", "wrong")
+    with pytest.raises(PipedError, match="SaslAuthenticationException"):
+        source.call("read", options={**wrong, "subscribe": "of-PLAIN"})
+    with pytest.raises(PipedError, match="SaslAuthenticationException"):
+        source.call("write", rows=[{"topic": "t", "value": ""}], columns=["topic", "value"], options=wrong)
 
 
 def _await(source: PipedClient, rows: int) -> list[int]:

@@ -2,12 +2,21 @@
 
 // KafkaJS behind commands: one JSON line on standard input, one on standard output for each. It ends with its input.
 
+const fs = require('fs')
 const readline = require('readline')
 const { Kafka, PartitionAssigners, ConfigResourceTypes, logLevel } = require('kafkajs')
 
 const ASSIGNERS = { roundrobin: PartitionAssigners.roundRobin }
 
-const kafka = new Kafka({ brokers: process.argv[2].split(','), logLevel: logLevel.NOTHING })
+/** The settings for TLS and SASL that the variable CLIENT_SECURITY asks for; without it, none. */
+const security = () => {
+  if (!process.env.CLIENT_SECURITY) return {}
+  const { ca, mechanism, user, password, token } = JSON.parse(process.env.CLIENT_SECURITY)
+  const secret = token ? { oauthBearerProvider: async () => ({ value: token }) } : { username: user, password }
+  return { ssl: { ca: [fs.readFileSync(ca)] }, sasl: { mechanism: mechanism.toLowerCase(), ...secret } }
+}
+
+const kafka = new Kafka({ brokers: process.argv[2].split(','), logLevel: logLevel.NOTHING, ...security() })
 const admin = kafka.admin()
 const producer = kafka.producer()
 const members = new Map()
@@ -75,6 +84,14 @@ const partitionsOf = async topic => {
 }
 
 const byPartition = entries => Object.fromEntries(entries.map(one => [one.partition, Number(one.offset)]))
+
+let connecting = null
+
+/** Connect at the first command, whose answer is the error if there is one. */
+const connected = () => {
+  connecting ||= Promise.all([admin.connect(), producer.connect()])
+  return connecting
+}
 
 const commands = {
   produce: async ({ topic, values, partition }) => {
@@ -144,15 +161,18 @@ const commands = {
   delete_group: ({ group }) => admin.deleteGroups([group]),
 }
 
-/** An error in the words of the broker: KafkaJS wraps some, with the groups that they are about. */
-const words = error => [error.message, ...(error.groups || []).map(one => `${one.error}`)].join(': ')
+/** An error with the kind of its cause, in the words of the broker: KafkaJS wraps some, with the groups that they are about. */
+const words = error => {
+  const cause = error.cause || error
+  return [cause.type || cause.name, error.message, ...(error.groups || []).map(one => `${one.error}`)].join(': ')
+}
 
 const main = async () => {
-  await Promise.all([admin.connect(), producer.connect()])
   for await (const line of readline.createInterface({ input: process.stdin })) {
     let answer
     try {
       const command = JSON.parse(line)
+      await connected()
       answer = { result: (await commands[command.op](command)) ?? null }
     } catch (error) {
       answer = { error: words(error) }

@@ -54,7 +54,7 @@ type member struct {
 }
 
 type driver struct {
-	seeds    []string
+	options  []kgo.Opt // of every client
 	producer *kgo.Client
 	picked   *kgo.Client // a producer to partitions that are named: franz-go chooses by the client
 	admin    *kadm.Client
@@ -62,10 +62,11 @@ type driver struct {
 }
 
 func main() {
-	d := &driver{seeds: strings.Split(os.Args[1], ","), members: map[int]*member{}}
-	d.producer = must(kgo.NewClient(kgo.SeedBrokers(d.seeds...)))
-	d.picked = must(kgo.NewClient(kgo.SeedBrokers(d.seeds...), kgo.RecordPartitioner(kgo.ManualPartitioner())))
-	d.admin = kadm.NewClient(must(kgo.NewClient(kgo.SeedBrokers(d.seeds...))))
+	options := append(security(), kgo.SeedBrokers(strings.Split(os.Args[1], ",")...))
+	d := &driver{options: options, members: map[int]*member{}}
+	d.producer = must(d.client())
+	d.picked = must(d.client(kgo.RecordPartitioner(kgo.ManualPartitioner())))
+	d.admin = kadm.NewClient(must(d.client()))
 	lines := bufio.NewScanner(os.Stdin)
 	lines.Buffer(nil, 1<<20)
 	out := json.NewEncoder(os.Stdout)
@@ -93,6 +94,10 @@ func must(client *kgo.Client, err error) *kgo.Client {
 		panic(err)
 	}
 	return client
+}
+
+func (d *driver) client(more ...kgo.Opt) (*kgo.Client, error) {
+	return kgo.NewClient(append(more, d.options...)...)
 }
 
 func (d *driver) do(asked command) (any, error) {
@@ -194,7 +199,6 @@ func (d *driver) produce(ctx context.Context, asked command) error {
 
 func (d *driver) open(asked command) error {
 	options := []kgo.Opt{
-		kgo.SeedBrokers(d.seeds...),
 		kgo.ConsumerGroup(asked.Group),
 		kgo.ConsumeTopics(asked.Topic),
 		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()),
@@ -208,7 +212,7 @@ func (d *driver) open(asked command) error {
 	if asked.HeartbeatMs > 0 {
 		options = append(options, kgo.HeartbeatInterval(time.Duration(asked.HeartbeatMs)*time.Millisecond))
 	}
-	client, err := kgo.NewClient(options...)
+	client, err := d.client(options...)
 	d.members[asked.Member] = &member{client, asked.Topic, asked.Group}
 	return err
 }

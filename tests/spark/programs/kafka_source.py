@@ -21,7 +21,7 @@ _RECORD = "topic string, partition int, key binary, value binary, headers array<
 
 
 class KafkaSource:
-    """``options`` of every command are those of the source or the sink of ``kind``, without addresses."""
+    """``options`` of every command are those of the source or the sink of ``kind``. They may replace addresses."""
 
     def __init__(self, spark: SparkSession, endpoints: str, bootstrap: str) -> None:
         self._spark = spark
@@ -55,7 +55,7 @@ class KafkaSource:
             for row in rows
         ]
         frame = self._spark.createDataFrame(records, _RECORD).select(*columns)
-        frame.write.format(kind).options(**self._addresses[kind], **options).mode("append").save()
+        frame.write.format(kind).options(**{**self._addresses[kind], **options}).mode("append").save()
 
     def start(
         self,
@@ -95,7 +95,7 @@ class KafkaSource:
         return [progress.numInputRows for progress in self._queries[name].recentProgress]
 
     def _frame(self, options: dict[str, str], kind: str) -> DataFrame:
-        return self._spark.read.format(kind).options(**self._addresses[kind], **options).load()
+        return self._spark.read.format(kind).options(**{**self._addresses[kind], **options}).load()
 
 
 def _with_origin(read: DataFrame) -> DataFrame:

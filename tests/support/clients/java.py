@@ -21,6 +21,7 @@ from tests.support.clients.interface import (
     ProduceOptions,
     Received,
 )
+from tests.support.clients.login import Login, java_options, java_properties
 from tests.support.clients.piped import ALL_ASSIGNORS, PipedClient, PipedError
 
 _CODES = {
@@ -38,9 +39,16 @@ class JavaClient(PipedClient):
     idempotent = True
     assignors = ALL_ASSIGNORS
 
-    def __init__(self, bootstrap: str) -> None:
-        jvm = ["java", "-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
-        super().__init__([*jvm, "-cp", classpath("client"), "kafscale.client.Driver"], bootstrap)
+    def __init__(self, bootstrap: str, login: Login | None = None) -> None:
+        jvm = [
+            "java",
+            "-Xmx512m",
+            "-XX:+UseSerialGC",
+            "-XX:TieredStopAtLevel=1",
+            *java_options(login.token if login else None),
+        ]
+        command = [*jvm, "-cp", classpath("client"), "kafscale.client.Driver"]
+        super().__init__(command, bootstrap, java_properties(login))
         self.version = str(self.call("version"))
 
     def call(self, op: str, **arguments: object) -> Any:

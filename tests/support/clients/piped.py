@@ -1,6 +1,7 @@
 """A client of another language: a program that reads commands as JSON lines and answers a line to each."""
 
 import json
+import os
 import subprocess
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -28,6 +29,8 @@ class PipedError(Exception):
 class PipedClient:
     """Starts ``command`` with the brokers' addresses as its last argument. It uses the client's defaults.
 
+    ``security``: what it needs for TLS and SASL, as JSON in the variable CLIENT_SECURITY.
+
     It answers ``{"op": "seek", "member": 1, ...}`` with ``{"result": ...}``, or ``{"error": ...}`` with the client's
     message.
     """
@@ -35,8 +38,9 @@ class PipedClient:
     topic_configs: Mapping[str, str] = {}
     lacks: Mapping[str, str] = {}
 
-    def __init__(self, command: Sequence[str], bootstrap: str) -> None:
-        self._process = subprocess.Popen([*command, bootstrap], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    def __init__(self, command: Sequence[str], bootstrap: str, security: Mapping[str, str] | None = None) -> None:
+        env = {**os.environ, **({"CLIENT_SECURITY": json.dumps(dict(security))} if security else {})}
+        self._process = subprocess.Popen([*command, bootstrap], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=env)
         self._members = 0
 
     def call(self, op: str, **arguments: object) -> Any:

@@ -12,6 +12,7 @@ from tests.servers.go_build import GoServer
 from tests.servers.java import cache_root, classpath
 from tests.servers.tools import tool
 from tests.support.clients.interface import ROUND_ROBIN
+from tests.support.clients.login import Login, in_json
 from tests.support.clients.piped import ALL_ASSIGNORS, PipedClient
 
 _MATRIX = Path(__file__).parents[2] / "matrix"
@@ -28,8 +29,8 @@ class KafkaJsClient(PipedClient):
     # KafScale compresses uncompressed batches with Snappy, which it reads only with a plug-in.
     topic_configs: Mapping[str, str] = {"compression.type": "producer"}
 
-    def __init__(self, bootstrap: str) -> None:
-        super().__init__(["node", str(_node_modules() / "driver.js")], bootstrap)
+    def __init__(self, bootstrap: str, login: Login | None = None) -> None:
+        super().__init__(["node", str(_node_modules() / "driver.js")], bootstrap, in_json(login))
 
 
 class FranzGoClient(PipedClient):
@@ -37,8 +38,8 @@ class FranzGoClient(PipedClient):
     idempotent = True
     assignors = ALL_ASSIGNORS
 
-    def __init__(self, bootstrap: str) -> None:
-        super().__init__([str(_KGO.build())], bootstrap)
+    def __init__(self, bootstrap: str, login: Login | None = None) -> None:
+        super().__init__([str(_KGO.build())], bootstrap, in_json(login))
         required = (line.split() for line in (_KGO.manifest / "go.mod").read_text().splitlines())
         self.version = next(words[1] for words in required if words[:1] == ["github.com/twmb/franz-go"])
 

@@ -51,10 +51,13 @@ public final class Driver {
     private final Records records;
     private final Map<Integer, Member> members = new HashMap<>();
 
-    private Driver(String bootstrap) {
-        common = Map.of("bootstrap.servers", bootstrap);
+    private Driver(String bootstrap) throws Exception {
+        common = new HashMap<>(Map.of("bootstrap.servers", bootstrap));
+        // Properties for TLS and SASL. A variable keeps passwords out of the list of processes.
+        String security = System.getenv().getOrDefault("CLIENT_SECURITY", "{}");
+        JSON.readTree(security).properties().forEach(one -> common.put(one.getKey(), one.getValue().asText()));
         admin = Admin.create(common);
-        records = new Records(bootstrap);
+        records = new Records(common);
     }
 
     public static void main(String[] args) throws Exception {

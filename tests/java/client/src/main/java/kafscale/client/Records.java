@@ -25,15 +25,14 @@ import org.apache.kafka.common.serialization.ByteArraySerializer;
 final class Records {
     private static final ObjectMapper JSON = new ObjectMapper();
 
-    private final String bootstrap;
+    private final Map<String, Object> common;
 
-    Records(String bootstrap) {
-        this.bootstrap = bootstrap;
+    Records(Map<String, Object> common) {
+        this.common = common;
     }
 
     private Map<String, Object> config(JsonNode command) {
-        Map<String, Object> config = new HashMap<>();
-        config.put("bootstrap.servers", bootstrap);
+        Map<String, Object> config = new HashMap<>(common);
         JsonNode given = command.path("config");
         given.fieldNames().forEachRemaining(name -> config.put(name, given.get(name).asText()));
         return config;
