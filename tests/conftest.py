@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import structlog
 from hypothesis import HealthCheck, settings
 from xdist.remote import Producer
 from xdist.scheduler.loadfile import LoadFileScheduling
@@ -18,6 +19,14 @@ from tests.support import left_out
 # A busy machine must not fail a test.
 settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("untimed")
+
+# The default shows the local variables of each function of a traceback, which takes half a second.
+structlog.configure(
+    processors=[
+        *structlog.get_config()["processors"][:-1],
+        structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback),
+    ]
+)
 
 _SERIAL = {
     "clusters of many processes": [

@@ -15,9 +15,9 @@ TOKEN = "only-operators-know-this"
     ("content", "token", "message"),
     [
         (TOKEN.encode() + b"\r\n", "", ""),
-        (b"", "", "token is not 16 to 512"),
-        (b"short-secret\n", "", "token is not 16 to 512"),
-        ("sixteen-or-more-é".encode(), "", "token is not 16 to 512"),
+        (b"", "", "token is not 16 to 16384"),
+        (b"short-secret\n", "", "token is not 16 to 16384"),
+        ("sixteen-or-more-é".encode(), "", "token is not 16 to 16384"),
         (None, "", "cannot be read"),
         (TOKEN.encode(), TOKEN, "are both set"),
     ],
