@@ -32,6 +32,8 @@ _AUDITED = {
     ALL: frozenset(Operation),
 }
 _MOST_PRINCIPALS = 10_000
+_LONGEST = 255
+"""Characters of a name in a line. Clients choose names."""
 _WINDOW_SECONDS = 1.0
 
 
@@ -67,12 +69,16 @@ class AuditLog:
         omitted = self._omitted.pop(principal, 0)
         self._log.info(
             "access",
-            principal=str(principal),
+            principal=_cut(str(principal)),
             host=host,
-            **caller,
+            **{what: _cut(value) for what, value in caller.items()},
             operation=ask.operation.name,
-            resource=f"{ask.type.name}:{name}",
+            resource=f"{ask.type.name}:{_cut(name)}",
             decision="allowed" if decision.allowed else "denied",
             rule=decision.rule,
             **({"omitted": omitted} if omitted else {}),
         )
+
+
+def _cut(name: str) -> str:
+    return name if len(name) <= _LONGEST else f"{name[:_LONGEST]}..."

@@ -87,10 +87,16 @@ class AccessSettings:
         return AclSet(super_users=frozenset(self.super_users), allow_without_acl=self.allow_without_acl)
 
     def guard(
-        self, acls: Callable[[], AclSet], needs: Needs, *, token: str = "", verify: Verify | None = None
+        self,
+        acls: Callable[[], AclSet],
+        needs: Needs,
+        *,
+        audit: AuditLog,
+        token: str = "",
+        verify: Verify | None = None,
     ) -> CallGuard | None:
         """Return what decides about calls over gRPC, see `CallGuard`, or None if ACLs are not enforced."""
         if not self.acls:
             return None
         rules = NameRules(self.tls_principal_mapping_rules)
-        return CallGuard(acls, rules, needs, audit=self.audit_log(), token=token, verify=verify)
+        return CallGuard(acls, rules, needs, audit=audit, token=token, verify=verify)

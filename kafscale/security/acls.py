@@ -269,14 +269,6 @@ class AclSet:
                 return Decision(allowed=True, rule=str(acl))
         return Decision(allowed=False, rule="no ACL allows it on any resource")
 
-    def operations(self, principal: Principal, host: str, resource: Resource) -> set[Operation]:
-        """Return all operations on ``resource`` that ``principal`` may do from ``host``."""
-        return {
-            operation
-            for operation in OPERATIONS[resource.type]
-            if self.decide(principal, host, operation, resource).allowed
-        }
-
     def _about(self, resource: Resource) -> Iterator[Acl]:
         yield from self._literal.get(resource, ())
         if resource.name != ANY_NAME:

@@ -141,7 +141,7 @@ async def _serve(settings: Loaded, stopping: trio.Event) -> None:
         coordinator = CoordinatorService(coordinator_parts)
         show_coordinator(coordinator, coordinator_parts.counters, operations)
         ownership, quotas = OwnershipMap(metadata, namespace), QuotaCatalog(metadata, namespace)
-        verify = tokens.verify if tokens else None
+        verify, audit = tokens.verify if tokens else None, own.audit_log()
         users, acls = UserCatalog(metadata, namespace), AclCatalog(metadata, namespace, own.without_acls())
         gateway_parts = GatewayDependencies(
             settings=own,
@@ -150,6 +150,7 @@ async def _serve(settings: Loaded, stopping: trio.Event) -> None:
             catalog=catalog,
             users=users,
             acls=acls,
+            audit=audit,
             quotas=quotas,
             storages=storage_members,
             gateways=gateways,
@@ -168,7 +169,7 @@ async def _serve(settings: Loaded, stopping: trio.Event) -> None:
         admin = bind_admin(
             AdminService(gateway, report),
             token=token,
-            guard=own.guard(lambda: acls.current, NEEDS, token=token, verify=verify),
+            guard=own.guard(lambda: acls.current, NEEDS, audit=audit, token=token, verify=verify),
         )
         gateway_stopped, storage_stopped, coordinator_stopped = trio.Event(), trio.Event(), trio.Event()
 
@@ -184,18 +185,20 @@ async def _serve(settings: Loaded, stopping: trio.Event) -> None:
             await gateway.run(stopping, task_status=task_status)
             gateway_stopped.set()
 
-        await nursery.start(catalog.run)
+        for decides in (catalog.run, users.run, acls.run, quotas.run):
+            # Nothing is served before what decides about it is known.
+            await nursery.start(decides)
         await nursery.start(storage_members.run)
         await nursery.start(serve_storage)
         await nursery.start(
             endpoint.serve,
             stopping,
-            bind_storage(storage, own.guard(lambda: acls.current, needs(catalog), verify=verify)),
+            bind_storage(storage, own.guard(lambda: acls.current, needs(catalog), audit=audit, verify=verify)),
             admin,
         )
         await nursery.start(coordinator_members.run)
         await nursery.start(serve_groups)
-        for watched in (gateways.run, indexers.run, ownership.run, users.run, acls.run, quotas.run):
+        for watched in (gateways.run, indexers.run, ownership.run):
             await nursery.start(watched)
         # On shutdown, clients are disconnected first, then their records are stored, then the stores are closed.
         await nursery.start(serve_clients)

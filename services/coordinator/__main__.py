@@ -57,7 +57,7 @@ async def serve(settings: Loaded, stopping: trio.Event) -> None:
         access = settings[AccessSettings]
         check_callers(settings, access)
         acls = AclCatalog(metadata, namespace, access.without_acls())
-        guard = access.guard(lambda: acls.current, {})
+        guard = access.guard(lambda: acls.current, {}, audit=access.audit_log())
 
         def membership() -> Membership | None:
             return coordinator.current.membership if coordinator.current else None

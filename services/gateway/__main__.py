@@ -53,6 +53,7 @@ async def serve(settings: Loaded, stopping: trio.Event) -> None:
         catalog, ownership = TopicCatalog(metadata, namespace), OwnershipMap(metadata, namespace)
         users, quotas = UserCatalog(metadata, namespace), QuotaCatalog(metadata, namespace)
         check_callers(settings, own)
+        audit = own.audit_log()
         acls = AclCatalog(metadata, namespace, own.without_acls())
         storages, gateways, coordinators, indexers = (
             Members(metadata, namespace, service) for service in ("storage", "gateway", "coordinator", "indexer")
@@ -64,6 +65,7 @@ async def serve(settings: Loaded, stopping: trio.Event) -> None:
             catalog=catalog,
             users=users,
             acls=acls,
+            audit=audit,
             quotas=quotas,
             storages=storages,
             gateways=gateways,
@@ -80,7 +82,7 @@ async def serve(settings: Loaded, stopping: trio.Event) -> None:
         gateway = Gateway(parts)
         report = ClusterReport(parts, indexers, operations.health, connector(settings, operations, PeerHealth))
         verify = tokens.verify if tokens else None
-        guard = own.guard(lambda: acls.current, NEEDS, token=token, verify=verify)
+        guard = own.guard(lambda: acls.current, NEEDS, audit=audit, token=token, verify=verify)
         admin = bind_admin(AdminService(gateway, report), token=token, guard=guard)
         members = (storages.run, gateways.run, coordinators.run, indexers.run)
         watched = (catalog.run, users.run, acls.run, quotas.run, *members, ownership.run)

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 import trio
 
+from kafscale.audit import AuditLog
 from kafscale.clock import wall_clock_ms
 from kafscale.config.listeners import Listener
 from kafscale.metadata.acls import AclCatalog
@@ -57,6 +58,7 @@ class GatewayDependencies:
     users: UserCatalog
     # Not read if ACLs are not enforced.
     acls: AclCatalog
+    audit: AuditLog
     quotas: QuotaCatalog
     storages: Members
     gateways: Members
@@ -168,7 +170,7 @@ class Gateway:
             producer_ids=ProducerIds(parts.metadata, parts.namespace),
             users=parts.users,
             acls=parts.acls if settings.acls else None,
-            audit=settings.audit_log(),
+            audit=parts.audit,
             quota_catalog=parts.quotas,
             quotas=Quotas(parts.quotas, parts.gateways, parts.counters),
             request_memory=self.request_memory,

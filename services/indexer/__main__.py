@@ -42,7 +42,7 @@ async def serve(settings: Loaded, stopping: trio.Event) -> None:
         access = settings[AccessSettings]
         check_callers(settings, access)
         acls = AclCatalog(metadata, settings[NamespaceSettings].namespace, access.without_acls())
-        guard = access.guard(lambda: acls.current, {})
+        guard = access.guard(lambda: acls.current, {}, audit=access.audit_log())
         async with (
             running(settings, acls.run),
             endpoint.serving(bind_indexer(indexer, guard)),

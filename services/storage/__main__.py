@@ -74,7 +74,8 @@ async def serve(settings: Loaded, stopping: trio.Event) -> None:
             )
             storage = StorageService(deps)
             show(storage, deps.counters, members, operations)
-            guard = access.guard(lambda: acls.current, needs(catalog), verify=tokens.verify if tokens else None)
+            verify, audit = tokens.verify if tokens else None, access.audit_log()
+            guard = access.guard(lambda: acls.current, needs(catalog), audit=audit, verify=verify)
             async with endpoint.serving(bind_storage(storage, guard)), trio.open_nursery() as nursery:
                 await nursery.start(storage.run, stopping)
                 endpoint.ready(operations)

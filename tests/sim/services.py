@@ -267,6 +267,7 @@ async def serve_gateway(cluster: Cluster, process: GatewayProcess, stop: trio.Ev
             # Not watched, because there are none.
             users=UserCatalog(metadata, NAMESPACE),
             acls=AclCatalog(metadata, NAMESPACE, cluster.gateway_settings.without_acls()),
+            audit=cluster.gateway_settings.audit_log(),
             quotas=QuotaCatalog(metadata, NAMESPACE),
             storages=storages,
             gateways=gateways,

@@ -42,6 +42,13 @@ def test_a_line() -> None:
     }
 
 
+def test_long_names_are_cut() -> None:
+    log = AuditLog("denied", 10, clock=Clock())
+    with capture_logs() as logged:
+        log.decided(Decision(False, "because"), ANN, "10.0.0.1", READ_TOPIC, "t" * 100_000, client_id="c" * 100_000)
+    assert len(str(logged)) < 1000
+
+
 @pytest.mark.parametrize(
     ("level", "logged"),
     [

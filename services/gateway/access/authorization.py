@@ -9,8 +9,8 @@ from kafscale.security.acls import ANY_NAME, CLUSTER_NAME, OPERATIONS, AclSet, D
 from kafscale.security.asks import DESCRIBE_CLUSTER, Ask
 from services.gateway.access.authentication import Authentication
 
-_MOST_REMEMBERED = 1000
-"""Decisions of one connection."""
+_MOST_REMEMBERED, _LONGEST_REMEMBERED = 1000, 255
+"""Decisions of one connection, and the characters of a name, which a client chooses."""
 DENIED = {
     ResourceType.TOPIC: ErrorCode.topic_authorization_failed,
     ResourceType.GROUP: ErrorCode.group_authorization_failed,
@@ -94,7 +94,8 @@ class Authorization:
         if decision is None:
             resource = Resource(ask.type, name)
             decision = self._acls.decide(self._authentication.required, self._host, ask.operation, resource)
-            self._decided[ask, name] = decision
+            if len(name) <= _LONGEST_REMEMBERED:
+                self._decided[ask, name] = decision
         return decision
 
     def _log(self, ask: Ask, name: str, decision: Decision) -> None:

@@ -69,15 +69,16 @@ def handle(call: Call) -> Work | None:
         requested.setdefault(asked.name, {}).update(dict.fromkeys(asked.partition_indexes))
     for name, indexes in requested.items():
         known = call.environment.topics.by_name(name)
-        topic = _Topic(name, [_placed(call, known, name, index) for index in indexes])
+        allowed = call.client.authorization.allows(READ_TOPIC, name)
+        topic = _Topic(name, [_placed(known, name, index, allowed=allowed) for index in indexes])
         topics.append(topic)
         if known is not None:
             questions += _questions(known, topic.partitions)
     return _ask(call, topics, questions)
 
 
-def _placed(call: Call, known: KnownTopic | None, name: str, index: int) -> _Partition:
-    if not call.client.authorization.allows(READ_TOPIC, name):
+def _placed(known: KnownTopic | None, name: str, index: int, *, allowed: bool) -> _Partition:
+    if not allowed:
         return _Partition(index, ErrorCode.topic_authorization_failed)
     if not is_topic_name(name):
         return _Partition(index, ErrorCode.invalid_topic_exception, f"Topic name {name!r} is not a legal one.")

@@ -132,6 +132,11 @@ class _Position:
             self.result.high_watermark = -1
         self.fail(NEVER_KEPT)
 
+    def deny(self) -> None:
+        """Return nothing of the partition, because the client may not read it any more."""
+        self.result.error_code = ErrorCode.topic_authorization_failed
+        self.result.high_watermark = self.result.log_start_offset = -1
+
     def read_on(self) -> None:
         """Advance the offset past the last records. Needed only before the fetch waits for more."""
         if self.records:
@@ -320,7 +325,11 @@ class _Fetch:
             self._reply_throttled(charge.settle())
             return
         for position in self.positions:
-            position.result.records = position.records
+            # The fetch may have waited for long.
+            if self.call.client.authorization.shows(READ_TOPIC, position.partition.topic):
+                position.result.records = position.records
+            else:
+                position.deny()
         codes = (result.error_code for topic in self.topics for result in topic.results)
         self.call.environment.counters.answered(API_KEY, codes)
         throttle_ms = 0 if charge is None else charge.settle()

@@ -76,12 +76,14 @@ def handle(call: Call) -> Work | None:
         answer = _topic_result(call, topic)
         topics.append(answer)
         known = call.environment.topics.find(answer.name, answer.topic_id)
+        unknown_id = known is None and call.version >= _BY_ID_FROM
+        allowed = unknown_id or authorization.allows(READ_TOPIC, answer.name if known is None else known.info.name)
         for partition in topic.partitions:
             place = _Partition(partition.partition_index)
             answer.partitions.append(place)
-            if known is None and call.version >= _BY_ID_FROM:
+            if unknown_id:
                 place.error_code = ErrorCode.unknown_topic_id
-            elif not authorization.allows(READ_TOPIC, answer.name if known is None else known.info.name):
+            elif not allowed:
                 place.error_code = ErrorCode.topic_authorization_failed
             elif known is None or not 0 <= partition.partition_index < len(known.partitions):
                 place.error_code = ErrorCode.unknown_topic_or_partition

@@ -50,10 +50,11 @@ def handle(call: Call) -> Work | None:
         answer = _Topic(topic.name)
         topics.append(answer)
         known = call.environment.topics.by_name(topic.name)
+        allowed = authorization.allows(READ_TOPIC, topic.name)
         for partition in topic.partitions:
             place = _Partition(partition.partition_index)
             answer.partitions.append(place)
-            if not authorization.allows(READ_TOPIC, topic.name):
+            if not allowed:
                 place.error_code = ErrorCode.topic_authorization_failed
             elif known is None or not 0 <= partition.partition_index < len(known.partitions):
                 place.error_code = ErrorCode.unknown_topic_or_partition

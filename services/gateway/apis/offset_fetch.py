@@ -79,6 +79,16 @@ class _RequestedTopic:
     partitions: tuple[int, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class _AskedGroup:
+    """A requested group. ``denied``: the client may not see it. ``hidden``: the topics that it may not see."""
+
+    group_id: str
+    topics: list[_RequestedTopic] | None
+    hidden: frozenset[str] = frozenset()
+    denied: bool = False
+
+
 def handle(call: Call) -> Work | None:
     request = codec.decode_request(KEY, call.version, call.request.body)
     return _fetch(call, request)
@@ -105,44 +115,56 @@ def _requested_topics(call: Call, group: Any) -> list[_RequestedTopic] | None:
     return requested
 
 
-def _query(call: Call, group: str, topics: list[_RequestedTopic] | None) -> pb.GroupOffsetsQuery:
-    query = pb.GroupOffsetsQuery(group=group, all=topics is None)
-    for topic in topics or ():
-        if topic.name is not None and call.client.authorization.allows(DESCRIBE_TOPIC, topic.name):
+def _asked(call: Call, group: Any) -> _AskedGroup:
+    """Decide what the client may see. Answers are paired by this later, when ACLs may have changed."""
+    authorization, topics = call.client.authorization, _requested_topics(call, group)
+    if not authorization.allows(DESCRIBE_GROUP, group.group_id):
+        return _AskedGroup(group.group_id, topics, denied=True)
+    names = dict.fromkeys(topic.name for topic in topics or () if topic.name is not None)
+    hidden = frozenset(name for name in names if not authorization.allows(DESCRIBE_TOPIC, name))
+    return _AskedGroup(group.group_id, topics, hidden)
+
+
+def _query(asked: _AskedGroup) -> pb.GroupOffsetsQuery:
+    query = pb.GroupOffsetsQuery(group=asked.group_id, all=asked.topics is None)
+    for topic in asked.topics or ():
+        if topic.name is not None and topic.name not in asked.hidden:
             query.partitions.extend(pb.TopicPartition(topic=topic.name, partition=index) for index in topic.partitions)
     return query
 
 
 async def _fetch(call: Call, request: Any) -> None:
-    authorization = call.client.authorization
     stable = getattr(request, "require_stable", False)
-    requested = [(group.group_id, _requested_topics(call, group)) for group in _groups(call, request)]
-    queries = [
-        _query(call, group, topics) for group, topics in requested if authorization.allows(DESCRIBE_GROUP, group)
-    ]
+    groups = [_asked(call, group) for group in _groups(call, request)]
+    queries = [_query(asked) for asked in groups if not asked.denied]
     questions = await fetch_offsets(call.environment.coordinators, queries, stable=stable)
     try:
         found = [question.result for question in questions if question.result is not None]
         gone = await deleted_topics(call.environment, API.name, found)
     except STORE_FAILURES:
-        _answer(call, [_refused(call, group, topics, NO_COORDINATOR_FOR_FETCH) for group, topics in requested])
+        unknown = [_refused(call, each.group_id, each.topics, NO_COORDINATOR_FOR_FETCH) for each in groups]
+        _answer(call, unknown)
         return
-    answers = []
     remaining = iter(questions)
-    for group_id, topics in requested:
-        if not authorization.shows(DESCRIBE_GROUP, group_id):
-            answers.append(_refused(call, group_id, topics, ErrorCode.group_authorization_failed))
-            continue
-        result = next(remaining).result
-        if result is None:
-            answers.append(_refused(call, group_id, topics, NO_COORDINATOR_FOR_FETCH))
-        elif result.error != pb.GroupError.NONE:
-            answers.append(_refused(call, group_id, topics, _code(result.error)))
-        elif topics is None:
-            answers.append(_Group(group_id, _all(call, result.offsets, gone)))
-        else:
-            answers.append(_Group(group_id, _named(call, topics, result.offsets, gone)))
-    _answer(call, answers)
+    _answer(
+        call,
+        [
+            _refused(call, asked.group_id, asked.topics, ErrorCode.group_authorization_failed)
+            if asked.denied
+            else _answered(call, asked, next(remaining).result, gone)
+            for asked in groups
+        ],
+    )
+
+
+def _answered(call: Call, asked: _AskedGroup, result: pb.GroupOffsets | None, gone: set[bytes]) -> _Group:
+    if result is None:
+        return _refused(call, asked.group_id, asked.topics, NO_COORDINATOR_FOR_FETCH)
+    if result.error != pb.GroupError.NONE:
+        return _refused(call, asked.group_id, asked.topics, _code(result.error))
+    if asked.topics is None:
+        return _Group(asked.group_id, _all(call, result.offsets, gone))
+    return _Group(asked.group_id, _named(asked.topics, asked.hidden, result.offsets, gone))
 
 
 def _code(error: pb.GroupError.Code) -> ErrorCode:
@@ -151,14 +173,14 @@ def _code(error: pb.GroupError.Code) -> ErrorCode:
 
 
 def _named(
-    call: Call, topics: list[_RequestedTopic], offsets: Sequence[pb.FetchedOffset], gone: set[bytes]
+    topics: list[_RequestedTopic], hidden: frozenset[str], offsets: Sequence[pb.FetchedOffset], gone: set[bytes]
 ) -> list[_Topic]:
     remaining = iter(offsets)
     answers = []
     for topic in topics:
         if topic.name is None:
             partitions = [_Partition(index, error_code=ErrorCode.unknown_topic_id) for index in topic.partitions]
-        elif not call.client.authorization.shows(DESCRIBE_TOPIC, topic.name):
+        elif topic.name in hidden:
             denied = ErrorCode.topic_authorization_failed
             partitions = [_Partition(index, error_code=denied) for index in topic.partitions]
         else:

@@ -256,6 +256,7 @@ def parts_of(cluster: Cluster, **settings: Any) -> GatewayDependencies:
         catalog=TopicCatalog(metadata, NAMESPACE),
         users=UserCatalog(metadata, NAMESPACE),
         acls=AclCatalog(metadata, NAMESPACE, made.without_acls()),
+        audit=made.audit_log(),
         quotas=QuotaCatalog(metadata, NAMESPACE),
         storages=Members(metadata, NAMESPACE, "storage"),
         gateways=Members(metadata, NAMESPACE, "gateway"),

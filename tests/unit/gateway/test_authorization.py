@@ -7,19 +7,21 @@ from functools import partial
 from typing import Any
 
 import pytest
+import trio
 from structlog.testing import capture_logs
 
 from kafscale.security.acls import OPERATIONS, Acl, Operation, PatternType, Permission, ResourceType
 from kafscale.security.asks import Ask
 from kafscale.security.principals import ANONYMOUS
+from kafscale.v1 import coordinator_pb2 as pb
 from services.gateway.access.authorization import Authorization
 from services.gateway.api import Api, Call, Work
 from services.gateway.clients.registry import APIS
 from tests.support.gateway.advertised import EXCHANGES
-from tests.support.gateway.asking import produce_body
+from tests.support.gateway.asking import fetch_body, produce, produce_body
 from tests.support.gateway.exchanges import nested
 from tests.support.gateway.fake_storage import FakeStorage
-from tests.support.gateway.harness import Client, Harness, batch, running_gateway
+from tests.support.gateway.harness import Client, Harness, batch, read_response, running_gateway
 
 TOPIC_DENIED, INVALID_REQUEST = 29, 42
 # There are no transactions to list.
@@ -116,6 +118,55 @@ async def test_a_denial_is_logged_with_the_client() -> None:
     (line,) = [line for line in logged if line["event"] == "access"]
     assert (line["principal"], line["host"], line["client_id"]) == ("User:ANONYMOUS", "127.0.0.1", "test")
     assert (line["operation"], line["resource"], line["decision"]) == ("DESCRIBE", "TOPIC:t", "denied")
+
+
+async def test_offsets_are_those_asked_for_if_an_acl_changes_meanwhile() -> None:
+    async with with_acls() as (harness, client):
+        acls, (coordinator,) = harness.parts.acls, harness.cluster.coordinators.values()
+        infos = [await harness.topic(name) for name in ("a", "b")]
+        rights = [acl(Operation.READ, name) for name in ("a", "b")]
+        rights += [acl(Operation.READ, name, type_=ResourceType.GROUP) for name in ("g1", "g2")]
+        await acls.create(rights)
+        for group, base in (("g1", 100), ("g2", 200)):
+            commit = pb.OffsetCommitRequest(group=group, generation=-1, retention_ms=-1)
+            for number, info in enumerate(infos):
+                commit.offsets.add(topic=info.name, topic_id=info.id, offset=base + number, leader_epoch=-1)
+            await coordinator.offset_commit(commit, timeout=5)
+        topics = tuple(nested(9, 8, "OffsetFetchRequestTopics")(name=name, partition_indexes=(0,)) for name in "ab")
+        groups = tuple(nested(9, 8, "OffsetFetchRequestGroup")(group_id=group, topics=topics) for group in ("g1", "g2"))
+        offsets: dict[tuple[str, str], int] = {}
+
+        async def ask() -> None:
+            reply = await client.ask(9, 8, groups=groups, require_stable=False)
+            for group in reply.groups:
+                for topic in group.topics:
+                    offsets[group.group_id, topic.name] = topic.partitions[0].committed_offset
+
+        for changed in (rights[0], rights[2]):
+            coordinator.gate = gate = trio.Event()
+            before = len(coordinator.requests)
+            offsets.clear()
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(ask)
+                await coordinator.wait_until(lambda before=before: len(coordinator.requests) > before)  # type: ignore[misc]
+                await acls.delete([changed])
+                gate.set()
+            coordinator.gate = None
+            assert offsets == {("g1", "a"): 100, ("g1", "b"): 101, ("g2", "a"): 200, ("g2", "b"): 201}
+            await acls.create([changed])
+
+
+async def test_a_fetch_that_waited_returns_nothing_of_a_topic_that_is_not_allowed_any_more() -> None:
+    async with with_acls() as (harness, client):
+        read, write = acl(Operation.READ), acl(Operation.WRITE)
+        await harness.parts.acls.create([read, write])
+        await client.send(1, 12, fetch_body({("t", 0): 0}, max_wait_ms=60_000))
+        await harness.storage.wait_until(lambda: bool(harness.storage.fetches))
+        await harness.parts.acls.delete([read])
+        assert (await produce(await harness.connect(), batch(b"secret"))).error_code == 0
+        _, body = await client.receive()
+        (partition,) = read_response(1, 12, body).responses[0].partitions
+        assert (partition.error_code, partition.records, partition.high_watermark) == (TOPIC_DENIED, b"", -1)
 
 
 async def test_an_acks_0_producer_that_may_not_write_is_disconnected() -> None:
