@@ -34,7 +34,7 @@ MUTATIONS = (
     ),
     Mutation(
         "OffsetFetch for all topics returns nothing",
-        Change("services.gateway.apis.offset_fetch", "_query", "all=topics is None", "all=False"),
+        Change("services.gateway.apis.offset_fetch", "_query", "all=asked.topics is None", "all=False"),
         _GROUPS + "test_clients_without_membership_commit_and_fetch_all_offsets",
     ),
     Mutation(
