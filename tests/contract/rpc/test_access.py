@@ -30,6 +30,7 @@ from kafscale.rpc.tls import RpcTls
 from kafscale.security.acls import Acl, AclSet, Operation, PatternType, Permission, ResourceType
 from kafscale.security.principals import NameRules, user
 from kafscale.security.tokens import LARGEST_TOKEN, KeySet, TokenRules
+from kafscale.v1 import admin_pb2
 from kafscale.v1 import storage_pb2 as pb
 from kafscale.v1.common_pb2 import PartitionRef
 from services.gateway.admin.needs import NEEDS as ADMIN_NEEDS
@@ -230,3 +231,46 @@ async def test_a_log_is_not_read_by_the_id_of_another_topic(nursery: trio.Nurser
     with pytest.raises(StatusError):
         await guard.check("PlanScan", pb.PlanScanRequest(scans=scans), caller)
     nursery.cancel_scope.cancel()
+
+
+async def _allowed(guard: CallGuard, name: str, request: object) -> bool:
+    try:
+        await guard.check(name, request, Caller("127.0.0.1", b"", ""))
+    except StatusError as error:
+        return error.code is not DENIED
+    return True
+
+
+def _admin_guard(*acls: tuple[Operation, ResourceType, str]) -> CallGuard:
+    allowed = AclSet([_may("ANONYMOUS", *each) for each in acls])
+    return CallGuard(lambda: allowed, NameRules(), ADMIN_NEEDS, audit=AUDIT)
+
+
+async def test_offsets_are_reset_only_in_topics_that_the_caller_may_read() -> None:
+    reader = _admin_guard((Operation.READ, ResourceType.GROUP, "g"), (Operation.READ, ResourceType.TOPIC, "t"))
+    admin = _admin_guard((Operation.ALTER, ResourceType.CLUSTER, "kafka-cluster"))
+    only_topic = _admin_guard((Operation.READ, ResourceType.TOPIC, "t"))
+
+    def reset(*topics: str) -> admin_pb2.ResetOffsetsRequest:
+        return admin_pb2.ResetOffsetsRequest(group="g", topics=[admin_pb2.ResetTopic(topic=each) for each in topics])
+
+    assert await _allowed(reader, "ResetOffsets", reset("t"))
+    assert not await _allowed(reader, "ResetOffsets", reset("t", "u"))
+    assert not await _allowed(only_topic, "ResetOffsets", reset("t"))
+    # All topics of the group, which nobody knows yet.
+    assert not await _allowed(reader, "ResetOffsets", reset())
+    assert await _allowed(admin, "ResetOffsets", reset())
+
+
+async def test_a_group_is_described_with_its_topics_and_a_topic_with_its_configs() -> None:
+    group = (Operation.DESCRIBE, ResourceType.GROUP, "g")
+    cluster = (Operation.DESCRIBE, ResourceType.CLUSTER, "kafka-cluster")
+    topic = (Operation.DESCRIBE, ResourceType.TOPIC, "t")
+    configs = (Operation.DESCRIBE_CONFIGS, ResourceType.TOPIC, "t")
+    for name, request, needed in (
+        ("DescribeConsumerGroup", admin_pb2.DescribeConsumerGroupRequest(group="g"), (group, cluster)),
+        ("DescribeTopic", admin_pb2.DescribeTopicRequest(name="t"), (topic, configs)),
+    ):
+        assert await _allowed(_admin_guard(*needed), name, request)
+        for one in needed:
+            assert not await _allowed(_admin_guard(one), name, request)
