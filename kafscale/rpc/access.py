@@ -17,7 +17,7 @@ import grpc
 from kafscale.audit import AuditLog
 from kafscale.limited_log import LimitedLog
 from kafscale.rpc.errors import StatusError
-from kafscale.security.acls import ANY_NAME, CLUSTER_NAME, AclSet, Decision, Resource
+from kafscale.security.acls import CLUSTER_NAME, AclSet, Decision, Resource
 from kafscale.security.asks import CLUSTER_ACTION, Ask
 from kafscale.security.certificates import distinguished_name
 from kafscale.security.principals import ANONYMOUS, NameRules, NoRuleApplies, Principal, user
@@ -35,13 +35,12 @@ def cluster(_: object) -> Iterable[str]:
 class Need:
     """``names``: the resources that a request names. The operation must be allowed on all of them.
 
-    A request that names none is not allowed. With ``any_name`` it is, if the operation is allowed on any resource of
-    the type. ``also``: what a caller needs besides.
+    A request that names none is not allowed, unless the need is ``optional``. ``also``: what a caller needs besides.
     """
 
     ask: Ask
     names: Callable[[Any], Iterable[str]] = cluster
-    any_name: bool = False
+    optional: bool = False
     also: "tuple[Need, ...]" = ()
 
     def __str__(self) -> str:
@@ -124,15 +123,13 @@ class CallGuard:
         raise StatusError(_STATUS.PERMISSION_DENIED, f"{principal} needs {wanted}")
 
     def _decide(self, need: Need, request: object, principal: Principal, host: str) -> list[_Decided]:
-        """Return the decisions about all resources of a request, also those of ``also``. There is at least one."""
+        """Return the decisions about all resources of a request, also those of ``also``."""
         acls, ask = self._acls(), need.ask
         names = list(need.names(request))
         decided = [
             _Decided(ask, name, acls.decide(principal, host, ask.operation, Resource(ask.type, name))) for name in names
         ]
-        if not names and need.any_name:
-            decided = [_Decided(ask, ANY_NAME, acls.decide_for_any(principal, host, ask.operation, ask.type))]
-        elif not names:
+        if not names and not need.optional:
             decided = [_Decided(ask, "", _NO_NAME)]
         for other in need.also:
             decided += self._decide(other, request, principal, host)

@@ -66,6 +66,16 @@ MUTATIONS = (
         _ACCESS + "test_offsets_are_reset_only_in_topics_that_the_caller_may_read",
     ),
     Mutation(
+        "an epoch without records is committed only by who may write the sink",
+        Change(
+            "services.storage.needs",
+            "needs",
+            "(Need(WRITE_TRANSACTIONAL_ID, _sink, also=(Need(WRITE_TOPIC, committed, optional=True),)),)",
+            "(Need(WRITE_TOPIC, committed, optional=True),)",
+        ),
+        _ACCESS + "test_a_sink_is_written_only_by_who_may_write_its_transactional_id",
+    ),
+    Mutation(
         "methods that are not in the table are for services",
         Change(
             "kafscale.rpc.access",

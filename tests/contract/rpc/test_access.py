@@ -13,6 +13,7 @@ from google.protobuf.descriptor import ServiceDescriptor
 from google.protobuf.message_factory import GetMessageClass
 from structlog.testing import capture_logs
 
+from kafscale import paths
 from kafscale.audit import AuditLog
 from kafscale.metadata.memory import MemoryMetadataStore
 from kafscale.metadata.topics import TopicCatalog
@@ -274,3 +275,34 @@ async def test_a_group_is_described_with_its_topics_and_a_topic_with_its_configs
         assert await _allowed(_admin_guard(*needed), name, request)
         for one in needed:
             assert not await _allowed(_admin_guard(one), name, request)
+
+
+async def test_a_sink_is_written_only_by_who_may_write_its_transactional_id() -> None:
+    sink = (Operation.WRITE, ResourceType.TRANSACTIONAL_ID, "job")
+    topic = (Operation.WRITE, ResourceType.TOPIC, "t")
+
+    def guard(*acls: tuple[Operation, ResourceType, str]) -> CallGuard:
+        allowed = AclSet([_may("ANONYMOUS", *each) for each in acls])
+        return CallGuard(lambda: allowed, NameRules(), storage_needs(_catalog()), audit=AUDIT)
+
+    def discard(*sinks: str) -> pb.DiscardStagesRequest:
+        return pb.DiscardStagesRequest(keys=[str(paths.StageKey("ns", each, 3, 1, "token")) for each in sinks])
+
+    partition = PartitionRef(topic="t", topic_id=bytes(16))
+    stage = pb.Stage(partition=partition)
+    both, only_sink, only_topic = guard(sink, topic), guard(sink), guard(topic)
+    for request in (
+        pb.StageRequest(sink="job", partition=partition),
+        pb.CommitSinkRequest(sink="job", stages=[stage]),
+    ):
+        name = request.DESCRIPTOR.name.removesuffix("Request")
+        assert await _allowed(both, name, request)
+        assert not await _allowed(only_sink, name, request)
+        assert not await _allowed(only_topic, name, request)
+    # An epoch without stages names no topic, but the same epoch of the job would count as a repetition of it.
+    assert await _allowed(only_sink, "CommitSink", pb.CommitSinkRequest(sink="job"))
+    assert not await _allowed(only_topic, "CommitSink", pb.CommitSinkRequest(sink="job"))
+    assert not await _allowed(both, "CommitSink", pb.CommitSinkRequest(sink="other"))
+    assert await _allowed(both, "DiscardStages", discard("job"))
+    assert not await _allowed(both, "DiscardStages", discard("job", "other"))
+    assert not await _allowed(only_topic, "DiscardStages", discard("job"))
