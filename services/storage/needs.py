@@ -24,7 +24,7 @@ def needs(catalog: TopicCatalog) -> Needs:
     """Return the table of the methods. ``catalog`` names the topics of ids."""
 
     def topics(refs: Iterable[PartitionRef]) -> set[str]:
-        # Logs are found by the id of their topic, which may be that of another name.
+        # The id may be that of another name. One that the catalog does not have yet is checked when the log is read.
         return {name for ref in refs for name in (ref.topic, _name_of(catalog, ref.topic_id)) if name is not None}
 
     def requested(request: TopicsRequest) -> Iterable[str]:
