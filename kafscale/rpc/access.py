@@ -17,7 +17,7 @@ import grpc
 from kafscale.audit import AuditLog
 from kafscale.limited_log import LimitedLog
 from kafscale.rpc.errors import StatusError
-from kafscale.security.acls import ANY_NAME, CLUSTER_NAME, AclSet, Decision, Resource
+from kafscale.security.acls import CLUSTER_NAME, AclSet, Decision, Resource
 from kafscale.security.asks import CLUSTER_ACTION, Ask
 from kafscale.security.certificates import distinguished_name
 from kafscale.security.principals import ANONYMOUS, NameRules, NoRuleApplies, Principal, user
@@ -35,17 +35,20 @@ def cluster(_: object) -> Iterable[str]:
 class Need:
     """``names``: the resources that a request names. The operation must be allowed on all of them.
 
-    A request that names none is not allowed. With ``any_name`` it is, if the operation is allowed on any resource of
-    the type.
+    A request that names none is not allowed, unless the need is ``optional``. ``also``: what a caller needs besides.
     """
 
     ask: Ask
     names: Callable[[Any], Iterable[str]] = cluster
-    any_name: bool = False
+    optional: bool = False
+    also: "tuple[Need, ...]" = ()
+
+    def __str__(self) -> str:
+        return " and ".join([str(self.ask), *map(str, self.also)])
 
 
 Needs = Mapping[str, tuple[Need, ...]]
-"""What the methods of a service need, by name: one of several alternatives."""
+"""What the methods of a service need, by name: one of several alternatives, each with all of its ``also``."""
 Verify = Callable[[str], Awaitable[Verified]]
 """Returns whose token this is. Raises TokenRefused."""
 OF_SERVICES = (Need(CLUSTER_ACTION),)
@@ -60,6 +63,14 @@ class Caller(NamedTuple):
     host: str
     certificate: bytes
     token: str
+
+
+class _Decided(NamedTuple):
+    """The decision about one resource, ``name``."""
+
+    ask: Ask
+    name: str
+    decision: Decision
 
 
 class CallGuard:
@@ -92,8 +103,9 @@ class CallGuard:
         """Raise StatusError unless the caller may call ``method``, a name without its service, with ``request``."""
         needs = self._needs.get(method, OF_SERVICES)
         if self._token and hmac.compare_digest(caller.token.encode(), self._token):
-            decided = [(name, _BY_TOKEN) for name in needs[0].names(request)]
-            self._log(needs[0].ask, decided, ANONYMOUS, method, caller)
+            asked = (needs[0], *needs[0].also)
+            decided = [_Decided(need.ask, name, _BY_TOKEN) for need in asked for name in need.names(request)]
+            self._log(decided, ANONYMOUS, method, caller)
             return
         try:
             principal = await self._principal(caller)
@@ -103,27 +115,28 @@ class CallGuard:
         decided = []
         for need in needs:
             decided = self._decide(need, request, principal, caller.host)
-            if all(decision.allowed for _, decision in decided):
-                self._log(need.ask, decided, principal, method, caller)
+            if all(each.decision.allowed for each in decided):
+                self._log(decided, principal, method, caller)
                 return
-        self._log(need.ask, [each for each in decided if not each[1].allowed], principal, method, caller)
-        wanted = " or ".join(str(need.ask) for need in needs)
+        self._log([each for each in decided if not each.decision.allowed], principal, method, caller)
+        wanted = " or ".join(map(str, needs))
         raise StatusError(_STATUS.PERMISSION_DENIED, f"{principal} needs {wanted}")
 
-    def _decide(self, need: Need, request: object, principal: Principal, host: str) -> list[tuple[str, Decision]]:
-        """Return the resources of a request, each with the decision. There is at least one."""
+    def _decide(self, need: Need, request: object, principal: Principal, host: str) -> list[_Decided]:
+        """Return the decisions about all resources of a request, also those of ``also``."""
         acls, ask = self._acls(), need.ask
         names = list(need.names(request))
-        if names:
-            return [(name, acls.decide(principal, host, ask.operation, Resource(ask.type, name))) for name in names]
-        if need.any_name:
-            return [(ANY_NAME, acls.decide_for_any(principal, host, ask.operation, ask.type))]
-        return [("", _NO_NAME)]
+        decided = [
+            _Decided(ask, name, acls.decide(principal, host, ask.operation, Resource(ask.type, name))) for name in names
+        ]
+        if not names and not need.optional:
+            decided = [_Decided(ask, "", _NO_NAME)]
+        for other in need.also:
+            decided += self._decide(other, request, principal, host)
+        return decided
 
-    def _log(
-        self, ask: Ask, decided: Iterable[tuple[str, Decision]], principal: Principal, method: str, caller: Caller
-    ) -> None:
-        for name, decision in decided:
+    def _log(self, decided: Iterable[_Decided], principal: Principal, method: str, caller: Caller) -> None:
+        for ask, name, decision in decided:
             self._audit.decided(decision, principal, caller.host, ask, name, method=method)
 
     async def _principal(self, caller: Caller) -> Principal:

@@ -36,9 +36,10 @@ _CALLS = """\
 
 ## Calls over gRPC
 
-A call is allowed as a whole, on all the resources that it names, or denied with `PERMISSION_DENIED`. One of several
-operations is enough. *Any topic*: on at least one topic, if the call names none. Methods that are not listed are for
-calls between services and need CLUSTER_ACTION on the cluster. gRPC's health service asks for nothing.
+A call is allowed as a whole, on all the resources that it names, or denied with `PERMISSION_DENIED`. *Or* separates
+alternatives, of which one is enough. Of operations with *and* between them, all are needed. The transactional id is the
+name of the sink. Methods that are not listed are for calls between services and need CLUSTER_ACTION on the cluster.
+gRPC's health service asks for nothing.
 
 | Method | Needs |
 |---|---|
@@ -64,7 +65,7 @@ def _rows(service: ServiceDescriptor, table: Needs) -> Iterator[str]:
 
 
 def _shown_need(need: Need) -> str:
-    return _shown(need.ask) + (" (any topic)" if need.any_name else "")
+    return " and ".join([_shown(need.ask), *map(_shown_need, need.also)])
 
 
 def _joined(asks: Iterable[Ask]) -> str:

@@ -1,19 +1,30 @@
-"""What callers of the storage service need if ACLs are enforced. Spark jobs read and write topics."""
+"""What callers of the storage service need if ACLs are enforced. Spark jobs read and write topics.
+
+A sink is a resource like a transactional id of Kafka: who commits an epoch of it decides about its later epochs too.
+"""
 
 from collections.abc import Iterable
 
+from kafscale import paths
 from kafscale.metadata.topics import TopicCatalog
 from kafscale.rpc.access import Need, Needs
-from kafscale.security.asks import DESCRIBE_CLUSTER, DESCRIBE_TOPIC, READ_TOPIC, WRITE_TOPIC
+from kafscale.security.asks import DESCRIBE_CLUSTER, DESCRIBE_TOPIC, READ_TOPIC, WRITE_TOPIC, WRITE_TRANSACTIONAL_ID
 from kafscale.v1.common_pb2 import PartitionRef
-from kafscale.v1.storage_pb2 import CommitSinkRequest, PlanScanRequest, ScanRequest, StageRequest, TopicsRequest
+from kafscale.v1.storage_pb2 import (
+    CommitSinkRequest,
+    DiscardStagesRequest,
+    PlanScanRequest,
+    ScanRequest,
+    StageRequest,
+    TopicsRequest,
+)
 
 
 def needs(catalog: TopicCatalog) -> Needs:
     """Return the table of the methods. ``catalog`` names the topics of ids."""
 
     def topics(refs: Iterable[PartitionRef]) -> set[str]:
-        # Logs are found by the id of their topic, which may be that of another name.
+        # The id may be that of another name. One that the catalog does not have yet is checked when the log is read.
         return {name for ref in refs for name in (ref.topic, _name_of(catalog, ref.topic_id)) if name is not None}
 
     def requested(request: TopicsRequest) -> Iterable[str]:
@@ -32,12 +43,19 @@ def needs(catalog: TopicCatalog) -> Needs:
         "Topics": (Need(DESCRIBE_CLUSTER), Need(DESCRIBE_TOPIC, requested)),
         "PlanScan": (Need(READ_TOPIC, planned),),
         "Scan": (Need(READ_TOPIC, of_partition),),
-        "Stage": (Need(WRITE_TOPIC, of_partition),),
+        "Stage": (Need(WRITE_TRANSACTIONAL_ID, _sink, also=(Need(WRITE_TOPIC, of_partition),)),),
         # An epoch without records has no stages.
-        "CommitSink": (Need(WRITE_TOPIC, committed, any_name=True),),
-        # Only who has written a stage knows its key.
-        "DiscardStages": (Need(WRITE_TOPIC, lambda _: (), any_name=True),),
+        "CommitSink": (Need(WRITE_TRANSACTIONAL_ID, _sink, also=(Need(WRITE_TOPIC, committed, optional=True),)),),
+        "DiscardStages": (Need(WRITE_TRANSACTIONAL_ID, _sinks_of_stages),),
     }
+
+
+def _sink(request: StageRequest | CommitSinkRequest) -> Iterable[str]:
+    return (request.sink,)
+
+
+def _sinks_of_stages(request: DiscardStagesRequest) -> Iterable[str]:
+    return {found.sink for key in request.keys if (found := paths.parse_stage_key(key)) is not None}
 
 
 def _name_of(catalog: TopicCatalog, topic_id: bytes) -> str | None:

@@ -3,6 +3,7 @@
 from tests.mutations.mutation import Mutation
 from tests.support.change import Change
 
+_SCANS = "tests/unit/storage/test_scans.py::"
 _PLANS = "tests/unit/storage/test_plans.py::"
 _SCAN_STREAMS = "tests/unit/storage/test_scan_streams.py::"
 
@@ -33,9 +34,29 @@ MUTATIONS = (
             "services.storage.owning.logs",
             "Logs.log_now",
             "return self._own(ref) or await self.stored_log(ref)",
-            ("return self._own(ref) or self._copy((ref.topic_id, ref.partition)).view or await self.stored_log(ref)"),
+            "return self._own(ref) or self._copy(ref).view or await self.stored_log(ref)",
         ),
         _PLANS + "test_latest_is_the_current_high_watermark",
+    ),
+    Mutation(
+        "an owner scans its log only by the name of its topic",
+        Change(
+            "services.storage.owning.logs",
+            "Logs._own",
+            "return partition.log if partition.log.topic == ref.topic else None",
+            "return partition.log",
+        ),
+        _SCANS + "test_a_log_is_not_read_by_its_id_with_the_name_of_another_topic",
+    ),
+    Mutation(
+        "a copy of a log is scanned only by the name of its topic",
+        Change(
+            "services.storage.owning.logs",
+            "Logs._copy",
+            "key = ref.topic, (ref.topic_id, ref.partition)",
+            'key = "", (ref.topic_id, ref.partition)',
+        ),
+        _SCANS + "test_a_log_is_not_read_by_its_id_with_the_name_of_another_topic",
     ),
     Mutation(
         "an owner reports the end of its log only while its lease is proven",

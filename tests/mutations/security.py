@@ -57,8 +57,23 @@ MUTATIONS = (
     ),
     Mutation(
         "a caller needs the operation on every resource that it names",
-        Change("kafscale.rpc.access", "CallGuard.check", "if all(decision.allowed", "if any(decision.allowed"),
+        Change("kafscale.rpc.access", "CallGuard.check", "if all(each.decision", "if any(each.decision"),
         _ACCESS + "test_a_log_is_not_read_by_the_id_of_another_topic",
+    ),
+    Mutation(
+        "a caller needs everything that is asked besides",
+        Change("kafscale.rpc.access", "CallGuard._decide", "for other in need.also:", "for other in ():"),
+        _ACCESS + "test_offsets_are_reset_only_in_topics_that_the_caller_may_read",
+    ),
+    Mutation(
+        "an epoch without records is committed only by who may write the sink",
+        Change(
+            "services.storage.needs",
+            "needs",
+            "(Need(WRITE_TRANSACTIONAL_ID, _sink, also=(Need(WRITE_TOPIC, committed, optional=True),)),)",
+            "(Need(WRITE_TOPIC, committed, optional=True),)",
+        ),
+        _ACCESS + "test_a_sink_is_written_only_by_who_may_write_its_transactional_id",
     ),
     Mutation(
         "methods that are not in the table are for services",

@@ -17,6 +17,7 @@ from kafscale.security.asks import (
     DESCRIBE_TOPIC,
     DESCRIBE_TOPIC_CONFIGS,
     READ_GROUP,
+    READ_TOPIC,
 )
 
 
@@ -37,6 +38,10 @@ def _group(request: Any) -> Iterable[str]:
     return (request.group,)
 
 
+def _reset(request: Any) -> Iterable[str]:
+    return {each.topic for each in request.topics}
+
+
 _DESCRIBE, _ALTER = (Need(DESCRIBE_CLUSTER),), (Need(ALTER_CLUSTER),)
 
 NEEDS: Needs = {
@@ -44,7 +49,8 @@ NEEDS: Needs = {
     "WatchCluster": _DESCRIBE,
     "ListTopics": _DESCRIBE,
     "CreateTopic": (Need(CREATE_IN_CLUSTER), Need(CREATE_TOPIC, _name)),
-    "DescribeTopic": (Need(DESCRIBE_TOPIC, _name),),
+    # The reply contains the topic's configs.
+    "DescribeTopic": (Need(DESCRIBE_TOPIC, _name, also=(Need(DESCRIBE_TOPIC_CONFIGS, _name),)),),
     "GrowTopic": (Need(ALTER_TOPIC, _name),),
     "DeleteTopic": (Need(DELETE_TOPIC, _name),),
     "ListPartitions": (*_DESCRIBE, Need(DESCRIBE_TOPIC, _topics)),
@@ -54,8 +60,10 @@ NEEDS: Needs = {
     "DescribeConfigs": (Need(DESCRIBE_TOPIC_CONFIGS, _topic),),
     "AlterConfigs": (Need(ALTER_TOPIC_CONFIGS, _topic),),
     "ListConsumerGroups": _DESCRIBE,
-    "DescribeConsumerGroup": (Need(DESCRIBE_GROUP, _group),),
-    "ResetOffsets": (Need(READ_GROUP, _group),),
+    # The reply contains offsets of topics that the request does not name.
+    "DescribeConsumerGroup": (Need(DESCRIBE_GROUP, _group, also=_DESCRIBE),),
+    # Without topics, the offsets of all topics of the group are reset.
+    "ResetOffsets": (*_ALTER, Need(READ_GROUP, _group, also=(Need(READ_TOPIC, _reset),))),
     "DeleteConsumerGroup": (Need(DELETE_GROUP, _group),),
     "ListUsers": _DESCRIBE,
     "SetUserCredentials": _ALTER,

@@ -76,7 +76,7 @@ class Logs:
         self._owned = owned
         self._membership = membership
         self._capacity = capacity
-        self._copies: OrderedDict[Key, _Copy] = OrderedDict()
+        self._copies: OrderedDict[tuple[str, Key], _Copy] = OrderedDict()
 
     async def log_now(self, ref: PartitionRef) -> CommittedLog:
         """Return the log with its current start and end. Raises NotAvailable, Damaged, Unavailable."""
@@ -84,19 +84,19 @@ class Logs:
 
     async def log_with(self, ref: PartitionRef, start: int, end: int) -> CommittedLog:
         """Return the log, or an older copy of it that has all offsets from ``start`` up to ``end``. Raises the same."""
-        view = self._own(ref) or self._recent(self._copy((ref.topic_id, ref.partition)))
+        view = self._own(ref) or self._recent(self._copy(ref))
         if view is not None and view.log_start <= start and end <= view.segments_end:
             return view
         return await self.stored_log(ref)
 
     async def stored_log(self, ref: PartitionRef) -> CommittedLog:
         """Return the log as it is now in the metadata store, regardless of its owner."""
-        copy = self._copy((ref.topic_id, ref.partition))
+        copy = self._copy(ref)
         return await self._refreshed(copy, ref, copy.reads)
 
     async def fetch(self, fetch: PartitionFetch, limit: int, result: PartitionFetched) -> bytes:
         """Fill ``result`` except for its records, and return the records: ``limit`` bytes of them, or one batch."""
-        copy = self._copy((fetch.partition.topic_id, fetch.partition.partition))
+        copy = self._copy(fetch.partition)
         try:
             return await self._fetch(copy, fetch, limit, result)
         except NotAvailable as error:
@@ -138,12 +138,15 @@ class Logs:
         partition = self._owned.get((ref.topic_id, ref.partition))
         if partition is None or partition.closed or not partition.log.epochs or not self._membership.proven:
             return None
-        return partition.log
+        # A request is allowed by the topic's name, so the id must be that of this name.
+        return partition.log if partition.log.topic == ref.topic else None
 
     def _recent(self, copy: _Copy) -> CommittedLog | None:
         return copy.view if trio.current_time() - copy.read_at <= self._longest_age else None
 
-    def _copy(self, key: Key) -> _Copy:
+    def _copy(self, ref: PartitionRef) -> _Copy:
+        # By the name too, so that an id with the name of another topic is not answered from the copy of its own.
+        key = ref.topic, (ref.topic_id, ref.partition)
         copy = self._copies.setdefault(key, _Copy())
         self._copies.move_to_end(key)
         if len(self._copies) > self._capacity:

@@ -13,6 +13,7 @@ from google.protobuf.descriptor import ServiceDescriptor
 from google.protobuf.message_factory import GetMessageClass
 from structlog.testing import capture_logs
 
+from kafscale import paths
 from kafscale.audit import AuditLog
 from kafscale.metadata.memory import MemoryMetadataStore
 from kafscale.metadata.topics import TopicCatalog
@@ -30,6 +31,7 @@ from kafscale.rpc.tls import RpcTls
 from kafscale.security.acls import Acl, AclSet, Operation, PatternType, Permission, ResourceType
 from kafscale.security.principals import NameRules, user
 from kafscale.security.tokens import LARGEST_TOKEN, KeySet, TokenRules
+from kafscale.v1 import admin_pb2
 from kafscale.v1 import storage_pb2 as pb
 from kafscale.v1.common_pb2 import PartitionRef
 from services.gateway.admin.needs import NEEDS as ADMIN_NEEDS
@@ -230,3 +232,77 @@ async def test_a_log_is_not_read_by_the_id_of_another_topic(nursery: trio.Nurser
     with pytest.raises(StatusError):
         await guard.check("PlanScan", pb.PlanScanRequest(scans=scans), caller)
     nursery.cancel_scope.cancel()
+
+
+async def _allowed(guard: CallGuard, name: str, request: object) -> bool:
+    try:
+        await guard.check(name, request, Caller("127.0.0.1", b"", ""))
+    except StatusError as error:
+        return error.code is not DENIED
+    return True
+
+
+def _admin_guard(*acls: tuple[Operation, ResourceType, str]) -> CallGuard:
+    allowed = AclSet([_may("ANONYMOUS", *each) for each in acls])
+    return CallGuard(lambda: allowed, NameRules(), ADMIN_NEEDS, audit=AUDIT)
+
+
+async def test_offsets_are_reset_only_in_topics_that_the_caller_may_read() -> None:
+    reader = _admin_guard((Operation.READ, ResourceType.GROUP, "g"), (Operation.READ, ResourceType.TOPIC, "t"))
+    admin = _admin_guard((Operation.ALTER, ResourceType.CLUSTER, "kafka-cluster"))
+    only_topic = _admin_guard((Operation.READ, ResourceType.TOPIC, "t"))
+
+    def reset(*topics: str) -> admin_pb2.ResetOffsetsRequest:
+        return admin_pb2.ResetOffsetsRequest(group="g", topics=[admin_pb2.ResetTopic(topic=each) for each in topics])
+
+    assert await _allowed(reader, "ResetOffsets", reset("t"))
+    assert not await _allowed(reader, "ResetOffsets", reset("t", "u"))
+    assert not await _allowed(only_topic, "ResetOffsets", reset("t"))
+    # All topics of the group, which nobody knows yet.
+    assert not await _allowed(reader, "ResetOffsets", reset())
+    assert await _allowed(admin, "ResetOffsets", reset())
+
+
+async def test_a_group_is_described_with_its_topics_and_a_topic_with_its_configs() -> None:
+    group = (Operation.DESCRIBE, ResourceType.GROUP, "g")
+    cluster = (Operation.DESCRIBE, ResourceType.CLUSTER, "kafka-cluster")
+    topic = (Operation.DESCRIBE, ResourceType.TOPIC, "t")
+    configs = (Operation.DESCRIBE_CONFIGS, ResourceType.TOPIC, "t")
+    for name, request, needed in (
+        ("DescribeConsumerGroup", admin_pb2.DescribeConsumerGroupRequest(group="g"), (group, cluster)),
+        ("DescribeTopic", admin_pb2.DescribeTopicRequest(name="t"), (topic, configs)),
+    ):
+        assert await _allowed(_admin_guard(*needed), name, request)
+        for one in needed:
+            assert not await _allowed(_admin_guard(one), name, request)
+
+
+async def test_a_sink_is_written_only_by_who_may_write_its_transactional_id() -> None:
+    sink = (Operation.WRITE, ResourceType.TRANSACTIONAL_ID, "job")
+    topic = (Operation.WRITE, ResourceType.TOPIC, "t")
+
+    def guard(*acls: tuple[Operation, ResourceType, str]) -> CallGuard:
+        allowed = AclSet([_may("ANONYMOUS", *each) for each in acls])
+        return CallGuard(lambda: allowed, NameRules(), storage_needs(_catalog()), audit=AUDIT)
+
+    def discard(*sinks: str) -> pb.DiscardStagesRequest:
+        return pb.DiscardStagesRequest(keys=[str(paths.StageKey("ns", each, 3, 1, "token")) for each in sinks])
+
+    partition = PartitionRef(topic="t", topic_id=bytes(16))
+    stage = pb.Stage(partition=partition)
+    both, only_sink, only_topic = guard(sink, topic), guard(sink), guard(topic)
+    for request in (
+        pb.StageRequest(sink="job", partition=partition),
+        pb.CommitSinkRequest(sink="job", stages=[stage]),
+    ):
+        name = request.DESCRIPTOR.name.removesuffix("Request")
+        assert await _allowed(both, name, request)
+        assert not await _allowed(only_sink, name, request)
+        assert not await _allowed(only_topic, name, request)
+    # An epoch without stages names no topic, but the same epoch of the job would count as a repetition of it.
+    assert await _allowed(only_sink, "CommitSink", pb.CommitSinkRequest(sink="job"))
+    assert not await _allowed(only_topic, "CommitSink", pb.CommitSinkRequest(sink="job"))
+    assert not await _allowed(both, "CommitSink", pb.CommitSinkRequest(sink="other"))
+    assert await _allowed(both, "DiscardStages", discard("job"))
+    assert not await _allowed(both, "DiscardStages", discard("job", "other"))
+    assert not await _allowed(only_topic, "DiscardStages", discard("job"))

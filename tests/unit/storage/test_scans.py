@@ -154,6 +154,20 @@ async def test_a_scan_of_a_deleted_topic_is_refused(autojump_clock: MockClock) -
         assert await other.caller.read_all(made, scan=True) == [b"new"]
 
 
+async def test_a_log_is_not_read_by_its_id_with_the_name_of_another_topic(autojump_clock: MockClock) -> None:
+    async with cluster(World(), "a:1", "b:1") as two:
+        ref, owner, other = await _owned_and_other(two)
+        named = await two.world.topic(owner.catalog, "named", partitions=1)
+        await two.append_durably(ref, numbered(0))
+        mixed = PartitionRef(topic=named.topic, topic_id=ref.topic_id)
+        for caller in (owner.caller, other.caller):
+            # The owner has the log, and the other instance a recent copy of it.
+            assert await caller.read_all(ref, scan=True) == numbers(1)
+            assert (await caller.scan(ref, 0, 1))[0].status == Status.OK
+            assert (await caller.plan(mixed))[0].status == Status.TOPIC_ID_MISMATCH
+            assert (await caller.scan(mixed, 0, 1))[0].status == Status.TOPIC_ID_MISMATCH
+
+
 async def test_scans_remember_a_bounded_number_of_partitions(autojump_clock: MockClock) -> None:
     async with cluster(World(), "a:1", "b:1", scanned_partitions=2) as two:
         first = await two.world.topic(two.instances[0].catalog, partitions=12)
