@@ -8,36 +8,73 @@ _HANDSHAKE, _CLIENT_HELLO = 22, 1
 _RECORD_HEADER, _MESSAGE_HEADER = 5, 4
 _VERSION_AND_RANDOM = 34
 _SERVER_NAME, _HOST_NAME = 0, 0
+_MOST_RECORDS = 16
+"""Records of the message. Clients send one, and more only if the message is larger than a packet."""
 _LONGEST = 16 << 10
 """Bytes up to the end of the message. Clients send up to 2 KiB, and more only to resume a session."""
 
 
-def asked_host(data: bytes | bytearray) -> str | None:
-    """Return the host in lower case, or None if more bytes are needed.
+class ClientHello:
+    """Parses the message as its bytes arrive. Each byte is parsed once, in whatever pieces the message arrives."""
 
-    It is empty if the client names none, or if the bytes are not such a message, which OpenSSL then reports.
-    """
-    message = bytearray()
-    position, needed = 0, _MESSAGE_HEADER
-    while len(message) < needed:
-        if position < len(data) and data[position] != _HANDSHAKE:
+    __slots__ = ("_header", "_left", "_message", "_needed", "_records", "_seen")
+
+    def __init__(self) -> None:
+        self._header = bytearray()
+        # Bytes of the current record that have not arrived, and the size of the message as far as it is known.
+        self._left, self._needed = 0, _MESSAGE_HEADER
+        self._message = bytearray()
+        # Records begun, and the bytes of their headers and contents.
+        self._records, self._seen = 0, 0
+
+    def feed(self, data: bytes | bytearray) -> str | None:
+        """Take the bytes that have arrived since the last call. Return the host in lower case, or None if more bytes
+        are needed. To be called until it returns a host.
+
+        The host is empty if the client names none, or if the bytes are not such a message or exceed the limits of this
+        module. OpenSSL then decides about them.
+        """
+        position = 0
+        while position < len(data):
+            if self._left:
+                piece = data[position : position + self._left]
+                self._left -= len(piece)
+                self._message += piece
+                if not self._fits():
+                    return ""
+                if len(self._message) >= self._needed:
+                    return self._host()
+            else:
+                piece = data[position : position + _RECORD_HEADER - len(self._header)]
+                self._header += piece
+                if not self._begins():
+                    return ""
+            position += len(piece)
+        return None
+
+    def _begins(self) -> bool:
+        """Begin a record if its header is complete. Return False if the message has no such record."""
+        if self._header[0] != _HANDSHAKE or self._records == _MOST_RECORDS:
+            return False
+        if len(self._header) < _RECORD_HEADER:
+            return True
+        self._left = int.from_bytes(self._header[-2:], "big")
+        self._records += 1
+        self._seen += _RECORD_HEADER + self._left
+        self._header.clear()
+        return self._left > 0 and self._seen <= _LONGEST
+
+    def _fits(self) -> bool:
+        """Learn the size of the message if its header is complete. Return False if it is another or too large."""
+        if len(self._message) >= _MESSAGE_HEADER:
+            self._needed = _MESSAGE_HEADER + int.from_bytes(self._message[1:_MESSAGE_HEADER], "big")
+        return self._message[0] == _CLIENT_HELLO and self._needed <= _LONGEST
+
+    def _host(self) -> str:
+        try:
+            return _host(bytes(self._message[_MESSAGE_HEADER : self._needed]))
+        except ValueError:
             return ""
-        start = position + _RECORD_HEADER
-        size = int.from_bytes(data[start - 2 : start], "big")
-        if len(data) < start or len(data) < start + size:
-            return None if len(data) < _LONGEST else ""
-        if not size:
-            return ""
-        message += data[start : start + size]
-        if message[0] != _CLIENT_HELLO:
-            return ""
-        if len(message) >= _MESSAGE_HEADER:
-            needed = _MESSAGE_HEADER + int.from_bytes(message[1:_MESSAGE_HEADER], "big")
-        position = start + size
-    try:
-        return _host(bytes(message[_MESSAGE_HEADER:needed]))
-    except ValueError:
-        return ""
 
 
 def _host(hello: bytes) -> str:

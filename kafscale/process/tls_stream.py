@@ -10,7 +10,7 @@ from contextlib import suppress
 
 import trio
 
-from kafscale.process.client_hello import asked_host
+from kafscale.process.client_hello import ClientHello
 
 _LEAST_READ, _MOST_READ = 32 << 10, 256 << 10
 _ENCRYPTED_AT_ONCE = 256 << 10
@@ -35,12 +35,14 @@ class TlsStream:
 
         Raises BrokenResourceError, after the alert is sent.
         """
-        received = bytearray()
-        while (host := asked_host(received)) is None:
+        hello, received = ClientHello(), bytearray()
+        host = None
+        while host is None:
             data = await stream.receive_some(_LEAST_READ)
             if not data:
                 raise trio.BrokenResourceError("the client closed the connection")
             received += data
+            host = hello.feed(data)
         secured = cls(stream, choose(host))
         secured._incoming.write(received)
         await secured._do_handshake()

@@ -12,6 +12,8 @@ SAMPLE_MS = 1000
 """Kafka's ``quota.window.size.seconds``."""
 WINDOW_SECONDS = (SAMPLES - 1) * SAMPLE_MS / 1000
 """The shortest time over which a rate is measured."""
+IDLE_MS = 3_600_000
+"""As in Kafka, what was not used for an hour is forgotten."""
 
 
 class _Sample:
@@ -29,6 +31,11 @@ class Rate:
 
     def __init__(self) -> None:
         self._samples: deque[_Sample] = deque(maxlen=SAMPLES + 1)
+
+    @property
+    def idle_from_ms(self) -> int:
+        """When all samples will have left the window, unless something is recorded."""
+        return self._samples[-1].last_ms + SAMPLES * SAMPLE_MS if self._samples else 0
 
     def record(self, value: float, now_ms: int) -> None:
         if not self._samples or now_ms - self._samples[-1].start_ms >= SAMPLE_MS:
@@ -57,11 +64,19 @@ class Rate:
 class TokenBucket:
     """Is filled at a rate per second, up to what comes in within all samples. It is full at first."""
 
-    __slots__ = ("_filled_ms", "_tokens")
+    __slots__ = ("_bound", "_filled_ms", "_tokens")
 
     def __init__(self) -> None:
         self._tokens = math.inf
+        self._bound = 0.0
         self._filled_ms = 0
+
+    @property
+    def idle_from_ms(self) -> int:
+        """When it will be full, unless tokens are taken. At most IDLE_MS after its last use."""
+        if not self._bound:
+            return 0
+        return self._filled_ms + math.ceil(min(IDLE_MS, (self._most() - self._tokens) / self._bound * 1000))
 
     def take(self, tokens: float, bound: float, now_ms: int) -> None:
         """Take tokens, also if there are fewer."""
@@ -75,8 +90,12 @@ class TokenBucket:
 
     def _fill(self, bound: float, now_ms: int) -> None:
         seconds = (now_ms - self._filled_ms) / 1000
-        self._tokens = min(SAMPLES * SAMPLE_MS / 1000 * bound, self._tokens + bound * seconds)
+        self._bound = bound
+        self._tokens = min(self._most(), self._tokens + bound * seconds)
         self._filled_ms = now_ms
+
+    def _most(self) -> float:
+        return SAMPLES * SAMPLE_MS / 1000 * self._bound
 
 
 def _rounded(ms: float) -> int:

@@ -11,7 +11,7 @@ from kafscale import paths
 from kafscale.errors import CorruptData, KafscaleError
 from kafscale.kafka import codec, fetch, legacy, produce
 from kafscale.kafka.connection import KafkaConnection
-from kafscale.process.client_hello import asked_host
+from kafscale.process.client_hello import ClientHello
 from kafscale.rewritten.keys import parse_rewritten_key
 from kafscale.security import bearer, plain, scram
 from services.coordinator.subscription import subscribed_topics
@@ -52,7 +52,7 @@ def _messages() -> list[Case]:
         Case("sasl bearer", bearer.parse, [b"n,,\x01auth=Bearer abc.def.ghi\x01\x01"], (bearer.BearerFailed,)),
         Case("sasl scram first", partial(_scram, None), [first], (scram.ScramFailed,)),
         Case("sasl scram final", partial(_scram, first), [final], (scram.ScramFailed,)),
-        Case("client hello", asked_host, hellos.valid(), ()),
+        Case("client hello", _client_hello, hellos.valid(), ()),
         Case("subscription", subscribed_topics, [struct.pack(">hih", 1, 1, 6) + b"orders" + bytes(4)]),
         Case("keys", _keys, keys, ()),
     ]
@@ -106,6 +106,12 @@ def _connection(data: bytes) -> None:
         while (request := connection.next_request()) is not None:
             request.slot.reply((b"",))
             connection.data_to_send()
+
+
+def _client_hello(data: bytes) -> None:
+    host = ClientHello().feed(data)
+    if hellos.by_byte(data)[0] != host:
+        raise KafscaleError(f"the host is {host!r} only if the message arrives at once")
 
 
 def _scram(first: bytes | None, data: bytes) -> None:

@@ -3,6 +3,8 @@
 import ssl
 from functools import cache
 
+from kafscale.process.client_hello import ClientHello
+
 _PLACE_FOR_HOST = "a-name-that-is-replaced"
 
 
@@ -14,7 +16,8 @@ def valid() -> tuple[bytes, ...]:
         whole,
         hello(None),
         hello("in.example", newest=ssl.TLSVersion.TLSv1_2),
-        in_records(whole, 20),
+        in_records(whole, 50),
+        in_records(whole, 1),
         with_host("\N{LATIN SMALL LETTER A WITH DIAERESIS}.example".encode()),
         with_host(b"\xff\x80\x00\n"),
     )
@@ -43,3 +46,13 @@ def in_records(message: bytes, size: int) -> bytes:
     head, body = message[:3], message[5:]
     pieces = (body[start : start + size] for start in range(0, len(body), size))
     return b"".join(head + len(piece).to_bytes(2, "big") + piece for piece in pieces)
+
+
+def by_byte(message: bytes) -> tuple[str | None, int]:
+    """The host that is found if each byte arrives alone, and the number of bytes that had arrived by then."""
+    parser = ClientHello()
+    for count, byte in enumerate(message, 1):
+        host = parser.feed(bytes((byte,)))
+        if host is not None:
+            return host, count
+    return None, len(message)

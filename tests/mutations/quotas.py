@@ -58,9 +58,9 @@ MUTATIONS = (
         _QUOTAS + "test_only_the_time_in_which_a_handler_runs_is_charged",
     ),
     Mutation(
-        "sensors are kept for ever",
-        Change("services.gateway.quotas.sensors", "Sensors.get", "len(self._sensors) > MOST", "False"),
-        _QUOTAS + "test_sensors_are_bounded_and_forgotten_when_idle",
+        "a client has a sensor of its own however many there are",
+        Change("services.gateway.quotas.sensors", "Sensors.get", "len(self._sensors) >= MOST", "False"),
+        "tests/unit/gateway/test_quota_sensors.py::test_new_clients_share_a_rate_while_as_many_as_can_be_measured_are_active",
     ),
     Mutation(
         "the quota of a client id precedes that of the user",

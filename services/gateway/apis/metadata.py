@@ -24,6 +24,10 @@ If the client and the settings allow it, topics that do not exist are created wi
 topics (`__consumer_offsets`, `__transaction_state`, `__share_group_state`) are not created, because KafScale does not
 keep such state in topics. They are answered with UNKNOWN_TOPIC_OR_PARTITION.
 
+One request creates at most 1,000 topics. The others are answered with LEADER_NOT_AVAILABLE, so that the client requests
+them again. The partitions are charged to the quota controller_mutation_rate, as those of CreateTopics. In all versions,
+a topic is not created while the quota is exceeded, and is answered with UNKNOWN_TOPIC_OR_PARTITION, which clients retry.
+
 With ACLs, a list of all topics contains those that the client may describe. To create a topic, it needs CREATE on the
 cluster or on the topic. The operations on the cluster are reported to a client that may describe it, else as 0.
 """
@@ -44,12 +48,16 @@ from kafscale.security.acls import CLUSTER_NAME
 from kafscale.security.asks import CREATE_IN_CLUSTER, CREATE_TOPIC, DESCRIBE_CLUSTER, DESCRIBE_TOPIC, Ask
 from services.gateway.api import Api, Call, Environment, Order, Work
 from services.gateway.brokers import Broker
-from services.gateway.topics.changes import new_topic_id
+from services.gateway.owners.errors import RefusedPart
+from services.gateway.topics.changes import charge_partitions, new_topic_id
 from services.gateway.topics.views import NOT_REQUESTED, ShownPartition, operations_on_topic, shown_partition
 
 KEY = 3
 
 _CREATE_SECONDS = 10.0
+_MOST_CREATED = 1_000
+"""The maximum number of topics that one request creates."""
+_STRICT_FROM = 0
 _NEVER_CREATED = frozenset(("__consumer_offsets", "__transaction_state", "__share_group_state"))
 """Kafka's internal topics. Tools look for them, but KafScale would not use their records."""
 
@@ -85,9 +93,10 @@ def handle(call: Call) -> Work | None:
         return None
     missing = _missing_topics(call, request)
     allowed = [name for name in missing if call.client.authorization.allows_one(*_creation(name))]
-    errors = {name: ErrorCode.topic_authorization_failed for name in missing if name not in allowed}
+    errors = dict.fromkeys(missing, ErrorCode.topic_authorization_failed)
+    errors |= dict.fromkeys(allowed, ErrorCode.leader_not_available)
     if allowed:
-        return _create_and_reply(call, request, allowed, errors)
+        return _create_and_reply(call, request, allowed[:_MOST_CREATED], errors)
     _reply(call, request, _found(call, request, errors))
     return None
 
@@ -123,7 +132,13 @@ def _missing_topics(call: Call, request: Any) -> list[str]:
 
 async def _create_and_reply(call: Call, request: Any, names: list[str], errors: dict[str, ErrorCode]) -> None:
     for name in names:
-        errors[name] = await _create(call.environment, name)
+        try:
+            charge_partitions(call, call.environment.settings.auto_create_partitions, strict_from=_STRICT_FROM)
+        except RefusedPart:
+            # Clients do not expect the error of the quota in this response.
+            errors[name] = ErrorCode.unknown_topic_or_partition
+        else:
+            errors[name] = await _create(call.environment, name)
     _reply(call, request, _found(call, request, errors))
 
 

@@ -8,7 +8,7 @@ All connections to which the same quota applies share what they use.
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 
 import trio
 
@@ -16,7 +16,6 @@ from kafscale.metadata.members import Members
 from kafscale.metadata.quotas import QuotaCatalog
 from kafscale.security.principals import Principal
 from kafscale.security.quotas import (
-    CONNECTION_CREATION_RATE,
     CONSUMER_BYTE_RATE,
     CONTROLLER_MUTATION_RATE,
     PRODUCER_BYTE_RATE,
@@ -26,7 +25,7 @@ from kafscale.security.quotas import (
 )
 from kafscale.security.rates import WINDOW_SECONDS, Rate, TokenBucket
 from services.gateway.counters import GatewayCounters
-from services.gateway.quotas.sensors import Sensors
+from services.gateway.quotas.sensors import Sensors, short_name
 
 _LONGEST_MS = 1000
 """As in Kafka, the maximum throttle time for request_percentage, and the maximum delay of a connection."""
@@ -52,6 +51,8 @@ class Quotas:
         self._counters = counters
         self._rates = Sensors(Rate)
         self._buckets = Sensors(TokenBucket)
+        # Apart, because clients that have not authenticated fill it.
+        self._addresses = Sensors(Rate)
         self.now = now
         self.processor = processor
 
@@ -86,7 +87,7 @@ class Quotas:
         if quota is None:
             return 0
         now_ms = self._now_ms()
-        rate = self._rates.get((CONNECTION_CREATION_RATE, address), now_ms)
+        rate = self._addresses.get(address, quota, now_ms)
         rate.record(1, now_ms)
         delay = min(rate.throttle_ms(quota / self._shares, now_ms), _LONGEST_MS)
         if delay:
@@ -103,14 +104,14 @@ class Quotas:
     def record(self, key: str, quota: Applied, value: float) -> int:
         """Record what a client used. Return the throttle time in ms."""
         now_ms = self._now_ms()
-        rate = self._rates.get((key, quota.shared_by), now_ms)
+        rate = self._rates.get(*_sensor_keys(key, quota), now_ms)
         rate.record(value, now_ms)
         return rate.throttle_ms(self.bound(quota), now_ms)
 
     def total(self, key: str, quota: Applied) -> float:
         """What was recorded in the window."""
         now_ms = self._now_ms()
-        return self._rates.get((key, quota.shared_by), now_ms).total(now_ms)
+        return self._rates.get(*_sensor_keys(key, quota), now_ms).total(now_ms)
 
     def take(self, quota: Applied, partitions: int, *, strict: bool) -> tuple[bool, int]:
         """Count partitions that are created or deleted. Return whether they may be, and the throttle time in ms.
@@ -118,7 +119,7 @@ class Quotas:
         With ``strict``, they may not be while more were than the quota allows.
         """
         now_ms, bound = self._now_ms(), self.bound(quota)
-        bucket = self._buckets.get((CONTROLLER_MUTATION_RATE, quota.shared_by), now_ms)
+        bucket = self._buckets.get(*_sensor_keys(CONTROLLER_MUTATION_RATE, quota), now_ms)
         owed = bucket.throttle_ms(bound, now_ms) if strict else 0
         if owed:
             return False, owed
@@ -135,6 +136,12 @@ class Quotas:
 
     def _now_ms(self) -> int:
         return round(self.now() * 1000)
+
+
+def _sensor_keys(key: str, quota: Applied) -> tuple[Hashable, Hashable]:
+    """The keys of the sensor of those who share a quota, and of the one for more of them than can be measured."""
+    user, client_id = quota.shared_by
+    return (key, short_name(user), short_name(client_id)), (key, quota.entity)
 
 
 class Charge:

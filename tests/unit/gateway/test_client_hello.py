@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import trio
 
-from kafscale.process.client_hello import asked_host
+from kafscale.process.client_hello import ClientHello
 from tests.fuzz import hellos
 from tests.support.gateway.harness import running_gateway
 from tests.unit.gateway.test_tls import Files, connect
@@ -13,10 +13,24 @@ from tests.unit.gateway.test_tls import Files, connect
 
 def test_the_host_is_found_when_the_message_is_complete() -> None:
     whole = hellos.hello("Kafka.example.org")
-    for message in (whole, hellos.in_records(whole, 7), hellos.in_records(whole, 100)):
-        assert asked_host(message) == "kafka.example.org"
-        assert {asked_host(message[:size]) for size in range(len(message))} == {None}
-    assert asked_host(hellos.hello(None)) == ""
+    for message in (whole, hellos.in_records(whole, 50), hellos.in_records(whole, 100)):
+        assert ClientHello().feed(message) == "kafka.example.org"
+        assert {ClientHello().feed(message[:size]) for size in range(len(message))} == {None}
+        assert hellos.by_byte(message) == ("kafka.example.org", len(message))
+    assert ClientHello().feed(hellos.hello(None)) == ""
+
+
+def test_a_message_in_many_records_is_left_to_openssl_before_it_is_complete() -> None:
+    whole = hellos.hello("kafka.example.org")
+    in_single_bytes = hellos.in_records(whole, 1)
+    assert ClientHello().feed(in_single_bytes) == ""
+    # Sixteen records with a header of five bytes each, and the first byte of the next one.
+    assert hellos.by_byte(in_single_bytes) == ("", 16 * 6 + 1)
+
+
+def test_a_message_that_announces_too_many_bytes_is_left_to_openssl_at_once() -> None:
+    assert hellos.by_byte(b"\x16\x03\x01\x3f\xfc\x01" + bytes(16 << 10)) == ("", 5)
+    assert hellos.by_byte(b"\x16\x03\x01\x00\x08\x01\x00\x3f\xfd" + bytes(16 << 10)) == ("", 9)
 
 
 @pytest.mark.parametrize(
@@ -33,7 +47,8 @@ def test_the_host_is_found_when_the_message_is_complete() -> None:
     ],
 )
 def test_other_bytes_are_left_to_openssl(other: bytes) -> None:
-    assert asked_host(other) == ""
+    assert ClientHello().feed(other) == ""
+    assert hellos.by_byte(other)[0] == ""
 
 
 async def test_a_host_that_is_not_ascii_causes_no_traceback(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:

@@ -19,15 +19,14 @@ from kafscale.security.principals import user
 from kafscale.security.quotas import Entity, QuotaTable
 from kafscale.v1.metadata_pb2 import Member
 from services.gateway.counters import MOST_ENTITIES, OTHER_ENTITIES, GatewayCounters
-from services.gateway.quotas import sensors
 from services.gateway.quotas.enforcement import Charge, Quotas
 from services.gateway.quotas.metering import metered
-from services.gateway.quotas.sensors import Sensors
 from tests.support.gateway.asking import fetch_body, parts, produce_body
 from tests.support.gateway.exchanges import nested
 from tests.support.gateway.harness import NAMESPACE, Client, Harness, batch, read_response, running_gateway
 
 ANONYMOUS = {"user": "ANONYMOUS"}
+ANN = {"user": "ann"}
 SECONDS_5 = timedelta(seconds=5)
 
 
@@ -334,12 +333,14 @@ class Clocks:
 
 
 async def quotas_of(
-    limits: dict[str, float], gateways: int = 1, counters: GatewayCounters | None = None
-) -> tuple[Quotas, Clocks, Callable[[], Charge]]:
-    """Quotas of the user ann in a cluster with some gateways, and a function that charges her requests."""
+    limits: dict[str, float],
+    gateways: int = 1,
+    names: Mapping[str, str | None] = ANN,
+) -> tuple[Quotas, Clocks, Callable[..., Charge]]:
+    """Quotas, by default of the user ann, in a cluster with some gateways, and a function that charges her requests."""
     store = MemoryMetadataStore()
     members, catalog = Members(store, NAMESPACE, "gateway"), QuotaCatalog(store, NAMESPACE)
-    catalog.table = QuotaTable({Entity.of({"user": "ann"}): limits})
+    catalog.table = QuotaTable({Entity.of(names): limits})
     for number in range(gateways):
         member = Member(format=1, run_id=f"run-{number}", service="gateway", address=f"host-{number}:9094")
         key = paths.member_key(NAMESPACE, "gateway", member.run_id)
@@ -351,11 +352,11 @@ async def quotas_of(
     quotas = Quotas(
         catalog,
         members,
-        counters or GatewayCounters(),
+        GatewayCounters(),
         now=lambda: clocks.now,
         processor=lambda: clocks.worked,
     )
-    return quotas, clocks, lambda: quotas.charge(user("ann"), "app", lambda _: None)
+    return quotas, clocks, lambda client_id="app": quotas.charge(user("ann"), client_id, lambda _: None)
 
 
 @pytest.mark.parametrize("gateways", [0, 1, 3])
@@ -424,20 +425,6 @@ async def test_a_metered_handler_gets_errors_and_cancellations_and_raises_its_ow
     with pytest.raises(ValueError, match="mine"):
         await remaining
     assert seen == ["cancelled: True"]
-
-
-def test_sensors_are_bounded_and_forgotten_when_idle(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sensors, "MOST", 3)
-    known: Sensors[list[int]] = Sensors(list)
-    first = known.get("a", 0)
-    for name in ("b", "c", "a", "d"):
-        known.get(name, 1)
-    assert len(known) == 3
-    assert known.get("a", 2) is first
-    known.get("d", sensors.IDLE_MS)
-    known.get("d", sensors.IDLE_MS + 2)
-    assert len(known) == 1
-    assert known.get("a", sensors.IDLE_MS + 2) is not first
 
 
 def test_throttled_requests_of_many_entities_are_counted_together() -> None:

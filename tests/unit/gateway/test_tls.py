@@ -13,7 +13,7 @@ from structlog.testing import capture_logs
 
 from kafscale.config.listeners import Listener
 from kafscale.errors import ConfigError
-from kafscale.process.client_hello import asked_host
+from kafscale.process.client_hello import ClientHello
 from kafscale.security.principals import ANONYMOUS, NoRuleApplies, user
 from services.gateway.access.tls import ServerTls
 from services.gateway.settings import GatewaySettings
@@ -190,7 +190,7 @@ def _issued(tls: ServerTls, listener: Listener, client: ssl.SSLContext, host: st
         caller.do_handshake()
     hello = at_server.read()
     at_server.write(hello)
-    called = tls.context(listener, asked_host(hello) or "").wrap_bio(at_server, at_client, server_side=True)
+    called = tls.context(listener, ClientHello().feed(hello) or "").wrap_bio(at_server, at_client, server_side=True)
     done: set[ssl.SSLObject] = set()
     while len(done) < 2:
         for each in (caller, called):
