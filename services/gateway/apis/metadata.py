@@ -25,8 +25,8 @@ topics (`__consumer_offsets`, `__transaction_state`, `__share_group_state`) are 
 keep such state in topics. They are answered with UNKNOWN_TOPIC_OR_PARTITION.
 
 One request creates at most 1,000 topics. The others are answered with LEADER_NOT_AVAILABLE, so that the client requests
-them again. The partitions are charged to the quota controller_mutation_rate, as those of CreateTopics. In all versions,
-a topic is not created while the quota is exceeded, and is answered with UNKNOWN_TOPIC_OR_PARTITION, which clients retry.
+them again. The partitions are charged to the quota controller_mutation_rate, as those of CreateTopics. While the quota
+is exceeded, a topic is not created, and is answered with UNKNOWN_TOPIC_OR_PARTITION, which clients retry.
 
 With ACLs, a list of all topics contains those that the client may describe. To create a topic, it needs CREATE on the
 cluster or on the topic. The operations on the cluster are reported to a client that may describe it, else as 0.
