@@ -91,10 +91,11 @@ def selected(catalog: AclCatalog, wanted: AclFilter) -> list[Acl]:
     return sorted(acl for acl in catalog.current.acls if wanted.selects(acl))
 
 
-def required_catalog(environment: Environment) -> AclCatalog:
-    """Return the ACLs. Raises RefusedPart if they are not enforced."""
+def required_catalog(environment: Environment, refusal: str = "") -> AclCatalog:
+    """Return the ACLs. Raises RefusedPart, with ``refusal`` as its message, if they are not enforced."""
     if environment.acls is None:
-        raise RefusedPart(ErrorCode.security_disabled, "ACLs are not enforced. Set KAFSCALE_ACLS=true.")
+        message = refusal or "ACLs are not enforced. Set KAFSCALE_ACLS=true."
+        raise RefusedPart(ErrorCode.security_disabled, message)
     return environment.acls
 
 

@@ -23,6 +23,9 @@ from services.gateway.owners.errors import RefusedPart
 
 KEY = 30
 
+_NOT_ENFORCED = "No Authorizer is configured."
+"""As a Kafka broker without an authorizer says it."""
+
 
 @dataclass(slots=True)
 class _Result:
@@ -47,7 +50,7 @@ def handle(call: Call) -> Work | None:
         result = _Result()
         results.append(result)
         try:
-            required_catalog(call.environment)
+            required_catalog(call.environment, _NOT_ENFORCED)
             new.append((_acl(creation), result))
         except RefusedPart as refused:
             result.refuse(refused)

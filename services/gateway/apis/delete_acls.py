@@ -20,6 +20,9 @@ from services.gateway.owners.errors import RefusedPart
 
 KEY = 31
 
+_NOT_ENFORCED = "No Authorizer is configured."
+"""As a Kafka broker without an authorizer says it."""
+
 
 @dataclass(frozen=True, slots=True)
 class _Deleted:
@@ -63,7 +66,7 @@ def handle(call: Call) -> Work | None:
         result = _Result()
         results.append(result)
         try:
-            catalog = required_catalog(call.environment)
+            catalog = required_catalog(call.environment, _NOT_ENFORCED)
             wanted = filter_of(each.resource_type_filter, each.pattern_type_filter, each.resource_name_filter, each)
         except RefusedPart as refused:
             result.refuse(refused)

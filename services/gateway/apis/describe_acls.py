@@ -20,6 +20,9 @@ from services.gateway.owners.errors import RefusedPart
 
 KEY = 29
 
+_NOT_ENFORCED = "No Authorizer is configured on the broker"
+"""As a Kafka broker without an authorizer says it."""
+
 
 @dataclass(frozen=True, slots=True)
 class _Entry:
@@ -48,7 +51,7 @@ class _Reply:
 def handle(call: Call) -> Work | None:
     request = codec.decode_request(KEY, call.version, call.request.body)
     try:
-        catalog = required_catalog(call.environment)
+        catalog = required_catalog(call.environment, _NOT_ENFORCED)
         wanted = filter_of(
             request.resource_type_filter, request.pattern_type_filter, request.resource_name_filter, request
         )
