@@ -20,6 +20,7 @@ from confluent_kafka.cimpl import NewTopic
 from tests.clients.kafka_python_once import failure
 from tests.support.broker import KafscaleBroker
 from tests.support.certificates import listener_settings, server_certificates
+from tests.support.clients.leaks import leaking
 
 COMMAND = (sys.executable, "-c", "from kafscale_tools.cli.main import main; main()")
 MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
@@ -125,7 +126,7 @@ def test_aiokafka(broker: KafscaleBroker, authority: Path, mechanism: str) -> No
             await producer.stop()
 
     asyncio.run(produce(PASSWORD))
-    with pytest.raises(KafkaConnectionError):
+    with leaking(), pytest.raises(KafkaConnectionError):
         asyncio.run(produce("wrong"))
 
 
@@ -170,6 +171,6 @@ async def _start_plainly(broker: KafscaleBroker) -> None:
 def test_plaintext_to_a_port_with_tls(broker: KafscaleBroker) -> None:
     with pytest.raises(ck.KafkaException, match="_TRANSPORT"):
         ck.Producer({"bootstrap.servers": broker.bootstrap, "log_level": 0}).list_topics(timeout=3)
-    with pytest.raises(KafkaConnectionError):
+    with leaking(), pytest.raises(KafkaConnectionError):
         asyncio.run(_start_plainly(broker))
     assert "KafkaTimeoutError" in failure(bootstrap_servers=broker.bootstrap)

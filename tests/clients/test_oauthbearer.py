@@ -21,6 +21,7 @@ from tests.clients.kafka_python_once import Provider as PythonProvider
 from tests.clients.kafka_python_once import failure
 from tests.support.broker import KafscaleBroker
 from tests.support.certificates import listener_settings, server_certificates
+from tests.support.clients.leaks import leaking
 from tests.support.issuer import AUDIENCE, ISSUER, Issuer
 from tests.support.key_endpoint import KeyEndpoint, key_endpoint
 
@@ -144,7 +145,7 @@ async def produce(broker: KafscaleBroker, directory: Path, made: str) -> None:
 def test_aiokafka(broker: KafscaleBroker, endpoint: KeyEndpoint, directory: Path) -> None:
     asyncio.run(produce(broker, directory, token(endpoint.issuer)))
     for claims in WRONG.values():
-        with pytest.raises(KafkaConnectionError):
+        with leaking(), pytest.raises(KafkaConnectionError):
             asyncio.run(produce(broker, directory, token(endpoint.issuer, **claims)))
 
 
@@ -193,7 +194,7 @@ def test_new_keys_of_the_issuer_are_used(broker: KafscaleBroker, endpoint: KeyEn
     producer.produce("librdkafka", b"x")
     # Keys are read again at most once in 10 seconds.
     assert producer.flush(30) == 0
-    with pytest.raises(KafkaConnectionError):
+    with leaking(), pytest.raises(KafkaConnectionError):
         asyncio.run(produce(broker, directory, token(former)))
 
 
