@@ -110,5 +110,9 @@ async def test_every_epoch_comes_whole_and_once_from_one_driver(autojump_clock: 
         assert found == [found[0]] * PARTITIONS
         assert len(found[0]) == EPOCHS
         world.now_ms += 700_000
-        await trio.sleep(10)
-        assert await stage_keys(world) == []
+
+        async def tidy() -> bool:
+            return await stage_keys(world) == []
+
+        # An instance that started late, or whose last attempt failed, tries again after a pause.
+        await until(tidy, seconds=120)
