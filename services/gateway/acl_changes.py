@@ -1,13 +1,11 @@
 """ACLs as requests give them, and their changes, for the Kafka APIs and for the Admin service."""
 
-from collections.abc import Awaitable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
-import trio
 from kio.schema.errors import ErrorCode
 
 from kafscale.metadata.acls import AclCatalog
-from kafscale.metadata.outage import STORE_FAILURES
 from kafscale.security.acls import (
     CLUSTER_NAME,
     OPERATIONS,
@@ -21,8 +19,8 @@ from kafscale.security.acls import (
 from kafscale.security.principals import Principal
 from services.gateway.api import Environment
 from services.gateway.owners.errors import RefusedPart
+from services.gateway.store_changes import stored
 
-_SECONDS = 10.0
 _ANY, _MATCH = 1, 2
 """Kafka's codes in filters: any value, and, as the pattern type, all patterns that match the name."""
 _LONGEST = 32_767
@@ -104,22 +102,12 @@ async def create_acls(environment: Environment, api: str, new: Sequence[Acl]) ->
     catalog, most = required_catalog(environment), environment.settings.max_acls
     if len(catalog.current.acls | set(new)) > most:
         raise _invalid(f"There would be more than {most} ACLs (KAFSCALE_MAX_ACLS)")
-    await _stored(environment, api, catalog.create(new))
+    await stored(environment, api, catalog.create(new))
 
 
 async def delete_acls(environment: Environment, api: str, gone: Iterable[Acl]) -> None:
     """Delete ACLs. Raises RefusedPart; some may be deleted then."""
-    await _stored(environment, api, required_catalog(environment).delete(sorted(gone)))
-
-
-async def _stored(environment: Environment, api: str, change: Awaitable[None]) -> None:
-    try:
-        with trio.fail_after(_SECONDS), environment.logging_refusals(api):
-            await change
-    except (*STORE_FAILURES, trio.TooSlowError):
-        raise RefusedPart(
-            ErrorCode.request_timed_out, "The metadata store did not answer in time, so the outcome is unknown."
-        ) from None
+    await stored(environment, api, required_catalog(environment).delete(sorted(gone)))
 
 
 def _invalid(message: str) -> RefusedPart:

@@ -176,7 +176,7 @@ class Authentication:
         return self._ends is not None and self._now() >= self._ends
 
     @property
-    def required(self) -> Principal:
+    def known_principal(self) -> Principal:
         """Who the client is. To be asked only after it has authenticated."""
         if self.principal is None:
             raise RuntimeError("the client is not authenticated")
@@ -207,11 +207,11 @@ class Authentication:
         try:
             return await self._proceed(message)
         except TokenRefused as error:
-            await self._checks().failed("", self._host, str(error), began)
-            self._refusal = self._checks().refusal(error)
+            await self._required_authenticator().failed("", self._host, str(error), began)
+            self._refusal = self._required_authenticator().refusal(error)
             return Answer(self._refusal.encode())
         except NotAuthenticated as error:
-            await self._checks().failed(self._claimed, self._host, str(error), began)
+            await self._required_authenticator().failed(self._claimed, self._host, str(error), began)
             raise
 
     async def _proceed(self, message: bytes) -> Answer:
@@ -223,10 +223,10 @@ class Authentication:
             user_name, seconds = await self._check_bearer(message)
             return self._done(user_name, b"", seconds)
         if self._scram is None:
-            self._scram = self._checks().scram(_MECHANISMS[self._chosen])
+            self._scram = self._required_authenticator().scram(_MECHANISMS[self._chosen])
         exchange = self._scram
         if exchange.user_name:
-            await self._checks().turn(exchange.user_name, self._host)
+            await self._required_authenticator().turn(exchange.user_name, self._host)
         try:
             answer = exchange.respond(message)
             self._claimed = exchange.user_name
@@ -240,8 +240,8 @@ class Authentication:
         except plain.PlainFailed as error:
             raise NotAuthenticated(f"Authentication failed: {error}") from None
         self._claimed = name
-        await self._checks().turn(name, self._host)
-        if not await self._checks().check_password(name, password):
+        await self._required_authenticator().turn(name, self._host)
+        if not await self._required_authenticator().check_password(name, password):
             raise NotAuthenticated("Authentication failed: Invalid username or password")
         return name
 
@@ -251,7 +251,7 @@ class Authentication:
             token, acts_for = bearer.parse(message)
         except bearer.BearerFailed:
             raise self._invalid_credentials() from None
-        name, seconds = await self._checks().check_token(token)
+        name, seconds = await self._required_authenticator().check_token(token)
         self._claimed = name
         if acts_for not in ("", name):
             raise NotAuthenticated("Authentication failed: the authorization id is not the user of the token")
@@ -267,7 +267,7 @@ class Authentication:
         principal = user(name)
         if self.principal is not None and principal != self.principal:
             raise NotAuthenticated("the user cannot change when a client authenticates again")
-        self._checks().succeeded(name, self._host)
+        self._required_authenticator().succeeded(name, self._host)
         self.principal = principal
         self._former_mechanism, self._chosen, self._scram = self._chosen, "", None
         session_ms = self._session_ms
@@ -278,7 +278,7 @@ class Authentication:
         self._ends = self._now() + session_ms / 1000 if session_ms else None
         return Answer(answer, session_ms)
 
-    def _checks(self) -> Authenticator:
+    def _required_authenticator(self) -> Authenticator:
         if self._authenticator is None:
             raise RuntimeError("a listener with SASL needs an authenticator")
         return self._authenticator

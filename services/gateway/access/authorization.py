@@ -69,7 +69,7 @@ class Authorization:
         """Return whether the client may do this with at least one resource of the type."""
         if self._catalog is None:
             return True
-        principal = self._authentication.required
+        principal = self._authentication.known_principal
         decision = self._catalog.current.decide_for_any(principal, self._host, ask.operation, ask.type)
         self._log(ask, ANY_NAME, decision)
         return decision.allowed
@@ -93,11 +93,11 @@ class Authorization:
         decision = self._decided.get((ask, name))
         if decision is None:
             resource = Resource(ask.type, name)
-            decision = self._acls.decide(self._authentication.required, self._host, ask.operation, resource)
+            decision = self._acls.decide(self._authentication.known_principal, self._host, ask.operation, resource)
             if len(name) <= _LONGEST_REMEMBERED:
                 self._decided[ask, name] = decision
         return decision
 
     def _log(self, ask: Ask, name: str, decision: Decision) -> None:
-        principal = self._authentication.required
+        principal = self._authentication.known_principal
         self._audit.decided(decision, principal, self._host, ask, name, client_id=self.client_id)

@@ -9,8 +9,9 @@ from kafscale.security.scram import Mechanism
 from kafscale.v1 import admin_pb2 as pb
 from services.gateway.admin.topics import API
 from services.gateway.api import Environment
+from services.gateway.new_credentials import new_credential
 from services.gateway.owners.errors import RefusedPart
-from services.gateway.user_changes import change_user, new_credential
+from services.gateway.store_changes import stored
 
 _MECHANISMS = {mechanism.value: mechanism for mechanism in Mechanism}
 
@@ -41,7 +42,7 @@ async def set_credentials(
     }
     if not new:
         raise RefusedPart(ErrorCode.unacceptable_credential, "The request has no credential")
-    await change_user(environment, API, request.name, lambda before: {**before, **new})
+    await stored(environment, API, environment.users.change(request.name, lambda before: {**before, **new}))
     return pb.SetUserCredentialsReply()
 
 
@@ -58,7 +59,7 @@ async def delete_credentials(
             raise RefusedPart(ErrorCode.resource_not_found, f"User {request.name!r} has no {what}")
         return {mechanism: known for mechanism, known in before.items() if gone and mechanism not in gone}
 
-    await change_user(environment, API, request.name, without)
+    await stored(environment, API, environment.users.change(request.name, without))
     return pb.DeleteUserCredentialsReply()
 
 

@@ -21,7 +21,7 @@ from kafscale.security.asks import ALTER_CLUSTER_CONFIGS
 from kafscale.security.quotas import CLIENT_ID, IP, USER, Entity, InvalidQuota, Limits
 from services.gateway.api import Api, Call, Work
 from services.gateway.owners.errors import RefusedPart
-from services.gateway.quota_changes import change_quotas
+from services.gateway.store_changes import stored
 
 KEY = 49
 
@@ -107,7 +107,7 @@ async def _change(call: Call, entity: Entity, change: _Change, result: _Result) 
         return {key: value for key, value in after.items() if value is not None}
 
     try:
-        await change_quotas(call.environment, API.name, entity, changed)
+        await stored(call.environment, API.name, call.environment.quota_catalog.change(entity, changed))
     except RefusedPart as refused:
         result.refuse(refused.code, str(refused))
 

@@ -20,8 +20,9 @@ from kafscale.metadata.users import Credentials
 from kafscale.security.asks import ALTER_CLUSTER
 from kafscale.security.scram import Credential, Mechanism
 from services.gateway.api import Api, Call, Environment, Work
+from services.gateway.new_credentials import new_credential
 from services.gateway.owners.errors import RefusedPart
-from services.gateway.user_changes import change_user, new_credential
+from services.gateway.store_changes import stored
 
 KEY = 51
 
@@ -108,7 +109,7 @@ async def _change(call: Call, result: _Result, change: _Change) -> None:
         return others if new is None else {**others, mechanism: new}
 
     try:
-        await change_user(call.environment, API.name, result.user, changed)
+        await stored(call.environment, API.name, call.environment.users.change(result.user, changed))
     except RefusedPart as refused:
         result.error_code, result.error_message = refused.code, str(refused)
 
