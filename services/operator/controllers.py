@@ -73,7 +73,7 @@ class Operator:
                 self._gateways,
                 self._events,
                 self._counters,
-                topics=topics.objects,
+                resources=topics.objects,
                 clusters=clusters.objects,
             ).reconcile,
             USER.name: UserReconciler(
@@ -81,7 +81,7 @@ class Operator:
                 self._gateways,
                 self._events,
                 self._counters,
-                users=users.objects,
+                resources=users.objects,
                 clusters=clusters.objects,
             ).reconcile,
             CLUSTER.name: ClusterReconciler(

@@ -1,25 +1,15 @@
 """Reconciles a topic with its KafscaleTopic.
 
-The process may end after any step, and the next reconciliation starts from the current state. The finalizer and the
-names of managed configs are therefore stored before the first change that depends on them.
+The names of managed configs are stored before the first change that depends on them.
 """
 
-from collections.abc import Callable, Mapping
-from datetime import datetime
+from collections.abc import Collection
 
-from kafscale.errors import Unavailable
 from kafscale.rpc.errors import StatusError
-from services.operator.cluster_refs import oldest_rival, why_no_cluster
-from services.operator.clusters.desired import servers_of
-from services.operator.conditions import SYNCED, Complaint, absent, reason_of, unknown
-from services.operator.counters import OperatorCounters
-from services.operator.events import Events
-from services.operator.gateways import Gateway, Gateways, is_refusal, sentence_of
-from services.operator.gateways import reason_of as reason_of_error
-from services.operator.kubernetes import Kubernetes
-from services.operator.leadership import utc_now
-from services.operator.records import Records
-from services.operator.resources import TOPIC, TOPIC_FINALIZER, Object, is_deleting
+from services.operator.conditions import SYNCED, Complaint, reason_of
+from services.operator.gateways import Gateway, is_refusal
+from services.operator.reconciler import Reconciler
+from services.operator.resources import TOPIC, TOPIC_FINALIZER, Object
 from services.operator.topics.desired import Desired, identity
 from services.operator.topics.plan import CANNOT_SHRINK, Create, Plan, Seen, described, plan
 from services.operator.topics.status import fields, observed
@@ -37,60 +27,24 @@ _FAULTS = (
 )
 
 
-class TopicReconciler:
-    """Reconciles topics. ``topics`` and ``clusters`` are the latest known resources of each kind by name."""
+class TopicReconciler(Reconciler[Desired]):
+    """Reconciles topics."""
 
-    def __init__(
-        self,
-        kubernetes: Kubernetes,
-        gateways: Gateways,
-        events: Events,
-        counters: OperatorCounters,
-        *,
-        topics: Mapping[str, Object],
-        clusters: Mapping[str, Object],
-        now: Callable[[], datetime] = utc_now,
-    ) -> None:
-        self._kubernetes = kubernetes
-        self._records = Records(kubernetes, events, TOPIC, finalizer=TOPIC_FINALIZER, faults=_FAULTS, now=now)
-        self._gateways = gateways
-        self._events = events
-        self._counters = counters
-        self._topics = topics
-        self._clusters = clusters
+    KIND, FINALIZER, FAULTS = TOPIC, TOPIC_FINALIZER, _FAULTS
 
-    async def reconcile(self, name: str) -> bool:
-        """Reconcile a resource, and return whether it exists. The caller retries after a KafscaleError."""
-        # Read it again, because the watch may lag behind the operator's own writes.
-        resource = await self._kubernetes.get(TOPIC, name)
-        if resource is None:
-            return False
-        desired = Desired.of(resource, self._clusters)
-        rival = oldest_rival(resource, self._topics.values(), lambda each: identity(each, self._clusters))
-        if is_deleting(resource):
-            await self._release(resource, desired, rival)
-            return True
-        if rival:
-            message = f"the older KafscaleTopic {rival} already describes the topic {desired.topic}"
-            await self._records.report(resource, absent("Conflict", message), fields(desired.topic, None, None))
-            return True
-        cluster = self._clusters.get(desired.cluster)
-        if cluster is None:
-            reason, message = why_no_cluster(desired.cluster, self._clusters)
-            await self._records.report(resource, absent(reason, message), fields(desired.topic, None, None))
-            return True
-        resource = await self._records.bind(resource, desired.cluster)
-        resource = await self._records.hold(resource, wanted=desired.deletes)
-        try:
-            async with self._gateways.serving(servers_of(cluster)) as gateway:
-                await self._align(resource, desired, gateway)
-        except (StatusError, Unavailable) as error:
-            conditions = unknown(reason_of_error(error), sentence_of(error))
-            await self._records.report(resource, conditions, fields(desired.topic, None, None))
-            raise
-        return True
+    def _desired(self, resource: Object, clusters: Collection[str]) -> Desired:
+        return Desired.of(resource, clusters)
 
-    async def _align(self, resource: Object, desired: Desired, gateway: Gateway) -> None:
+    def _identity(self, resource: Object, clusters: Collection[str]) -> tuple[str, str]:
+        return identity(resource, clusters)
+
+    def _named(self, desired: Desired) -> str:
+        return f"topic {desired.topic}"
+
+    def _fields(self, desired: Desired) -> Object:
+        return fields(desired.topic, None, None)
+
+    async def _align_by(self, gateway: Gateway, resource: Object, desired: Desired) -> None:
         seen = await gateway.describe(desired.topic)
         adopted = seen is not None and "topicId" not in resource.get("status", {})
         noted = resource.get("status", {}).get("managedConfigs", [])
@@ -128,29 +82,8 @@ class TopicReconciler:
                 await self._events.record(resource, "DriftRepaired" if repaired else _REASONS[kind], described(action))
         return seen, needed.complaint
 
-    async def _release(self, resource: Object, desired: Desired, rival: str) -> None:
-        """Delete the topic if the resource requires it, and remove the finalizer."""
-        if not self._records.is_held(resource):
-            return
-        cluster = self._clusters.get(desired.cluster)
-        if not desired.deletes or rival:
-            await self._events.record(resource, "Retained", f"topic {desired.topic} is retained")
-        elif cluster is None:
-            message = f"topic {desired.topic} is retained: {why_no_cluster(desired.cluster, self._clusters)[1]}"
-            await self._events.record(resource, "Retained", message, type_="Warning")
-        else:
-            await self._delete(resource, desired, cluster)
-        await self._records.hold(resource, wanted=False)
-
-    async def _delete(self, resource: Object, desired: Desired, cluster: Object) -> None:
-        try:
-            async with self._gateways.serving(servers_of(cluster)) as gateway:
-                was_there = await gateway.delete(desired.topic)
-        except (StatusError, Unavailable) as error:
-            message = f"topic {desired.topic} must be deleted first: {sentence_of(error)}"
-            conditions = unknown(reason_of_error(error), message)
-            await self._records.report(resource, conditions, fields(desired.topic, None, None))
-            raise
-        if was_there:
-            self._counters.actions["delete"] += 1
-            await self._events.record(resource, "Deleted", f"deleted topic {desired.topic} with all its records")
+    async def _delete_by(self, gateway: Gateway, resource: Object, desired: Desired) -> str:
+        if not await gateway.delete(desired.topic):
+            return ""
+        self._counters.actions["delete"] += 1
+        return f"deleted topic {desired.topic} with all its records"

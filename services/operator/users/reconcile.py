@@ -1,28 +1,20 @@
 """Reconciles a user with its KafscaleUser.
 
-The process may end after any step, and the next reconciliation starts from the current state. The finalizer and the
-mechanisms of the credentials are therefore stored before the first change that depends on them. Passwords are only in
-Secrets and in memory.
+The mechanisms of the credentials are stored before the first change that depends on them. Passwords are only in Secrets
+and in memory.
 """
 
-from collections.abc import Callable, Collection, Mapping
-from datetime import datetime
+from collections.abc import Collection
 
 import trio
 
-from kafscale.errors import KafscaleError, Unavailable
+from kafscale.errors import KafscaleError
 from kafscale.rpc.errors import StatusError
-from services.operator.cluster_refs import oldest_rival, why_no_cluster
-from services.operator.clusters.desired import servers_of
-from services.operator.conditions import SYNCED, Complaint, absent, reason_of, unknown
-from services.operator.counters import OperatorCounters
-from services.operator.events import Events
-from services.operator.gateways import Gateway, Gateways, is_refusal, sentence_of
-from services.operator.gateways import reason_of as reason_of_error
-from services.operator.kubernetes import ApiRefused, Kubernetes
-from services.operator.leadership import utc_now
-from services.operator.records import Records
-from services.operator.resources import SECRET, USER, USER_FINALIZER, Object, is_deleting
+from services.operator.conditions import SYNCED, Complaint, reason_of
+from services.operator.gateways import Gateway, is_refusal
+from services.operator.kubernetes import ApiRefused
+from services.operator.reconciler import Reconciler
+from services.operator.resources import SECRET, USER, USER_FINALIZER, Object
 from services.operator.users.desired import Desired, PasswordSource, identity
 from services.operator.users.passwords import InvalidSecret, Password, generated_secret, owner_of, password_in
 from services.operator.users.plan import (
@@ -68,58 +60,22 @@ class SecretGoing(KafscaleError):
     """The Secret of a former resource of the same name is still being deleted."""
 
 
-class UserReconciler:
-    """Reconciles users. ``users`` and ``clusters`` are the latest known resources of each kind by name."""
+class UserReconciler(Reconciler[Desired]):
+    """Reconciles users."""
 
-    def __init__(
-        self,
-        kubernetes: Kubernetes,
-        gateways: Gateways,
-        events: Events,
-        counters: OperatorCounters,
-        *,
-        users: Mapping[str, Object],
-        clusters: Mapping[str, Object],
-        now: Callable[[], datetime] = utc_now,
-    ) -> None:
-        self._kubernetes = kubernetes
-        self._records = Records(kubernetes, events, USER, finalizer=USER_FINALIZER, faults=_FAULTS, now=now)
-        self._gateways = gateways
-        self._events = events
-        self._counters = counters
-        self._users = users
-        self._clusters = clusters
+    KIND, FINALIZER, FAULTS = USER, USER_FINALIZER, _FAULTS
 
-    async def reconcile(self, name: str) -> bool:
-        """Reconcile a resource, and return whether it exists. The caller retries after a KafscaleError."""
-        # Read it again, because the watch may lag behind the operator's own writes.
-        resource = await self._kubernetes.get(USER, name)
-        if resource is None:
-            return False
-        desired = Desired.of(resource, self._clusters)
-        rival = oldest_rival(resource, self._users.values(), lambda each: identity(each, self._clusters))
-        if is_deleting(resource):
-            await self._release(resource, desired, rival)
-            return True
-        if rival:
-            message = f"the older KafscaleUser {rival} already describes the user {desired.user}"
-            await self._records.report(resource, absent("Conflict", message), fields(desired))
-            return True
-        cluster = self._clusters.get(desired.cluster)
-        if cluster is None:
-            reason, message = why_no_cluster(desired.cluster, self._clusters)
-            await self._records.report(resource, absent(reason, message), fields(desired))
-            return True
-        resource = await self._records.bind(resource, desired.cluster)
-        resource = await self._records.hold(resource, wanted=desired.deletes)
-        found = None if desired.source is None else await self._password(resource, desired, desired.source)
-        try:
-            async with self._gateways.serving(servers_of(cluster)) as gateway:
-                await self._align(resource, desired, gateway, found)
-        except (StatusError, Unavailable) as error:
-            await self._records.report(resource, unknown(reason_of_error(error), sentence_of(error)), fields(desired))
-            raise
-        return True
+    def _desired(self, resource: Object, clusters: Collection[str]) -> Desired:
+        return Desired.of(resource, clusters)
+
+    def _identity(self, resource: Object, clusters: Collection[str]) -> tuple[str, str]:
+        return identity(resource, clusters)
+
+    def _named(self, desired: Desired) -> str:
+        return f"user {desired.user}"
+
+    def _fields(self, desired: Desired) -> Object:
+        return fields(desired)
 
     async def _password(self, resource: Object, desired: Desired, source: PasswordSource) -> Password | Complaint:
         """Return the password, or why there is none. A missing Secret is created if it is the operator's."""
@@ -146,9 +102,8 @@ class UserReconciler:
         except InvalidSecret as error:
             return Complaint("InvalidSecret", str(error))
 
-    async def _align(
-        self, resource: Object, desired: Desired, gateway: Gateway, found: Password | Complaint | None
-    ) -> None:
+    async def _align_by(self, gateway: Gateway, resource: Object, desired: Desired) -> None:
+        found = None if desired.source is None else await self._password(resource, desired, desired.source)
         seen = Seen(await gateway.credentials(desired.user), await gateway.acls(desired.user))
         noted = resource.get("status", {}).get("mechanisms", [])
         if not set(desired.mechanisms) <= set(noted):
@@ -188,37 +143,15 @@ class UserReconciler:
         left = _left(noted, desired, seen)
         await self._records.report(resource, observed(desired, seen, _joined(complaints)), fields(desired, seen, left))
 
-    async def _release(self, resource: Object, desired: Desired, rival: str) -> None:
-        """Delete the credentials and ACLs if the resource requires it, and remove the finalizer."""
-        if not self._records.is_held(resource):
-            return
-        cluster = self._clusters.get(desired.cluster)
-        if not desired.deletes or rival:
-            await self._events.record(resource, "Retained", f"user {desired.user} is retained")
-        elif cluster is None:
-            message = f"user {desired.user} is retained: {why_no_cluster(desired.cluster, self._clusters)[1]}"
-            await self._events.record(resource, "Retained", message, type_="Warning")
-        else:
-            await self._delete(resource, desired, cluster)
-        await self._records.hold(resource, wanted=False)
-
-    async def _delete(self, resource: Object, desired: Desired, cluster: Object) -> None:
-        try:
-            async with self._gateways.serving(servers_of(cluster)) as gateway:
-                seen = Seen(await gateway.credentials(desired.user), await gateway.acls(desired.user))
-                noted = resource.get("status", {}).get("mechanisms", [])
-                managed = noted if desired.source is None else seen.credentials
-                actions = plan({}, frozenset(), seen, kept=(), managed=managed)
-                for action in actions:
-                    await _act(gateway, desired.user, action, None)
-                    self._counters.actions[_COUNTED[type(action)]] += 1
-        except (StatusError, Unavailable) as error:
-            message = f"user {desired.user} must be deleted first: {sentence_of(error)}"
-            await self._records.report(resource, unknown(reason_of_error(error), message), fields(desired))
-            raise
-        if actions:
-            message = f"user {desired.user}: {'; '.join(map(described, actions))}"
-            await self._events.record(resource, "Deleted", message)
+    async def _delete_by(self, gateway: Gateway, resource: Object, desired: Desired) -> str:
+        seen = Seen(await gateway.credentials(desired.user), await gateway.acls(desired.user))
+        noted = resource.get("status", {}).get("mechanisms", [])
+        managed = noted if desired.source is None else seen.credentials
+        actions = plan({}, frozenset(), seen, kept=(), managed=managed)
+        for action in actions:
+            await _act(gateway, desired.user, action, None)
+            self._counters.actions[_COUNTED[type(action)]] += 1
+        return f"user {desired.user}: {'; '.join(map(described, actions))}" if actions else ""
 
 
 async def _act(gateway: Gateway, user: str, action: Action, password: Password | None) -> None:

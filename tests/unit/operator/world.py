@@ -262,7 +262,7 @@ class World:
             _Reached(self),
             self._events(),
             self.counters,
-            users=self.all(USER),
+            resources=self.all(USER),
             clusters=self.all(CLUSTER),
             now=lambda: NOW,
         ).reconcile(name)
@@ -279,7 +279,7 @@ class World:
             _Reached(self),
             self._events(),
             self.counters,
-            topics=self.all(TOPIC),
+            resources=self.all(TOPIC),
             clusters=self.all(CLUSTER),
             now=lambda: NOW,
         ).reconcile(name)
