@@ -105,7 +105,8 @@ class HttpSettings:
         "KAFSCALE_HTTP_MAX_CONNECTIONS",
         default=64,
         parse=integer(1, 10_000),
-        doc="The maximum number of connections to KAFSCALE_HTTP_ADDR. Further connections are closed immediately.",
+        doc="The maximum number of connections to KAFSCALE_HTTP_ADDR. For a further one, the connection whose client "
+        "has been silent for the longest time is closed.",
     )
     http_tls_cert_file: Path | None = setting(  # noqa: RUF009 - a field, not a default
         "KAFSCALE_HTTP_TLS_CERT_FILE",

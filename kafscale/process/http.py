@@ -5,7 +5,8 @@ bounded.
 """
 
 import ssl
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from http import HTTPStatus
 
@@ -39,7 +40,10 @@ _Stream = trio.SocketStream | TlsStream
 
 
 class HttpServer:
-    """Serves ``routes`` by path. Connections beyond ``max_connections`` are closed immediately.
+    """Serves ``routes`` by path.
+
+    A connection beyond ``max_connections`` takes the place of the one whose client has been silent for the longest
+    time, so that silent clients do not keep probes out. If all others are being answered, it is closed.
 
     ``context`` returns the TLS context for a new connection. None: connections are not encrypted.
     """
@@ -55,6 +59,7 @@ class HttpServer:
         self._max_connections = max_connections
         self._context = context
         self._connections = 0
+        self._silent: dict[trio.CancelScope, None] = {}
 
     async def run(self, host: str, port: int, task_status: trio.TaskStatus[int] = trio.TASK_STATUS_IGNORED) -> None:
         """Serve until cancelled. An empty ``host`` means all interfaces. ``started`` reports the port.
@@ -70,7 +75,7 @@ class HttpServer:
             task_status.started(int(listeners[0].socket.getsockname()[1]))
 
     async def _serve(self, stream: trio.SocketStream) -> None:
-        if self._connections >= self._max_connections:
+        if self._connections >= self._max_connections and not self._close_a_silent_one():
             await trio.aclose_forcefully(stream)
             return
         self._connections += 1
@@ -87,10 +92,28 @@ class HttpServer:
         finally:
             self._connections -= 1
 
+    def _close_a_silent_one(self) -> bool:
+        longest = next(iter(self._silent), None)
+        if longest is None:
+            return False
+        del self._silent[longest]
+        longest.cancel()
+        return True
+
+    @contextmanager
+    def _silence(self, seconds: float) -> Iterator[trio.CancelScope]:
+        """Bound the time in which nothing is owed to the client."""
+        with trio.move_on_after(seconds) as scope:
+            self._silent[scope] = None
+            try:
+                yield scope
+            finally:
+                self._silent.pop(scope, None)
+
     async def _converse_by_tls(self, stream: trio.SocketStream, context: ssl.SSLContext) -> None:
         async with stream:
             secured: TlsStream | None = None
-            with trio.move_on_after(_HANDSHAKE_SECONDS):
+            with self._silence(_HANDSHAKE_SECONDS):
                 secured = await TlsStream.handshake(stream, lambda _: context)
             if secured is not None:
                 async with secured:
@@ -100,7 +123,7 @@ class HttpServer:
         connection = h11.Connection(h11.SERVER, max_incomplete_event_size=_MAX_HEADER_BYTES)
         while True:
             try:
-                with trio.move_on_after(_IDLE_SECONDS) as patience:
+                with self._silence(_IDLE_SECONDS) as patience:
                     request = await _next_request(connection, stream)
                 if patience.cancelled_caught or request is None:
                     return

@@ -84,15 +84,29 @@ async def test_a_head_request_with_a_body_ends_only_its_connection(data: bytes, 
         assert (await raw(port, b"GET /x HTTP/1.0\r\n\r\n")).endswith(b"{}")
 
 
-async def test_the_number_of_connections_is_limited_and_closed_ones_do_not_count() -> None:
+async def test_a_new_connection_replaces_the_one_that_has_been_silent_for_the_longest_time() -> None:
+    request = b"GET /x HTTP/1.1\r\nhost: x\r\n\r\n"
     async with serving(max_connections=2) as port:
-        held = [await trio.open_tcp_stream(HOST, port) for _ in range(2)]
-        await trio.sleep(0.05)
-        assert await raw(port, b"GET /x HTTP/1.1\r\nhost: x\r\n\r\n") == b""
-        for stream in held:
-            await stream.aclose()
-        await trio.sleep(0.05)
-        assert (await raw(port, b"GET /x HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n")).startswith(b"HTTP/1.1 200")
+        first, second = [await trio.open_tcp_stream(HOST, port) for _ in range(2)]
+        async with first, second:
+            await trio.sleep(0.05)
+            await first.send_all(request)
+            assert (await first.receive_some(100)).startswith(b"HTTP/1.1 200")
+            assert (await raw(port, request.replace(b"\r\n\r\n", b"\r\nconnection: close\r\n\r\n")))[9:12] == b"200"
+            assert await second.receive_some(100) == b""
+            await first.send_all(request)
+            assert (await first.receive_some(100)).startswith(b"HTTP/1.1 200")
+
+
+async def test_connections_are_refused_while_all_others_are_being_answered() -> None:
+    request = b"GET /x HTTP/1.1\r\nhost: x\r\n\r\n"
+    async with (
+        serving(max_connections=1, body=b"x" * (64 << 20)) as port,
+        await trio.open_tcp_stream(HOST, port) as slow,
+    ):
+        await slow.send_all(request)
+        assert await slow.receive_some(10)
+        assert await raw(port, request) == b""
 
 
 async def test_silent_and_slow_clients_are_disconnected_after_a_timeout(autojump_clock: MockClock) -> None:
