@@ -38,6 +38,14 @@ class RpcSettings:
         doc="The same limit for JoinGroup and SyncGroup calls, which wait for other members. These calls are counted "
         "separately, so that heartbeats and commits are accepted no matter how many of them wait.",
     )
+    max_connections: int = setting(
+        "KAFSCALE_RPC_MAX_CONNECTIONS",
+        default=_defaults.max_connections,
+        parse=integer(16, 1_000_000),
+        doc="The maximum number of connections to the RPC port of a service. Further connections are closed. A "
+        "connection with a silent client is closed after KAFSCALE_RPC_KEEPALIVE_MS and "
+        "KAFSCALE_RPC_KEEPALIVE_TIMEOUT_MS.",
+    )
     keepalive_ms: int = setting(
         "KAFSCALE_RPC_KEEPALIVE_MS",
         default=round(_defaults.keepalive_seconds * 1000),
@@ -119,6 +127,7 @@ class RpcSettings:
             max_message_bytes=self.max_message_bytes,
             max_calls=self.max_calls,
             max_waiting_calls=self.max_waiting_calls,
+            max_connections=self.max_connections,
             keepalive_seconds=self.keepalive_ms / 1000,
             keepalive_timeout_seconds=self.keepalive_timeout_ms / 1000,
             connect_seconds=self.connect_timeout_ms / 1000,

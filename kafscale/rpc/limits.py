@@ -21,6 +21,7 @@ class RpcLimits:
     ``max_message_bytes``: the maximum size of a request, reply or streamed message. ``max_calls``: the maximum number
     of calls that a server runs at the same time, including streams; further calls are refused. ``max_waiting_calls``:
     the same for calls that wait for other callers, which are counted separately so that they do not block others.
+    ``max_connections``: the maximum number of connections of a server; further ones are closed.
     ``stream_messages``: the number of messages that a server buffers for the slow reader of a stream;
     ``large_messages``: the same if they are large. ``keepalive_seconds``: a connection on which nothing is received for
     this long is pinged, and closed with its calls if there is no response within ``keepalive_timeout_seconds``.
@@ -32,6 +33,7 @@ class RpcLimits:
     max_message_bytes: int = 72 * MIB
     max_calls: int = 16_384
     max_waiting_calls: int = 65_536
+    max_connections: int = 8_192
     stream_messages: int = 16
     large_messages: int = 4
     keepalive_seconds: float = 10.0
@@ -75,6 +77,7 @@ class RpcLimits:
             *self._both(),
             # A second process on the same port must fail to start instead of receiving some of the connections.
             ("grpc.so_reuseport", 0),
+            ("grpc.max_allowed_incoming_connections", self.max_connections),
             # Clients choose their keepalive interval. By default, a server closes connections with more than one ping
             # in 5 minutes.
             ("grpc.http2.max_ping_strikes", 0),

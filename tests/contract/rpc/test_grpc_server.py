@@ -17,7 +17,7 @@ from kafscale.process.process import Loaded
 from kafscale.process.startup import EVERY_SERVICE, Endpoint
 from kafscale.rpc.client import Channel, Exchange
 from kafscale.rpc.direct import Direct
-from kafscale.rpc.generated import IndexerClient
+from kafscale.rpc.generated import IndexerClient, SegmentStorageClient
 from kafscale.rpc.limits import RpcLimits
 from kafscale.rpc.methods import bind, method
 from kafscale.rpc.server import RpcServer
@@ -107,14 +107,30 @@ async def test_calls_above_the_limit_fail_at_once_and_health_is_still_answered(
         assert inside == 3
         assert await trio.to_thread.run_sync(_check, port, "") == Status.SERVING
         release.set()
-        with trio.fail_after(TIMEOUT):
-            while True:
-                try:
-                    await client.fetch(FetchRequest(), timeout=TIMEOUT)
-                    break
-                except Unavailable:
-                    # The held calls are still ending.
-                    await trio.sleep(0.01)
+        # The held calls are still ending.
+        await _once_available(client)
+
+
+async def _once_available(client: SegmentStorageClient) -> None:
+    with trio.fail_after(TIMEOUT):
+        while True:
+            try:
+                await client.fetch(FetchRequest(), timeout=TIMEOUT)
+                return
+            except Unavailable:
+                await trio.sleep(0.01)
+
+
+async def test_connections_above_the_limit_are_closed_and_closed_ones_do_not_count(carrier: Carrier) -> None:
+    async with serving(carrier, RpcLimits(max_connections=2)) as port, AsyncExitStack() as held:
+        for _ in range(2):
+            silent = await held.enter_async_context(await trio.open_tcp_stream("127.0.0.1", port))
+            assert await silent.receive_some(100)
+        async with connected(port) as client:
+            with pytest.raises(Unavailable):
+                await client.fetch(FetchRequest(), timeout=0.5)
+            await held.aclose()
+            await _once_available(client)
 
 
 async def test_a_call_whose_caller_left_counts_towards_the_limit_until_it_ends(carrier: Carrier) -> None:
