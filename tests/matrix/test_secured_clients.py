@@ -45,9 +45,9 @@ REFUSED_TOKEN = {
     # It takes the refusal for success, and its next request ends the connection, as with Apache Kafka.
     KafkaJsClient: "Closed connection",
     FranzGoClient: "unexpected data in oauth response",
+    JavaClient: "SaslAuthenticationException",
 }
-# Java needs a library for OAUTHBEARER that Kafka's tools have: see test_tools_security.py.
-CASES = [(kind, each) for kind in REFUSED for each in MECHANISMS if (kind, each) != (JavaClient, "OAUTHBEARER")]
+CASES = [(kind, each) for kind in REFUSED for each in MECHANISMS]
 
 
 @pytest.fixture(scope="module")

@@ -6,6 +6,7 @@ KafScale's own source and sink must give the same results.
 import base64
 import itertools
 import json
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -22,15 +23,16 @@ from tests.support.broker import KafscaleBroker
 from tests.support.certificates import listener_settings, server_certificates
 from tests.support.clients.confluent import ConfluentClient
 from tests.support.clients.interface import Message, ProduceOptions
-from tests.support.clients.login import Login, java_properties
+from tests.support.clients.login import Login, java_options, java_properties
 from tests.support.clients.piped import PipedClient, PipedError
-from tests.support.spark.session import environment, settings
+from tests.support.issuer import AUDIENCE, ISSUER, Issuer
+from tests.support.spark.session import QUICK_JAVA, environment, settings
 
 PROGRAM = Path(__file__).parent / "programs" / "kafka_source.py"
 BASE_MS = 1_700_000_000_000
 # The records are older than the topics of other tests may keep.
 KEPT = {"retention.ms": "-1"}
-MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
+MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
 USER, PASSWORD = "spark", "a;b c,d=e"
 _NUMBERS = itertools.count()
 
@@ -52,10 +54,22 @@ def bootstrap(cluster: Cluster) -> str:
 
 
 @pytest.fixture(scope="module")
-def source(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[PipedClient]:
+def login_directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A directory with certificates, the keys of an issuer, and two tokens of it."""
+    directory, issuer = tmp_path_factory.mktemp("secured"), Issuer()
+    server_certificates(directory)
+    (directory / "keys.json").write_bytes(issuer.document)
+    for name, audience in (("right", AUDIENCE), ("wrong", "billing")):
+        (directory / f"{name}.jwt").write_text(issuer.token(time.time() + 3600, sub=USER, aud=audience))
+    return directory
+
+
+@pytest.fixture(scope="module")
+def source(cluster: Cluster, login_directory: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[PipedClient]:
     """One JVM for all cases."""
     directory = tmp_path_factory.mktemp("spark40")
-    conf = {**settings(directory), "spark.jars": ",".join(str(jar) for jar in kafka_source_jars())}
+    java = " ".join([QUICK_JAVA, *java_options(*login_directory.glob("*.jwt"))])
+    conf = {**settings(directory, java), "spark.jars": ",".join(str(jar) for jar in kafka_source_jars())}
     python = str(spark40_python())
     variables = [f"{name}={value}" for name, value in environment(python).items()]
     endpoints = ",".join(storage.address for storage in cluster.storages)
@@ -248,38 +262,52 @@ def test_available_now_reads_all_current_records_and_stops(
 
 
 @pytest.fixture(scope="module")
-def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[KafscaleBroker, Path]]:
-    """A broker with TLS and SASL, and the directory of its certificates."""
-    directory = tmp_path_factory.mktemp("secured")
-    server_certificates(directory)
-    user = {"KAFSCALE_BOOTSTRAP_USER": USER, "KAFSCALE_BOOTSTRAP_PASSWORD": PASSWORD}
-    mechanisms = {"KAFSCALE_SASL_ENABLED_MECHANISMS": ",".join(MECHANISMS)}
-    broker = KafscaleBroker(directory / "broker", {**listener_settings(directory), **user, **mechanisms})
+def secured(login_directory: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafscaleBroker]:
+    """A broker with TLS and SASL."""
+    broker = KafscaleBroker(
+        tmp_path_factory.mktemp("secured-broker"),
+        {
+            **listener_settings(login_directory),
+            "KAFSCALE_SASL_ENABLED_MECHANISMS": ",".join(MECHANISMS),
+            "KAFSCALE_SASL_OAUTHBEARER_JWKS_ENDPOINT_URL": (login_directory / "keys.json").as_uri(),
+            "KAFSCALE_SASL_OAUTHBEARER_EXPECTED_ISSUER": ISSUER,
+            "KAFSCALE_SASL_OAUTHBEARER_EXPECTED_AUDIENCE": AUDIENCE,
+            "KAFSCALE_BOOTSTRAP_USER": USER,
+            "KAFSCALE_BOOTSTRAP_PASSWORD": PASSWORD,
+        },
+    )
     try:
-        yield broker, directory
+        yield broker
     finally:
         broker.stop()
 
 
-def _secured_options(secured: tuple[KafscaleBroker, Path], mechanism: str, password: str = PASSWORD) -> dict[str, str]:
-    broker, directory = secured
-    properties = java_properties(Login(directory / "ca.pem", mechanism, USER, password))
-    return {f"kafka.{name}": value for name, value in properties.items()} | {
+def _login_options(broker: KafscaleBroker, directory: Path, mechanism: str, *, right: bool) -> dict[str, str]:
+    password, token = (PASSWORD, "right") if right else ("wrong", "wrong")
+    login = Login(directory / "ca.pem", mechanism, USER, password)
+    if mechanism == "OAUTHBEARER":
+        login = Login(directory / "ca.pem", mechanism, token=directory / f"{token}.jwt")
+    return {f"kafka.{name}": value for name, value in java_properties(login).items()} | {
         "kafka.bootstrap.servers": broker.bootstrap
     }
 
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)
-def test_batches_with_tls_and_sasl(source: PipedClient, secured: tuple[KafscaleBroker, Path], mechanism: str) -> None:
-    options, topic = _secured_options(secured, mechanism), f"of-{mechanism}"
+def test_batches_with_tls_and_sasl(
+    source: PipedClient, secured: KafscaleBroker, login_directory: Path, mechanism: str
+) -> None:
+    options, topic = _login_options(secured, login_directory, mechanism, right=True), f"of-{mechanism}"
     rows = [{"topic": topic, "value": _text(b"%d" % n)} for n in range(20)]
     source.call("write", rows=rows, columns=["topic", "value"], options=options)
     read = source.call("read", options={**options, "subscribe": topic})
     assert sorted(row["value"] for row in read["rows"]) == sorted(row["value"] or "" for row in rows)
 
 
-def test_a_wrong_password_is_an_error(source: PipedClient, secured: tuple[KafscaleBroker, Path]) -> None:
-    wrong = _secured_options(secured, "SCRAM-SHA-512", "wrong")
+@pytest.mark.parametrize("mechanism", ["SCRAM-SHA-512", "OAUTHBEARER"])
+def test_wrong_credentials_are_an_error(
+    source: PipedClient, secured: KafscaleBroker, login_directory: Path, mechanism: str
+) -> None:
+    wrong = _login_options(secured, login_directory, mechanism, right=False)
     with pytest.raises(PipedError, match="SaslAuthenticationException"):
         source.call("read", options={**wrong, "subscribe": "of-PLAIN"})
     with pytest.raises(PipedError, match="SaslAuthenticationException"):
