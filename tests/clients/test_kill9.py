@@ -13,7 +13,7 @@ from tests.support.acked import PRODUCERS, AckedProducer, await_acks, running_pr
 from tests.support.broker import KafscaleBroker
 from tests.support.clients.confluent import ConfluentClient
 
-ROUNDS = {"local": 6, "s3": 3}
+ROUNDS = {"local": 3, "s3": 2}
 LONG_ROUNDS = 10
 MANY_SEGMENTS = {"KAFSCALE_SEGMENT_BYTES": "1KB"}
 

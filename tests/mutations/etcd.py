@@ -56,11 +56,13 @@ MUTATIONS = (
             "kafscale.metadata.etcd_client", "EtcdClient.call", "                self.renew_token(token, error)\n", ""
         ),
         _ETCD_ACCESS + "test_an_expired_token_is_renewed_without_an_error",
+        slow=True,
     ),
     Mutation(
         "a watch does not wait for revisions that a restored etcd creates again",
         Change("kafscale.metadata.etcd_watch", "EtcdWatch._stream", "            await self._check_newest()\n", ""),
         _ETCD_MEMBERS + "test_a_watch_that_reconnects_to_older_data_raises_compacted_and_its_follower_reads_all_again",
+        slow=True,
     ),
     Mutation(
         "a watch continues after the last event it returned",

@@ -262,6 +262,7 @@ MUTATIONS = (
         "a group's share of writes to the metadata store is limited",
         Change("services.coordinator.shard", "Shard._store", "if wait and not self.releasing:", "if False:"),
         _PACING + "test_only_a_group_that_writes_too_much_is_slowed_down",
+        slow=True,
     ),
     Mutation(
         "a throttled group leaves room in the queue",
@@ -292,6 +293,7 @@ MUTATIONS = (
         "a transaction has no more operations than etcd accepts",
         Change("services.coordinator.writes", "transactions", "len(part) == MAX_OPERATIONS or ", ""),
         _SHELL_OFFSETS + "test_a_commit_with_more_offsets_than_fit_into_a_transaction_is_stored",
+        slow=True,
     ),
     Mutation(
         "the hand-over of a group finishes its work, releases it, and the next coordinator acquires it immediately",

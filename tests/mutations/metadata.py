@@ -36,6 +36,7 @@ MUTATIONS = (
         "the history in etcd is never compacted",
         Change("kafscale.process.startup", "open_metadata", "        nursery.start_soon(upkeep.run)\n", ""),
         _COMMITS_ON_ETCD + "test_commits_add_no_keys_to_etcd_and_their_history_is_compacted",
+        slow=True,
     ),
     Mutation(
         "the bucket is used without a check of its owner",

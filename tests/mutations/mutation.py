@@ -10,9 +10,10 @@ class Mutation:
     """If ``change`` is applied, ``test`` must fail.
 
     ``why``: the defect, or the rule that it breaks. ``test``: pytest's id of a test function, without
-    parameters.
+    parameters. ``slow``: the test takes long to fail, so that only `make test-long` applies this mutation.
     """
 
     why: str
     change: Change
     test: str
+    slow: bool = False

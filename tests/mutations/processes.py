@@ -171,5 +171,6 @@ MUTATIONS = (
         "connections of replaced certificates do not accumulate",
         Change("kafscale.rpc.client", "Channel._renew", "if len(self._former) > _MOST_FORMER:", "if False:"),
         _RPC_TLS + "test_connections_of_certificates_that_were_replaced_long_ago_are_closed",
+        slow=True,
     ),
 )

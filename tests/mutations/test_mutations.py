@@ -69,7 +69,10 @@ def test_mutations_are_unique() -> None:
     assert [mutation for mutation, times in Counter(MUTATIONS).items() if times > 1] == []
 
 
-@pytest.mark.parametrize("mutation", MUTATIONS, ids=_id)
+@pytest.mark.parametrize(
+    "mutation",
+    [pytest.param(each, id=_id(each), marks=[pytest.mark.long] if each.slow else []) for each in MUTATIONS],
+)
 def test_a_mutation_makes_its_test_fail(mutation: Mutation, tmp_path: Path) -> None:
     output = tmp_path / "output.txt"
     process = _context.Process(target=_run, args=(mutation, output))

@@ -21,6 +21,7 @@ _VARIANTS: dict[str, Variant] = {
             ),
         ),
         _CRASHES,
+        first_seed=2,
     ),
     "intake-read-without-seal": Variant(
         "a new owner reads the intake of a dead one without sealing it",

@@ -69,10 +69,11 @@ REWRITES = Simulated(rewrites=True)
 
 
 def run_seed(seed: int, what: Simulated = THE_PRODUCT, keep_trace: bool = False) -> Result:
+    """Simulate a seed, that of a variant only until it is detected."""
     if what.variant:
         broken = VARIANTS[what.variant]
         with broken.applied():
-            result = broken.simulate(seed, keep_trace=keep_trace)
+            result = broken.simulate(seed, keep_trace=keep_trace, until_violation=True)
     elif what.faults_of:
         result = VARIANTS[what.faults_of].simulate(seed, keep_trace=keep_trace)
     elif what.groups_alone:
@@ -104,16 +105,6 @@ def run_many(seeds: Iterable[int], what: Simulated = THE_PRODUCT, *, workers: in
                     break
         finally:
             pool.shutdown(cancel_futures=True)
-
-
-def until_found(variant: str, most: int, *, workers: int) -> tuple[int, Result | None]:
-    """Return the number of seeds until a variant was detected and its result, or None after ``most`` seeds."""
-    tried, first = 0, VARIANTS[variant].first_seed
-    for result in run_many(range(first, first + most), Simulated(variant), workers=workers):
-        tried += 1
-        if result.violations:
-            return tried, result
-    return tried, None
 
 
 def write_trace(result: Result, directory: Path) -> Path:

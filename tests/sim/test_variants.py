@@ -1,10 +1,11 @@
 """The simulation finds every deliberately broken variant, in few seeds or, if it is rare, in many.
 
-The correct product passes the same seeds with the same faults. Each simulation runs in its own process, because other
-threads in this one, such as those of Kafka clients, draw from the same random numbers, and seeds would not replay.
+`make test-long` also runs the correct product with the seeds and faults that find the variants. The simulations run in
+another process, because other threads in this one, such as those of Kafka clients, draw from the same random numbers,
+and seeds would not replay.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 from typing import TypeVar
@@ -12,7 +13,7 @@ from typing import TypeVar
 import pytest
 
 from tests.sim.result import Result
-from tests.sim.run import Simulated, run_seed, until_found
+from tests.sim.run import Simulated, run_seed
 from tests.sim.variants import VARIANTS
 from tests.support.change import Change
 
@@ -22,19 +23,29 @@ T = TypeVar("T")
 pytestmark = pytest.mark.timeout(3600)
 
 
-def _apart(call: Callable[..., T], *arguments: object) -> T:
+class _Apart:
+    """Runs calls in another process, one by one."""
+
+    def __init__(self, pool: ProcessPoolExecutor) -> None:
+        self._pool = pool
+
+    def __call__(self, call: Callable[..., T], *arguments: object) -> T:
+        return self._pool.submit(call, *arguments).result()
+
+    def until_found(self, name: str, most: int) -> Result:
+        """Run seeds until one detects a variant."""
+        first = VARIANTS[name].first_seed
+        for seed in range(first, first + most):
+            result = self(run_seed, seed, Simulated(name))
+            if result.violations:
+                return result
+        pytest.fail(f"{most} seeds did not find this variant: {VARIANTS[name].why}")
+
+
+@pytest.fixture(scope="module")
+def apart() -> Iterator[_Apart]:
     with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
-        return pool.submit(call, *arguments).result()
-
-
-def _unbroken(seed: int, name: str) -> Result:
-    return VARIANTS[name].simulate(seed)
-
-
-def _after_the_variant(seed: int, name: str) -> Result:
-    with VARIANTS[name].applied():
-        pass
-    return _unbroken(seed, name)
+        yield _Apart(pool)
 
 
 @pytest.mark.parametrize(
@@ -44,11 +55,10 @@ def _after_the_variant(seed: int, name: str) -> Result:
         for name, variant in VARIANTS.items()
     ],
 )
-def test_a_broken_variant_is_found(name: str) -> None:
-    most = MOST_SEEDS_OF_A_RARE_ONE if VARIANTS[name].rare else MOST_SEEDS
-    tried, found = until_found(name, most, workers=1)
-    assert found is not None, f"{tried} seeds did not find this variant: {VARIANTS[name].why}"
-    assert not _apart(_unbroken, found.seed, name).violations
+def test_a_broken_variant_is_found(name: str, apart: _Apart, request: pytest.FixtureRequest) -> None:
+    found = apart.until_found(name, MOST_SEEDS_OF_A_RARE_ONE if VARIANTS[name].rare else MOST_SEEDS)
+    if request.config.getoption("--run-long"):
+        assert not apart(run_seed, found.seed, Simulated(faults_of=name)).violations
 
 
 def _outcome(name: str) -> int:
@@ -57,22 +67,18 @@ def _outcome(name: str) -> int:
 
 
 @pytest.mark.parametrize("name", [name for name, variant in VARIANTS.items() if variant.rare])
-def test_the_test_named_by_a_rare_variant_always_fails_with_it(name: str) -> None:
-    assert _apart(_outcome, name) == pytest.ExitCode.TESTS_FAILED
+def test_the_test_named_by_a_rare_variant_always_fails_with_it(name: str, apart: _Apart) -> None:
+    assert apart(_outcome, name) == pytest.ExitCode.TESTS_FAILED
 
 
-def test_a_variant_is_found_again_with_its_seed() -> None:
-    _, found = until_found("ack-before-commit", MOST_SEEDS, workers=1)
-    assert found is not None
-    again = _apart(run_seed, found.seed, Simulated("ack-before-commit"))
+def test_a_variant_is_found_again_with_its_seed_and_undone_completely(apart: _Apart) -> None:
+    found = apart.until_found("ack-before-commit", MOST_SEEDS)
+    again = apart(run_seed, found.seed, Simulated("ack-before-commit"))
     assert (again.digest, again.violations) == (found.digest, found.violations)
+    assert not apart(run_seed, found.seed, Simulated(faults_of="ack-before-commit")).violations
 
 
 def test_a_change_that_matches_no_line_is_refused() -> None:
     change = Change("services.storage.writing.committer", "Committer._commit", "no such line", "")
     with pytest.raises(ValueError, match="0 times"), change.applied():
         pass
-
-
-def test_a_variant_is_undone_completely() -> None:
-    assert not _apart(_after_the_variant, 0, "ack-before-commit").violations

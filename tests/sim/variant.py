@@ -43,7 +43,7 @@ class Variant:
                 stack.enter_context(change.applied())
             yield
 
-    def simulate(self, seed: int, *, keep_trace: bool = False) -> Result:
+    def simulate(self, seed: int, *, keep_trace: bool = False, until_violation: bool = False) -> Result:
         """Simulate the current product, changed or not, with the faults that expose the variant."""
         return simulate(
             seed,
@@ -54,4 +54,5 @@ class Variant:
             intake=self.intake,
             rewrites=self.rewrites,
             keep_trace=keep_trace,
+            until_violation=until_violation,
         )

@@ -21,6 +21,7 @@ VARIANTS: dict[str, Variant] = {
             ),
         ),
         _CRASHES,
+        first_seed=1,
     ),
     "sink-appended-again": Variant(
         "a new owner appends an epoch without a check of how much the log already has",
@@ -33,7 +34,7 @@ VARIANTS: dict[str, Variant] = {
             ),
         ),
         _CRASHES,
-        first_seed=11,
+        first_seed=12,
     ),
     "ack-before-commit": Variant(
         "acks=all is answered when the records are only in the owner's buffer",
@@ -58,7 +59,7 @@ VARIANTS: dict[str, Variant] = {
             ),
         ),
         {"pause-before-put": 20.0},
-        first_seed=78,
+        first_seed=79,
     ),
     "no-revision-compare": Variant(
         "commits do not compare the state's revision",
@@ -99,6 +100,7 @@ VARIANTS: dict[str, Variant] = {
             ),
         ),
         _CRASHES,
+        first_seed=1,
     ),
     "no-epoch-test-on-read": Variant(
         "an object at a base below the high watermark is assumed to belong to the log",
@@ -118,6 +120,7 @@ VARIANTS: dict[str, Variant] = {
             ),
         ),
         {"cut-from-metadata": 12.0, "metadata-down": 4.0, "crash": 2.0},
+        first_seed=2,
     ),
     "offsets-reused": Variant(
         "a commit without an answer counts as failed, and its offsets are used again in the same epoch",
@@ -147,7 +150,7 @@ VARIANTS: dict[str, Variant] = {
             ),
         ),
         {"delete-late": 12.0, "crash-after-put": 12.0},
-        first_seed=2,
+        first_seed=7,
     ),
     "cache-filled-at-put": Variant(
         "a segment enters the cache before its commit, keyed by its base alone",
@@ -205,7 +208,7 @@ VARIANTS: dict[str, Variant] = {
             ),
         ),
         _CRASHES | {"connection-lost": 6.0, "call-lost-answer": 4.0, "object-slow": 3.0},
-        first_seed=47,
+        first_seed=49,
     ),
     "log-start-passes-the-snapshot": Variant(
         "the log start moves over batches that alone hold the state of their producers",
@@ -218,7 +221,8 @@ VARIANTS: dict[str, Variant] = {
             ),
         ),
         _CRASHES | {"records-deleted": 8.0},
-        first_seed=23,
+        first_seed=58,
+        rare="tests/unit/storage/test_truncated_producers.py::test_the_log_start_waits_for_the_producer_snapshot",
     ),
     "silent-stream-kept": Variant(
         "a gateway keeps waiting for a silent commit stream",

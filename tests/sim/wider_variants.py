@@ -17,7 +17,7 @@ WIDER_VARIANTS: dict[str, Variant] = {
             ),
         ),
         _CRASHES | {"foreign-object": 12.0},
-        first_seed=5,
+        first_seed=6,
     ),
     "epoch-ends-with-the-log": Variant(
         "every leader epoch is reported to end at the end of the log",
@@ -60,6 +60,7 @@ WIDER_VARIANTS: dict[str, Variant] = {
     "nothing-kept-by-size": Variant(
         "retention by size deletes everything it can",
         (Change("services.storage.upkeep.retention", "Retention._due", ".bytes - config.retention_bytes", ".bytes"),),
+        first_seed=2,
     ),
     "plan-by-an-old-state": Variant(
         "a plan uses a state that was read before the request",
@@ -110,6 +111,7 @@ WIDER_VARIANTS: dict[str, Variant] = {
             ),
         ),
         {"foreign-object": 12.0},
+        first_seed=1,
     ),
     "deeper-deleted-with-the-log": Variant(
         "deletion below the log start deletes another cluster's objects below the partition's prefix",
@@ -122,6 +124,7 @@ WIDER_VARIANTS: dict[str, Variant] = {
             ),
         ),
         {"foreign-object": 12.0},
+        first_seed=1,
     ),
     "snapshots-left-behind": Variant(
         "the producer snapshots of a deleted topic stay",
@@ -242,7 +245,7 @@ WIDER_VARIANTS: dict[str, Variant] = {
             ),
         ),
         {"wall-clock-jump": 20.0},
-        first_seed=19,
+        first_seed=20,
     ),
     "missing-objects-hold-up-the-log": Variant(
         "the log start does not move over objects that were deleted externally",
@@ -255,5 +258,6 @@ WIDER_VARIANTS: dict[str, Variant] = {
             ),
         ),
         {"oldest-object-deleted": 20.0},
+        first_seed=2,
     ),
 }

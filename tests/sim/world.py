@@ -83,8 +83,9 @@ def simulate(
     intake: bool = False,
     rewrites: bool = False,
     keep_trace: bool = False,
+    until_violation: bool = False,
 ) -> Result:
-    """Run a seed. ``boost`` multiplies the probabilities of faults.
+    """Run a seed. ``boost`` multiplies the probabilities of faults. ``until_violation``: only to the first violation.
 
     ``groups``: whether to include consumer groups. ``logs``: whether to include storage and clients of logs.
     ``intake``: whether storage instances have intakes; with some seeds, only those that start after an upgrade.
@@ -97,7 +98,7 @@ def simulate(
         seed, dict(boost or {}), trace, troubled_seconds, groups=grouped, logs=logs, intake=intake, rewrites=rewrites
     )
     with in_memory_connections(), small_logs(), trace.capturing_logs():
-        result.seconds = scheduling.run(seed, world.run)
+        result.seconds = scheduling.run(seed, world.run, world.end_if_violated if until_violation else lambda: None)
     result.violations = world.checker.violations
     result.faults = world.faults.counts
     if world.groups is not None:
@@ -162,6 +163,10 @@ class _World:
                 await self._check()
             nursery.cancel_scope.cancel()
         return trio.current_time()
+
+    def end_if_violated(self) -> None:
+        if self.checker.violations or (self.groups is not None and self.groups.violations):
+            self._nursery.cancel_scope.cancel()
 
     async def _begin(self, nursery: trio.Nursery) -> None:
         dice = self.faults.dice

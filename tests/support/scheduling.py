@@ -74,14 +74,25 @@ def ready_queue() -> FreezableQueue:
     return queue
 
 
-def run(seed: int, main: Callable[[], Awaitable[T]]) -> T:
-    """Run ``main`` on a virtual clock that starts at 0 and jumps ahead when all tasks wait."""
+class _Watcher(trio.abc.Instrument):
+    """Calls ``look`` whenever all tasks wait. A task that did this would change the interleaving of the others."""
+
+    def __init__(self, look: Callable[[], None]) -> None:
+        self._look = look
+
+    def before_io_wait(self, timeout: float) -> None:
+        self._look()
+
+
+def run(seed: int, main: Callable[[], Awaitable[T]], look: Callable[[], None] = lambda: None) -> T:
+    """Run ``main`` on a virtual clock that starts at 0 and jumps ahead when all tasks wait, and call ``look`` then."""
     collecting = gc.isenabled()
     with _seeded(seed):
         # The collector runs finalizers at arbitrary times. One run produces little garbage.
         gc.disable()
         try:
-            return trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0))
+            clock = trio.testing.MockClock(autojump_threshold=0)
+            return trio.run(main, clock=clock, instruments=[_Watcher(look)])
         finally:
             if collecting:
                 gc.enable()

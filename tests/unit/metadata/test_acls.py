@@ -72,7 +72,9 @@ async def test_others_follow(catalog: AclCatalog, store: MemoryMetadataStore, nu
 
 
 @pytest.mark.parametrize("changed", [{"format": 2}, {"operation": 99}])
-async def test_an_acl_of_a_later_release_is_not_ignored(store: MemoryMetadataStore, changed: dict[str, int]) -> None:
+async def test_an_acl_of_a_later_release_is_not_ignored(
+    store: MemoryMetadataStore, changed: dict[str, int], autojump_clock: MockClock
+) -> None:
     values = {"format": 1, "resource_type": 2, "pattern_type": 3, "operation": 3, "permission": 2} | changed
     stored = StoredAcl(name="t", principal="User:ann", host="*", **values)
     await store.txn([], [Put(paths.acl_key("ns", "1"), stored.SerializeToString())])
