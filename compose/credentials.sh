@@ -1,5 +1,6 @@
 #!/bin/sh
-# Makes what compose.secure.yaml needs, in volumes: certificates of five CAs, and MinIO's password. What exists is kept.
+# Makes what compose.secure.yaml needs, in volumes: certificates of five CAs, MinIO's password, and the secret of Spark's
+# processes. What exists is kept.
 # With RENEW=true, certificates are replaced.
 #
 # A CA is in /authorities, which no other container mounts. Each container gets its own files in /made/CONTAINER.
@@ -25,11 +26,20 @@ certificate() {
 
 # give CONTAINER OWNER FILE NAME: copies a file for a container, so that it is never seen in part.
 give() {
-    cmp -s "$3" "/made/$1/$4" && return
+    # Only its owner can read what a container already has.
+    [ "/made/$1/$4" -nt "$3" ] && return
     cp "$3" "/made/$1/.$4"
     chmod 400 "/made/$1/.$4"
     chown "$2" "/made/$1/.$4"
     mv -f "/made/$1/.$4" "/made/$1/$4"
+}
+
+# secret FILE: makes a file with a random secret.
+secret() {
+    [ -e "$1" ] && return
+    mkdir -p "$(dirname "$1")"
+    head -c 24 /dev/urandom | base64 >"$1.new"
+    mv "$1.new" "$1"
 }
 
 for service in gateway storage indexer coordinator; do
@@ -39,6 +49,7 @@ for service in gateway storage indexer coordinator; do
     certificate $service 10001 etcd --client
 done
 certificate cli 10001 services --client
+certificate spark 10001 services --client
 certificate prometheus 65534 http --client
 certificate etcd 0 etcd --host etcd --host 127.0.0.1
 certificate minio 0 s3 --host minio --host 127.0.0.1
@@ -50,15 +61,23 @@ ln -sf s3.pem /made/minio/public.crt
 ln -sf s3.key /made/minio/private.key
 mkdir -p /made/minio/CAs
 umask 077
-if [ ! -e /authorities/s3/password ]; then
-    head -c 24 /dev/urandom | base64 >/authorities/s3/.password
-    mv /authorities/s3/.password /authorities/s3/password
-fi
+secret /authorities/s3/password
 give minio 0 /authorities/s3/password s3-password
-printf '[default]\naws_access_key_id = kafscale\naws_secret_access_key = %s\n' "$(cat /authorities/s3/password)" \
-    >/authorities/s3/credentials
+[ -e /authorities/s3/credentials ] || cat >/authorities/s3/credentials <<END
+[default]
+aws_access_key_id = kafscale
+aws_secret_access_key = $(cat /authorities/s3/password)
+END
 for client in storage indexer bucket; do
     give $client 10001 /authorities/s3/ca.pem s3-ca.pem
     give $client 10001 /authorities/s3/credentials s3-credentials
 done
+
+secret /authorities/spark/secret
+[ -e /authorities/spark/defaults ] || cat >/authorities/spark/defaults <<END
+spark.authenticate true
+spark.authenticate.secret $(cat /authorities/spark/secret)
+spark.network.crypto.enabled true
+END
+give spark 10001 /authorities/spark/defaults spark-defaults.conf
 echo "$made certificates exist"

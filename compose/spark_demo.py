@@ -1,12 +1,24 @@
 """Write sensor readings to the topic spark-demo with Spark, read them back, and print the average of each sensor."""
 
+import os
 from datetime import UTC, datetime
 
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
 
 _READINGS = 100_000
-_ENDPOINTS = {"kafscale.endpoints": "storage:9095"}
+_TLS = {
+    "kafscale.tls.ca": "KAFSCALE_RPC_TLS_CA_FILE",
+    "kafscale.tls.cert": "KAFSCALE_RPC_TLS_CERT_FILE",
+    "kafscale.tls.key": "KAFSCALE_RPC_TLS_KEY_FILE",
+    "kafscale.tls.serverName": "KAFSCALE_RPC_TLS_SERVER_NAME",
+}
+"""The options whose values are in the environment with compose.secure.yaml, with the names of the variables."""
+
+storage = {
+    "kafscale.endpoints": "storage:9095",
+    **{option: os.environ[name] for option, name in _TLS.items() if name in os.environ},
+}
 
 spark = (
     SparkSession.builder.appName("kafscale-demo")
@@ -23,8 +35,8 @@ readings = spark.range(_READINGS, numPartitions=2).select(
     (f.col("id") % 40).cast("string").alias("value"),
     now.alias("timestamp"),
 )
-readings.write.format("kafscale").mode("append").options(**_ENDPOINTS, topic="spark-demo").save()
-topic = spark.read.format("kafscale").options(**_ENDPOINTS, subscribe="spark-demo").load()
+readings.write.format("kafscale").mode("append").options(**storage, topic="spark-demo").save()
+topic = spark.read.format("kafscale").options(**storage, subscribe="spark-demo").load()
 sensors = (
     topic.where(f.col("timestamp") == now)
     .groupBy(f.col("key").cast("string").alias("sensor"))

@@ -22,9 +22,12 @@ from testcontainers.compose import DockerCompose
 from tests.servers.docker import IMAGE, KCAT, ROOT, Engine, running_engine
 
 LONG_SECONDS = 150.0
+SPARK_SECONDS = 400.0
 NAME = "kafscale-test"
 SERVICES = ("gateway", "storage", "indexer", "coordinator", "etcd", "minio", "edge")
 """The services that run without a profile."""
+SPARK = ("spark-demo", "spark-worker", "spark-master")
+"""The services of the profile `spark`."""
 STACK = DockerCompose(ROOT)
 """`docker compose` without a profile."""
 EVERYTHING = DockerCompose(ROOT, profiles=["*"])

@@ -28,6 +28,8 @@ from tests.compose.project import (
     LONG_SECONDS,
     OURS,
     SERVICES,
+    SPARK,
+    SPARK_SECONDS,
     STACK,
     Container,
     Project,
@@ -41,7 +43,6 @@ from tests.servers import minio
 from tests.servers.docker import IMAGE, ROOT, SPARK_IMAGE
 
 HEADING = "## Start with Docker"
-SPARK = ("spark-demo", "spark-worker", "spark-master")
 READ = {
     **{service: READERS[service] for service in OURS},
     # Its script uses only the settings of S3.
@@ -50,7 +51,6 @@ READ = {
 }
 """The settings that each service reads."""
 _SCRAPE = "import urllib.request as u; print(u.urlopen('http://127.0.0.1:9093/metrics', timeout=30).read().decode())"
-SPARK_SECONDS = 400.0
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -186,6 +186,8 @@ def _await(project: Project, killed: Container, *, healthy: bool) -> None:
     once(f"{killed.name} again", again, is_back)
 
 
+# test_secure.py runs the same job with TLS and ACLs.
+@pytest.mark.long
 def test_spark_writes_a_topic_and_reads_it_through_every_storage_instance(project: Project) -> None:
     up, follow = commands("docs/guides/docker.md", "**Spark.**")
     try:

@@ -21,6 +21,8 @@ from tests.compose.project import (
     EVERYTHING,
     LONG_SECONDS,
     OURS,
+    SPARK,
+    SPARK_SECONDS,
     Project,
     await_targets,
     commands,
@@ -207,6 +209,21 @@ def test_ports_are_published_only_on_the_loopback_interface(project: Project) ->
     services = EVERYTHING.get_config()["services"]
     published = {(name, port["host_ip"]) for name, each in services.items() for port in each.get("ports", [])}
     assert published == {("edge", "127.0.0.1"), ("prometheus", "127.0.0.1"), ("grafana", "127.0.0.1")}
+
+
+def test_a_spark_job_with_its_own_certificate_needs_acls(project: Project) -> None:
+    run = [command for command in commands(GUIDE, HEADING) if "spark" in command]
+    *allow, up, follow = [command.replace("docker compose run --rm", RUN) for command in run]
+    try:
+        project.shell(up)
+        denied = project.shell(follow, timeout=SPARK_SECONDS)
+        assert "User:CN=kafscale-spark needs CREATE on CLUSTER or CREATE on TOPIC" in denied
+        for command in [*allow, up]:
+            project.shell(command)
+        shown = project.shell(follow, timeout=SPARK_SECONDS)
+        assert "100000 records written to the topic spark-demo, 100000 read back" in shown
+    finally:
+        project.shell(f"docker compose --profile spark rm --stop --force {' '.join(SPARK)}")
 
 
 def test_prometheus_scrapes_every_service_with_its_certificate(project: Project) -> None:

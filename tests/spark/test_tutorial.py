@@ -22,7 +22,7 @@ TUTORIAL = ROOT / "docs" / "spark" / "tutorial.md"
 BROKER = "127.0.0.1:9092"
 ENDPOINTS = "127.0.0.1:9095"
 WAIT_SECONDS = 30
-DEMO_SECONDS = 280
+DEMO_SECONDS = 800
 
 
 @pytest.fixture
@@ -62,6 +62,7 @@ def test_the_records_of_the_demo_are_kept(kafscale: Kafscale) -> None:
     assert described.result(WAIT_SECONDS)["retention.ms"].value == "-1"
 
 
+@pytest.mark.timeout(DEMO_SECONDS + 60)
 def test_the_demo_draws_a_week(tmp_path: Path) -> None:
     picture = tmp_path / "demo.png"
     ports = map(str, free_ports(3))
