@@ -157,7 +157,7 @@ MUTATIONS = (
         Change(
             "kafscale.process.http",
             "HttpServer._converse_by_tls",
-            "trio.move_on_after(_HANDSHAKE_SECONDS)",
+            "self._silence(_HANDSHAKE_SECONDS)",
             "trio.CancelScope()",
         ),
         _HTTP_TLS + "test_a_handshake_is_bounded_in_time",
