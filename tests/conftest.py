@@ -34,9 +34,7 @@ _SERIAL = {
         "compose/test_compose.py",
         "compose/test_secure.py",
         "services/test_together.py",
-        "chaos/test_chaos.py",
         "chaos/test_crash_points.py",
-        "services/test_rolling_restart.py",
     ],
     "Spark": [
         "spark/test_jobs.py",
@@ -46,6 +44,9 @@ _SERIAL = {
         "spark/test_sink.py",
         "spark/test_stream.py",
         "spark/test_session.py",
+        # After Spark's tests, because beside them a Python worker would not connect to Spark within its ten seconds.
+        "services/test_rolling_restart.py",
+        "chaos/test_chaos.py",
     ],
 }
 """Groups of files that run one at a time, because they load the machine: one process gets all files of a group."""

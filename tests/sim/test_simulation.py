@@ -13,8 +13,8 @@ from tests.sim.result import Result
 from tests.sim.run import GROUPS_ALONE, THE_PRODUCT, run_many
 from tests.sim.world import GROUPS_EVERY
 
-SEEDS = 60
-SEEDS_OF_GROUPS_ALONE = 20
+SEEDS = 44
+SEEDS_OF_GROUPS_ALONE = 12
 
 pytestmark = pytest.mark.timeout(1200)
 

@@ -258,6 +258,6 @@ WIDER_VARIANTS: dict[str, Variant] = {
             ),
         ),
         {"oldest-object-deleted": 20.0},
-        first_seed=2,
+        first_seed=7,
     ),
 }
