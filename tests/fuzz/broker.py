@@ -191,6 +191,8 @@ async def attacked(directory: Path) -> AsyncIterator[Attacked]:
     env = {
         **_SETTINGS,
         **{name: str(value) for name, value in _MEMORY_LIMITS.items()},
+        # On a busy machine, taking a partition over takes longer than the default.
+        "KAFSCALE_APPEND_LOAD_WAIT_MS": "20000",
         "KAFSCALE_DATA_DIR": str(directory / "data"),
         "KAFSCALE_LISTENERS": ",".join(f"{name}://127.0.0.1:{ports[name]}" for name in LISTENERS),
         # Several hosts, so that the name that a client asks for decides which certificate it gets.
