@@ -215,11 +215,11 @@ def test_a_spark_job_with_its_own_certificate_needs_acls(project: Project) -> No
     run = [command for command in commands(GUIDE, HEADING) if "spark" in command]
     *allow, up, follow = [command.replace("docker compose run --rm", RUN) for command in run]
     try:
-        project.shell(up)
+        project.shell(up, timeout=SPARK_SECONDS)
         denied = project.shell(follow, timeout=SPARK_SECONDS)
         assert "User:CN=kafscale-spark needs CREATE on CLUSTER or CREATE on TOPIC" in denied
         for command in [*allow, up]:
-            project.shell(command)
+            project.shell(command, timeout=SPARK_SECONDS)
         shown = project.shell(follow, timeout=SPARK_SECONDS)
         assert "100000 records written to the topic spark-demo, 100000 read back" in shown
     finally:
