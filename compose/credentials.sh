@@ -1,7 +1,6 @@
 #!/bin/sh
 # Makes what compose.secure.yaml needs, in volumes: certificates of five CAs, MinIO's password, and the secret of Spark's
-# processes. What exists is kept.
-# With RENEW=true, certificates are replaced.
+# processes. What exists is kept. With RENEW=true, certificates are replaced.
 #
 # A CA is in /authorities, which no other container mounts. Each container gets its own files in /made/CONTAINER.
 set -eu
@@ -42,6 +41,12 @@ secret() {
     mv "$1.new" "$1"
 }
 
+# config FILE: writes standard input to a file, unless that is what it has.
+config() {
+    cat >"$1.new"
+    if cmp -s "$1.new" "$1"; then rm "$1.new"; else mv "$1.new" "$1"; fi
+}
+
 for service in gateway storage indexer coordinator; do
     # Callers verify this name, because containers register their host names.
     certificate $service 10001 services --host kafscale.internal
@@ -63,7 +68,7 @@ mkdir -p /made/minio/CAs
 umask 077
 secret /authorities/s3/password
 give minio 0 /authorities/s3/password s3-password
-[ -e /authorities/s3/credentials ] || cat >/authorities/s3/credentials <<END
+config /authorities/s3/credentials <<END
 [default]
 aws_access_key_id = kafscale
 aws_secret_access_key = $(cat /authorities/s3/password)
@@ -74,7 +79,7 @@ for client in storage indexer bucket; do
 done
 
 secret /authorities/spark/secret
-[ -e /authorities/spark/defaults ] || cat >/authorities/spark/defaults <<END
+config /authorities/spark/defaults <<END
 spark.authenticate true
 spark.authenticate.secret $(cat /authorities/spark/secret)
 spark.network.crypto.enabled true

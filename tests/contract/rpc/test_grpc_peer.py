@@ -11,7 +11,7 @@ from kafscale.rpc.limits import RpcLimits
 from kafscale.rpc.server import RpcServer
 from kafscale.rpc.services import bind_storage
 from kafscale.v1.storage_pb2 import CommitsRequest, FetchReply, FetchRequest
-from tests.contract.rpc.conftest import connected, serving
+from tests.contract.rpc.conftest import connected, serving, until_answered
 from tests.servers.signals import pause
 from tests.support.carrier import TIMEOUT, Carrier
 from tests.support.rpc_peer import running_peer
@@ -63,8 +63,7 @@ async def test_a_client_reconnects_to_a_peer_that_restarts_on_its_port() -> None
         with pytest.raises(Unavailable):
             await client.fetch(FetchRequest(), timeout=TIMEOUT)
         async with running_peer(first.port):
-            with trio.fail_after(TIMEOUT):
-                await _until_answered(client)
+            await until_answered(lambda: client.fetch(FetchRequest(), timeout=TIMEOUT))
 
 
 async def test_a_stopping_server_refuses_new_calls_and_finishes_current_ones(carrier: Carrier) -> None:
@@ -162,16 +161,6 @@ async def test_closing_a_channel_fails_current_and_later_calls(carrier: Carrier)
             await call(client)
             with pytest.raises(Unavailable):
                 await client.commits(CommitsRequest()).__aenter__()
-
-
-async def _until_answered(client: SegmentStorageClient) -> None:
-    """Call again after a pause until there is an answer, as callers do."""
-    while True:
-        try:
-            await client.fetch(FetchRequest(), timeout=TIMEOUT)
-            return
-        except Unavailable:
-            await trio.sleep(0.02)
 
 
 async def _until_refused(client: SegmentStorageClient) -> None:

@@ -17,7 +17,7 @@ from kafscale.process.process import Loaded
 from kafscale.process.startup import EVERY_SERVICE, Endpoint
 from kafscale.rpc.client import Channel, Exchange
 from kafscale.rpc.direct import Direct
-from kafscale.rpc.generated import IndexerClient, SegmentStorageClient
+from kafscale.rpc.generated import IndexerClient
 from kafscale.rpc.limits import RpcLimits
 from kafscale.rpc.methods import bind, method
 from kafscale.rpc.server import RpcServer
@@ -37,7 +37,7 @@ from kafscale.v1.indexer_pb2 import (
 from kafscale.v1.storage_pb2 import AppendRequest, CommitsRequest, FetchReply, FetchRequest, PartitionAppend
 from services.indexer.service import IndexerService
 from services.indexer.settings import IndexerSettings
-from tests.contract.rpc.conftest import connected, serving
+from tests.contract.rpc.conftest import connected, serving, until_answered
 from tests.support.carrier import TIMEOUT, Carrier, Send, number_of, numbered
 
 STORAGE = "kafscale.v1.SegmentStorage"
@@ -108,17 +108,7 @@ async def test_calls_above_the_limit_fail_at_once_and_health_is_still_answered(
         assert await trio.to_thread.run_sync(_check, port, "") == Status.SERVING
         release.set()
         # The held calls are still ending.
-        await _once_available(client)
-
-
-async def _once_available(client: SegmentStorageClient) -> None:
-    with trio.fail_after(TIMEOUT):
-        while True:
-            try:
-                await client.fetch(FetchRequest(), timeout=TIMEOUT)
-                return
-            except Unavailable:
-                await trio.sleep(0.01)
+        await until_answered(lambda: client.fetch(FetchRequest(), timeout=TIMEOUT))
 
 
 async def test_connections_above_the_limit_are_closed_and_closed_ones_do_not_count(carrier: Carrier) -> None:
@@ -130,7 +120,7 @@ async def test_connections_above_the_limit_are_closed_and_closed_ones_do_not_cou
             with pytest.raises(Unavailable):
                 await client.fetch(FetchRequest(), timeout=0.5)
             await held.aclose()
-            await _once_available(client)
+            await until_answered(lambda: client.fetch(FetchRequest(), timeout=TIMEOUT))
 
 
 async def test_a_call_whose_caller_left_counts_towards_the_limit_until_it_ends(carrier: Carrier) -> None:
@@ -158,13 +148,7 @@ async def test_a_call_whose_caller_left_counts_towards_the_limit_until_it_ends(c
         with pytest.raises(Unavailable, match="limit of 1 concurrent calls"):
             await client.append(AppendRequest(), timeout=TIMEOUT)
         end.set()
-        with trio.fail_after(TIMEOUT):
-            while True:
-                try:
-                    await client.append(AppendRequest(), timeout=TIMEOUT)
-                    break
-                except Unavailable:
-                    await trio.lowlevel.checkpoint()
+        await until_answered(lambda: client.append(AppendRequest(), timeout=TIMEOUT))
 
 
 async def test_a_method_that_the_peer_lacks_is_refused(carrier: Carrier) -> None:
