@@ -7,7 +7,7 @@ client reconnects, and no promise excludes it.
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from functools import partial
+from functools import cached_property, partial
 from typing import TypeVar
 
 import trio
@@ -56,6 +56,12 @@ class CoordinatorProcess(Process):
         self.stop = trio.Event()
         # The events of calls that have not started. Each is set when its call starts or is given up.
         self._coming: dict[trio.Event, None] = {}
+
+    @cached_property
+    def peer(self) -> Direct:
+        """Calls the service directly."""
+        assert self.service is not None
+        return Direct(bind_coordinator(self.service))
 
     @property
     def gives_back(self) -> bool:
@@ -150,9 +156,8 @@ class RemoteCoordinator:
             if faults.hits("group-call-error"):
                 raise Unavailable("connection reset")
             way = faults.between(0.05, 0.35) if faults.hits("group-call-slow") else faults.latency()
-            peer = Direct(bind_coordinator(there.service))
             reply = await there.call(
-                there.in_turn(lambda: do(peer), after=way), abandon=lambda: faults.dice.random() < 0.3
+                there.in_turn(lambda: do(there.peer), after=way), abandon=lambda: faults.dice.random() < 0.3
             )
             if faults.hits("group-call-lost-answer"):
                 self._trace.add(f"fault: the answer of {there.name} to {name} is lost")

@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
+from functools import cached_property
 from typing import Generic, TypeVar
 
 import trio
@@ -34,6 +35,11 @@ class StorageProcess(Process):
     """A process with a storage service, once it has started."""
 
     service: StorageService
+
+    @cached_property
+    def peer(self) -> Direct:
+        """Calls the service directly."""
+        return Direct(bind_storage(self.service))
 
 
 class RemoteStorage:
@@ -70,11 +76,10 @@ class RemoteStorage:
             way = faults.between(0.05, 1.5) if late or faults.hits("call-slow") else faults.latency()
             if late:
                 self._trace.add(f"fault: {name} to {there.name} arrives {way:.3f} s later")
-            peer = Direct(bind_storage(there.service))
 
             async def serve() -> T:
                 await trio.sleep(way)
-                return await do(peer)
+                return await do(there.peer)
 
             reply = await there.call(serve, abandon=lambda: late or faults.dice.random() < 0.3)
             if faults.hits("call-lost-answer"):
@@ -108,7 +113,7 @@ class RemoteStorage:
                 with scope:
                     async with (
                         sender,
-                        Direct(bind_storage(there.service)).stream(method, request) as messages,
+                        there.peer.stream(method, request) as messages,
                     ):
                         await self._forward(there, messages, sender)
             except KafscaleError as error:
