@@ -5,7 +5,8 @@ is missing, what needs it is skipped with a line that names the Debian package. 
 """
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 
 from tests.servers import docker, etcd, kubernetes, minio
 from tests.servers.java import PROJECTS
@@ -17,34 +18,51 @@ from tests.servers.tools import ToolMissing, tool
 from tests.support.clients.programs import build as build_drivers
 from tests.support.installed import requirements
 
-_OF_TEST: dict[str, Callable[[], object]] = {
-    "MinIO": minio.SERVER.build,
-    "etcd": etcd.SERVER.build,
-    "promtool": promtool,
-    "the Java client": lambda: build_java("client"),
-    "kcat": lambda: tool("kcat", "kcat"),
-    "KafScale's requirements": requirements,
-}
-_OF_ALL: dict[str, Callable[[], object]] = {
-    **_OF_TEST,
-    "systemd-analyze": lambda: tool("systemd-analyze", "systemd"),
-    "Kubernetes": kubernetes.build,
-    "Apache Kafka and its tools": lambda: [build_java(project) for project in PROJECTS],
-    "KafkaJS and franz-go": build_drivers,
-    "Faust and Quix Streams": frameworks_python,
-    "Spark": build_spark,
-    "container images": docker.build,
-}
+_Builds = Mapping[str, Callable[[], object]]
+
+# Go compiles for many minutes. Beside it, the others download.
+_OF_TEST: tuple[_Builds, _Builds] = (
+    {
+        "MinIO": minio.SERVER.build,
+        "etcd": etcd.SERVER.build,
+        "promtool": promtool,
+    },
+    {
+        "the Java client": lambda: build_java("client"),
+        "kcat": lambda: tool("kcat", "kcat"),
+        "KafScale's requirements": requirements,
+    },
+)
+_OF_ALL: tuple[_Builds, _Builds] = (
+    {
+        **_OF_TEST[0],
+        "Kubernetes": kubernetes.build,
+    },
+    {
+        **_OF_TEST[1],
+        "systemd-analyze": lambda: tool("systemd-analyze", "systemd"),
+        "Apache Kafka and its tools": lambda: [build_java(project) for project in PROJECTS],
+        "KafkaJS and franz-go": build_drivers,
+        "Faust and Quix Streams": frameworks_python,
+        "Spark": build_spark,
+        "container images": docker.build,
+    },
+)
+
+
+def _build(builds: _Builds) -> None:
+    for name, build in builds.items():
+        try:
+            build()
+        except ToolMissing as reason:
+            print(f"skipped {name}: {reason}", flush=True)
 
 
 def main(arguments: list[str]) -> None:
     if arguments not in ([], ["all"]):
         raise SystemExit("usage: python -m tests.servers.build [all]")
-    for name, build in (_OF_ALL if arguments else _OF_TEST).items():
-        try:
-            build()
-        except ToolMissing as reason:
-            print(f"skipped {name}: {reason}", flush=True)
+    with ThreadPoolExecutor() as pool:
+        list(pool.map(_build, _OF_ALL if arguments else _OF_TEST))
 
 
 if __name__ == "__main__":
