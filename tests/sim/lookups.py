@@ -80,8 +80,8 @@ class Lookups:
             return False
         newer = [offset for offset, time in known.items() if answer.offset < 0 or time > answer.timestamp]
         if newer:
-            self._view.checker.leaves_out(
-                self._partition.log,
+            self._view.leaves_out(
+                self._partition,
                 max(newer),
                 f"{self._name}: {answer.offset} with {answer.timestamp} was returned as newest; {max(newer)} is newer",
             )

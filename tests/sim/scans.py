@@ -131,7 +131,7 @@ class Scanner:
         missing = [at for at in known if plan.log_start <= at < plan.high_watermark and at not in found]
         if self._partition.loses_records:
             for at in missing:
-                self._view.checker.leaves_out(self._partition.log, at, f"a scan at {address} since {since} lacks {at}")
+                self._view.leaves_out(self._partition, at, f"a scan at {address} since {since} lacks {at}")
         elif missing:
             self._complain("left-out", f"a scan at {address} since {since} lacks {missing[:5]}")
 

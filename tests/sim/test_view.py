@@ -32,3 +32,20 @@ async def test_retention_may_delete_old_records_that_no_client_knows(age_ms: int
     clock.ms += age_ms
     view.ends(partition, start=1, end=1, asked=0.0)
     assert [violation.kind for violation in checker.violations] == complaints
+
+
+@pytest.mark.parametrize(("age_ms", "complaints"), [(_DUE_MS, []), (_DUE_MS - 1, ["left-out"])])
+async def test_an_answer_may_omit_old_records_before_a_client_has_seen_the_log_start(
+    age_ms: int, complaints: list[str]
+) -> None:
+    clock, checker = _Clock(), Checker()
+    view = View(checker=checker, faults=Faults(0, {}), trace=Trace(), gateways={}, now_ms=clock.now_ms)
+    partition = Partition("topic", b"id", 0, Retention(ms=_RETENTION_MS))
+    view.add(partition)
+    view.stamp(partition, b"record")
+    view.sent("producer", partition, b"record", UNANSWERED)
+    view.acked(partition, b"record", 0)
+    since = clock.ms
+    clock.ms += age_ms
+    view.first_at(partition, "a plan", since, [0], 1, none=1)
+    assert [violation.kind for violation in checker.violations] == complaints

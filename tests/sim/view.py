@@ -192,11 +192,16 @@ class View:
         earlier = [offset for offset in sorted(known) if found == none or found > offset]
         for first in earlier if partition.loses_records else earlier[:1]:
             detail = f"{who}: {found} was returned as the first since {since}, but {first} is earlier"
-            self.checker.leaves_out(partition.log, first, detail)
+            self.leaves_out(partition, first, detail)
         if found != none and partition.times.get(found, since) < since:
             self.complain(
                 "too-old", partition, f"{who}: {found} has time {partition.times[found]}, requested was {since}"
             )
+
+    def leaves_out(self, partition: Partition, offset: int, detail: str) -> None:
+        """Report that an answer omitted the record at ``offset``, which retention may have removed by now."""
+        self._expire(partition, 0)
+        self.checker.leaves_out(partition.log, offset, detail)
 
     def ends(self, partition: Partition, *, start: int, end: int, asked: float) -> None:
         """Report an answer with log start and end."""
