@@ -53,10 +53,15 @@ class Lookups:
             except* ConnectionLost:
                 pass
 
+    @property
+    def _shown(self) -> dict[int, int]:
+        """The times of the records that the owner has shown, by offset."""
+        return {at: time for at, time in self._partition.times.items() if at < self._partition.shown_end}
+
     async def _by_time(self, connection: Connection) -> bool:
         times = self._partition.times
         since = self._faults.one_of(list(times.values())) if times else self._view.now_ms()
-        known = [offset for offset, time in times.items() if time >= since]
+        known = [offset for offset, time in self._shown.items() if time >= since]
         answer = await self._asked_offset(connection, since)
         if answer is not None:
             self._view.first_at(self._partition, self._name, since, known, answer.offset, none=-1)
@@ -74,7 +79,7 @@ class Lookups:
         return True
 
     async def _newest(self, connection: Connection) -> bool:
-        known = dict(self._partition.times)
+        known = self._shown
         answer = await self._asked_offset(connection, _NEWEST)
         if answer is None:
             return False

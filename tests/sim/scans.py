@@ -82,7 +82,7 @@ class Scanner:
             async for piece in self._pieces(address, ScanRequest(start=split.start, end=split.end)):
                 for at, value, epoch in epoch_records_of(piece.records):
                     if offset <= at < split.end:
-                        self._view.read(name, self._partition, at, value)
+                        self._view.scanned(name, self._partition, at, value)
                         self._view.checker.epoch(self._partition.log, at, epoch)
                         offset = at + 1
                 passed = min(piece.next_offset, split.end)

@@ -50,6 +50,9 @@ class Partition:
     doomed: bool = False
     gone_at: float = math.inf
     known_end: int = 0
+    # The end of the log as its owner has shown it, by acks and to consumers. Scans of other instances may already see
+    # more, while a commit of the owner is not answered.
+    shown_end: int = 0
     # The number of records with keys that were made for it.
     keyed: int = 0
     # Its oldest objects were deleted by someone else.
@@ -171,8 +174,15 @@ class View:
         self.checker.acked(partition.log, value, offset, now=trio.current_time())
         if durable:
             self._learn(partition, value, offset)
+            partition.shown_end = max(partition.shown_end, offset + 1)
 
     def read(self, reader: str, partition: Partition, offset: int, value: bytes) -> None:
+        """Report a record that the owner has returned to a consumer."""
+        self.scanned(reader, partition, offset, value)
+        partition.shown_end = max(partition.shown_end, offset + 1)
+
+    def scanned(self, reader: str, partition: Partition, offset: int, value: bytes) -> None:
+        """Report a record that an instance has returned that need not be the owner."""
         self.checker.read(reader, partition.log, offset, value)
         self._learn(partition, value, offset)
 
@@ -181,9 +191,9 @@ class View:
         self.checker.passed(reader, partition.log, offset)
 
     def seen(self, reader: str, partition: Partition, offset: int, value: bytes) -> None:
-        """Report a single record whose reader does not continue after it."""
+        """Report a single record whose reader does not continue after it, as `scanned`."""
         self.checker.moved(reader, partition.log, offset)
-        self.read(reader, partition, offset, value)
+        self.scanned(reader, partition, offset, value)
 
     def first_at(
         self, partition: Partition, who: str, since: int, known: Sequence[int], found: int, *, none: int
