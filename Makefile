@@ -46,7 +46,7 @@ servers: $(VENV)/.dev ## Build the servers and clients for make test-all; those 
 	@$(BIN)/python -m tests.servers.build all
 
 system-packages: ## Install missing Debian packages for make test-all, as root
-	@tools="kcat npm systemd-analyze:systemd mvn:maven"; \
+	@tools="kcat npm systemd-analyze:systemd mvn:maven chromium"; \
 	docker version >/dev/null 2>&1 || tools="$$tools dockerd:docker.io debootstrap"; \
 	packages=$$(for tool in $$tools; do command -v $${tool%:*} >/dev/null || echo $${tool#*:}; done); \
 	if [ -n "$$packages" ]; then set -x; apt-get -qq update; \

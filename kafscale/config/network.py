@@ -53,6 +53,7 @@ DEFAULTS = {
 HTTP_DEFAULTS = {
     **{name: addresses.http for name, addresses in DEFAULTS.items()},
     "operator": Address(HOST, 9108),
+    "console": Address(HOST, 9109),
 }
 
 

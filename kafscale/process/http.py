@@ -1,11 +1,10 @@
-"""A small HTTP/1.1 server on Trio and h11 for health checks and metrics.
+"""A small HTTP/1.1 server on Trio and h11.
 
-It accepts GET and HEAD without a body. The number of connections and the time for each handshake, request and reply are
-bounded.
+The number of connections, the size of each request, and the time for each handshake, request and reply are bounded.
 """
 
 import ssl
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from http import HTTPStatus
@@ -29,18 +28,64 @@ _log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
+class Request:
+    """``path`` and ``query`` as the client sent them, ``headers`` by lower-case name.
+
+    A header that was sent several times has its values joined by commas, as RFC 9110 says.
+    """
+
+    method: str
+    path: str
+    query: str
+    headers: Mapping[str, str]
+    body: bytes = b""
+
+
+@dataclass(frozen=True, slots=True)
 class Response:
     body: bytes
     content_type: str = _JSON
     status: HTTPStatus = HTTPStatus.OK
+    headers: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Handover:
+    """Instead of a response: ``take`` gets the connection, from which the bytes of the request can be read again.
+
+    It is closed when ``take`` returns.
+    """
+
+    take: Callable[[trio.abc.Stream], Awaitable[None]]
 
 
 Route = Callable[[], Response]
+Handler = Callable[[Request], Awaitable[Response | Handover]]
 _Stream = trio.SocketStream | TlsStream
 
 
+def routed(routes: Mapping[str, Route]) -> Handler:
+    """Return a handler of GET and HEAD requests, whose responses ``routes`` make by path."""
+
+    async def handle(request: Request) -> Response:
+        route = routes.get(request.path)
+        if route is None:
+            return text(HTTPStatus.NOT_FOUND, "not found; available paths: " + ", ".join(sorted(routes)))
+        if request.method not in ("GET", "HEAD"):
+            return text(HTTPStatus.METHOD_NOT_ALLOWED, "only GET and HEAD are allowed")
+        return route()
+
+    return handle
+
+
+def text(status: HTTPStatus, message: str) -> Response:
+    return Response(f"{message}\n".encode(), "text/plain; charset=utf-8", status)
+
+
 class HttpServer:
-    """Serves ``routes`` by path.
+    """Serves the responses of ``handler``. Requests have bodies of up to ``max_body_bytes``.
+
+    ``setting`` is the name of the setting with the address, for errors.
 
     A connection beyond ``max_connections`` takes the place of the one whose client has been silent for the longest
     time, so that silent clients do not keep probes out. If all others are being answered, it is closed.
@@ -50,13 +95,17 @@ class HttpServer:
 
     def __init__(
         self,
-        routes: Mapping[str, Route],
+        handler: Handler,
         *,
+        setting: str,
         max_connections: int,
+        max_body_bytes: int = 0,
         context: Callable[[], ssl.SSLContext] | None = None,
     ) -> None:
-        self._routes = dict(routes)
+        self._handler = handler
+        self._setting = setting
         self._max_connections = max_connections
+        self._max_body_bytes = max_body_bytes
         self._context = context
         self._connections = 0
         self._silent: dict[trio.CancelScope, None] = {}
@@ -69,7 +118,7 @@ class HttpServer:
         try:
             listeners = await trio.open_tcp_listeners(port, host=host or None)
         except OSError as error:
-            raise ConfigError(f"KAFSCALE_HTTP_ADDR: cannot listen on {host}:{port}: {error}") from error
+            raise ConfigError(f"{self._setting}: cannot listen on {host}:{port}: {error}") from error
         async with trio.open_nursery() as nursery:
             await nursery.start(trio.serve_listeners, self._serve, listeners)
             task_status.started(int(listeners[0].socket.getsockname()[1]))
@@ -121,17 +170,24 @@ class HttpServer:
 
     async def _converse(self, stream: _Stream) -> None:
         connection = h11.Connection(h11.SERVER, max_incomplete_event_size=_MAX_HEADER_BYTES)
+        incoming = _Incoming(connection, stream, self._max_body_bytes)
         while True:
+            request: Request | None
             try:
                 with self._silence(_IDLE_SECONDS) as patience:
-                    request = await _next_request(connection, stream)
+                    request = await incoming.next_request()
                 if patience.cancelled_caught or request is None:
                     return
-                response = self._answer(request)
             except h11.RemoteProtocolError as error:
                 # h11 permits one response even to a client that has not sent valid HTTP. It has no body, because the
                 # request may have been a HEAD.
                 request, response = None, Response(b"", status=HTTPStatus(error.error_status_hint))
+            else:
+                answer = await self._answer(request)
+                if isinstance(answer, Handover):
+                    await answer.take(_Replayed(incoming.read, stream))
+                    return
+                response = answer
             with trio.move_on_after(_SEND_SECONDS) as patience:
                 await stream.send_all(_encoded(connection, request, response))
             if patience.cancelled_caught:
@@ -141,52 +197,93 @@ class HttpServer:
             except h11.LocalProtocolError:
                 return  # the client or the server closes the connection
 
-    def _answer(self, request: h11.Request) -> Response:
-        path = request.target.partition(b"?")[0].decode("ascii", "replace")
-        route = self._routes.get(path)
-        if route is None:
-            return _text(HTTPStatus.NOT_FOUND, "not found; available paths: " + ", ".join(sorted(self._routes)))
-        if request.method not in (b"GET", b"HEAD"):
-            return _text(HTTPStatus.METHOD_NOT_ALLOWED, "only GET and HEAD are allowed")
+    async def _answer(self, request: Request) -> Response | Handover:
         try:
-            return route()
+            return await self._handler(request)
         except Exception:  # noqa: BLE001  a failed request must not end the server
-            _log.exception("request failed", path=path)
-            return _text(HTTPStatus.INTERNAL_SERVER_ERROR, "internal error; see the log")
+            _log.exception("request failed", path=request.path)
+            return text(HTTPStatus.INTERNAL_SERVER_ERROR, "internal error; see the log")
 
 
-async def _next_request(connection: h11.Connection, stream: _Stream) -> h11.Request | None:
-    """Read one request to its end. Return None if the client has disconnected. Requests with a body are refused."""
-    request: h11.Request | None = None
-    while True:
-        event = connection.next_event()
-        if event is h11.NEED_DATA:
-            connection.receive_data(await stream.receive_some(_READ_BYTES))
-        elif isinstance(event, h11.Request):
-            request = event
-        elif isinstance(event, h11.Data):
-            raise h11.RemoteProtocolError("has a body", error_status_hint=HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
-        elif isinstance(event, h11.EndOfMessage):
-            return request
-        else:
-            return None
+class _Incoming:
+    """Reads requests. ``read`` are the bytes of the last one, and of what came after it."""
+
+    def __init__(self, connection: h11.Connection, stream: _Stream, max_body_bytes: int) -> None:
+        self._connection = connection
+        self._stream = stream
+        self._max_body_bytes = max_body_bytes
+        self.read = b""
+
+    async def next_request(self) -> Request | None:
+        """Read one request to its end. Return None if the client has disconnected. Raises RemoteProtocolError."""
+        head: h11.Request | None = None
+        body = bytearray()
+        self.read = self._connection.trailing_data[0]
+        while True:
+            event = self._connection.next_event()
+            if event is h11.NEED_DATA:
+                data = await self._stream.receive_some(_READ_BYTES)
+                self.read += data
+                self._connection.receive_data(data)
+            elif isinstance(event, h11.Request):
+                head = event
+            elif isinstance(event, h11.Data):
+                body += event.data
+                if len(body) > self._max_body_bytes:
+                    status = HTTPStatus.REQUEST_ENTITY_TOO_LARGE
+                    raise h11.RemoteProtocolError("the body is too large", error_status_hint=status)
+            elif isinstance(event, h11.EndOfMessage) and head is not None:
+                return _request(head, bytes(body))
+            else:
+                return None
 
 
-def _encoded(connection: h11.Connection, request: h11.Request | None, response: Response) -> bytes:
+class _Replayed(trio.abc.Stream):
+    """A stream from which ``first`` is received first."""
+
+    def __init__(self, first: bytes, stream: _Stream) -> None:
+        self._first = first
+        self._stream = stream
+
+    async def receive_some(self, max_bytes: int | None = None) -> bytes:
+        if not self._first:
+            return bytes(await self._stream.receive_some(max_bytes or _READ_BYTES))
+        await trio.lowlevel.checkpoint()
+        size = len(self._first) if max_bytes is None else max_bytes
+        received, self._first = self._first[:size], self._first[size:]
+        return received
+
+    async def send_all(self, data: bytes | bytearray | memoryview) -> None:
+        await self._stream.send_all(data)
+
+    async def wait_send_all_might_not_block(self) -> None:
+        await trio.lowlevel.checkpoint()
+
+    async def aclose(self) -> None:
+        await self._stream.aclose()
+
+
+def _request(head: h11.Request, body: bytes) -> Request:
+    headers: dict[str, str] = {}
+    for name, value in head.headers:
+        key, shown = name.decode("ascii"), value.decode("latin-1")
+        headers[key] = f"{headers[key]}, {shown}" if key in headers else shown
+    path, _, query = head.target.decode("ascii", "replace").partition("?")
+    return Request(head.method.decode("ascii", "replace"), path, query, headers, body)
+
+
+def _encoded(connection: h11.Connection, request: Request | None, response: Response) -> bytes:
     headers = [
         ("content-type", response.content_type),
         ("content-length", str(len(response.body))),
         ("cache-control", "no-store"),
+        *response.headers,
     ]
     if request is None:
         headers.append(("connection", "close"))
     reason = response.status.phrase.encode()
     head = connection.send(h11.Response(status_code=response.status, headers=headers, reason=reason)) or b""
-    if request is not None and request.method == b"HEAD":
+    if request is not None and request.method == "HEAD":
         return head + (connection.send(h11.EndOfMessage()) or b"")
     body = connection.send(h11.Data(data=response.body)) or b""
     return head + body + (connection.send(h11.EndOfMessage()) or b"")
-
-
-def _text(status: HTTPStatus, text: str) -> Response:
-    return Response(f"{text}\n".encode(), "text/plain; charset=utf-8", status)

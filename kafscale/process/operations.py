@@ -27,7 +27,7 @@ from kafscale.objects.lifecycle import LifecycleWatch
 from kafscale.objects.metrics import OperationCounters
 from kafscale.process.certificates import CertificateFiles, Followed, server_context
 from kafscale.process.health import Health
-from kafscale.process.http import HttpServer, Response, Route
+from kafscale.process.http import HttpServer, Response, Route, routed
 from kafscale.process.metrics import CONTENT_TYPE, Metrics
 from kafscale.process.process_metrics import EventLoop, process_families
 from kafscale.rpc.counters import CallCounters
@@ -63,7 +63,8 @@ class Operations:
         operations = cls(runs or service)
         tls = _http_tls(http)
         server = HttpServer(
-            operations.routes(),
+            routed(operations.routes()),
+            setting="KAFSCALE_HTTP_ADDR",
             max_connections=http.http_max_connections,
             context=None if tls is None else lambda: tls.value,
         )

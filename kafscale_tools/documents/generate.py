@@ -39,6 +39,9 @@ from kafscale.topics.definitions import DEFINITIONS
 from kafscale_tools.cli.admin.server import SETTINGS as ASKING
 from kafscale_tools.documents import access, group_protocol, protocol
 from services.all_in_one import main as all_in_one
+from services.console import __main__ as console
+from services.console import monitoring as console_monitoring
+from services.console.settings import ConsoleSettings
 from services.coordinator import __main__ as coordinator
 from services.coordinator import monitoring as coordinator_monitoring
 from services.coordinator.counters import CoordinatorCounters
@@ -79,6 +82,7 @@ SETTINGS: dict[str, type] = {
     "Kafka clients of the `kafscale` command": KafkaClientSettings,
     "Health and metrics over HTTP": HttpSettings,
     "Health states": HealthSettings,
+    "Console": ConsoleSettings,
     "Kubernetes operator": OperatorSettings,
     "Logs": LogSettings,
     "Traces": TracingSettings,
@@ -91,13 +95,14 @@ READERS: dict[str, tuple[type, ...]] = {
     "indexer": indexer.SETTINGS,
     "coordinator": coordinator.SETTINGS,
     "operator": operator.SETTINGS,
+    "console": console.SETTINGS,
     "the one-process mode": all_in_one.SETTINGS,
     "the `kafscale` command": (*ASKING, KafkaClientSettings, BackupSettings),
 }
 """The settings classes that each process reads."""
 
 SERVICES = ("gateway", "storage", "indexer", "coordinator")
-PROCESSES = (*SERVICES, "operator")
+PROCESSES = (*SERVICES, "operator", "console")
 
 
 _PROMETHEUS_RULE = """\
@@ -163,6 +168,7 @@ METRICS = (
         ("coordinator",),
         coordinator_monitoring.families(CoordinatorCounters(), _no_value, CoordinatorSettings()),
     ),
+    MetricGroup.of("Console", ("console",), console_monitoring.families(_no_value)),
     MetricGroup.of("Operator", ("operator",), operator_monitoring.families(OperatorCounters(), _no_value)),
     MetricGroup("Prometheus client library", PROCESSES, tuple(standard_metrics())),
 )

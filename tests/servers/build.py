@@ -40,6 +40,7 @@ _OF_ALL: tuple[_Builds, _Builds] = (
     },
     {
         **_OF_TEST[1],
+        "Chromium": lambda: tool("chromium", "chromium"),
         "systemd-analyze": lambda: tool("systemd-analyze", "systemd"),
         "Apache Kafka and its tools": lambda: [build_java(project) for project in PROJECTS],
         "KafkaJS and franz-go": build_drivers,

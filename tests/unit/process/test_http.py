@@ -9,7 +9,7 @@ import trio
 from trio.testing import MockClock
 
 from kafscale.errors import ConfigError
-from kafscale.process.http import HttpServer, Response
+from kafscale.process.http import Handover, HttpServer, Request, Response, routed
 
 HOST = "127.0.0.1"
 
@@ -20,7 +20,8 @@ def _broken() -> Response:
 
 @asynccontextmanager
 async def serving(*, max_connections: int = 8, body: bytes = b"{}") -> AsyncIterator[int]:
-    server = HttpServer({"/x": lambda: Response(body), "/broken": _broken}, max_connections=max_connections)
+    routes = {"/x": lambda: Response(body), "/broken": _broken}
+    server = HttpServer(routed(routes), setting="KAFSCALE_HTTP_ADDR", max_connections=max_connections)
     async with trio.open_nursery() as nursery:
         yield await nursery.start(server.run, HOST, 0)
         nursery.cancel_scope.cancel()
@@ -131,4 +132,40 @@ async def test_a_client_that_does_not_read_blocks_neither_others_nor_the_stop() 
 async def test_an_error_for_an_unusable_address_names_the_setting() -> None:
     async with serving() as port:
         with pytest.raises(ConfigError, match="KAFSCALE_HTTP_ADDR"):
-            await HttpServer({}, max_connections=1).run(HOST, port)
+            await HttpServer(routed({}), setting="KAFSCALE_HTTP_ADDR", max_connections=1).run(HOST, port)
+
+
+async def test_a_body_is_passed_on_up_to_the_limit() -> None:
+    async def count(request: Request) -> Response:
+        return Response(f"{request.method} {request.path} {request.query} {len(request.body)}".encode())
+
+    server = HttpServer(count, setting="KAFSCALE_HTTP_ADDR", max_connections=8, max_body_bytes=100_000)
+    async with trio.open_nursery() as nursery, httpcore.AsyncConnectionPool() as pool:
+        port = await nursery.start(server.run, HOST, 0)
+        for size, status in ((100_000, 200), (100_001, 413), (0, 200)):
+            found = await pool.request("POST", f"http://{HOST}:{port}/a?b=c", content=b"x" * size)
+            assert found.status == status
+            assert found.content == (b"POST /a b=c %d" % size if status == 200 else b"")
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_connection_is_handed_over_with_the_bytes_of_its_request() -> None:
+    taken: list[bytes] = []
+
+    async def take(stream: trio.abc.Stream) -> None:
+        while len(b"".join(taken)) < len(sent):
+            taken.append(bytes(await stream.receive_some(7)))
+        await stream.send_all(b"done")
+
+    async def handle(request: Request) -> Response | Handover:
+        return Handover(take) if "upgrade" in request.headers else Response(b"{}")
+
+    sent = b"GET /y HTTP/1.1\r\nhost: x\r\nconnection: upgrade\r\nupgrade: z\r\n\r\nand more"
+    server = HttpServer(handle, setting="KAFSCALE_HTTP_ADDR", max_connections=8)
+    async with trio.open_nursery() as nursery:
+        port = await nursery.start(server.run, HOST, 0)
+        answers = await raw(port, b"GET /x HTTP/1.1\r\nhost: x\r\n\r\n" + sent)
+        assert answers.startswith(b"HTTP/1.1 200")
+        assert answers.endswith(b"{}done")
+        assert b"".join(taken) == sent
+        nursery.cancel_scope.cancel()

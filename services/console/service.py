@@ -1,0 +1,190 @@
+"""Answers the requests of browsers."""
+
+import json
+from http import HTTPStatus
+from typing import Any
+
+import grpc
+import structlog
+import trio
+from google.protobuf.json_format import MessageToDict
+
+from kafscale.errors import KafscaleError, Unavailable
+from kafscale.process.http import Handover, Request, Response
+from kafscale.process.version import kafscale_version
+from kafscale.rpc.admin import CLUSTER_STATUS
+from kafscale.rpc.errors import StatusError
+from kafscale.v1 import admin_pb2 as pb
+from services.console.api import reads
+from services.console.gateways import Gateways, as_unavailable
+from services.console.hosts import is_accepted, is_same_origin
+from services.console.live import Send, serve_live
+from services.console.pages import SECURITY_HEADERS, Pages
+from services.console.sessions import Session, Sessions, allows_change, set_cookie
+from services.console.settings import ConsoleSettings
+from services.console.watching import Watches
+
+LARGEST_BODY = 64 << 10
+_API, _LIVE, _SESSION = "/api/", "/live/", "/api/session"
+_REFUSED_SECONDS = 1.0
+"""How long the answer to a wrong token takes."""
+_STATUS = grpc.StatusCode
+_STATUSES = {
+    _STATUS.INVALID_ARGUMENT: HTTPStatus.BAD_REQUEST,
+    _STATUS.NOT_FOUND: HTTPStatus.NOT_FOUND,
+    _STATUS.ALREADY_EXISTS: HTTPStatus.CONFLICT,
+    _STATUS.FAILED_PRECONDITION: HTTPStatus.CONFLICT,
+    _STATUS.UNAUTHENTICATED: HTTPStatus.FORBIDDEN,
+    _STATUS.PERMISSION_DENIED: HTTPStatus.FORBIDDEN,
+    _STATUS.RESOURCE_EXHAUSTED: HTTPStatus.TOO_MANY_REQUESTS,
+}
+_log = structlog.get_logger(__name__)
+
+
+class Console:
+    """``scheme``: http or https. ``token``: what the console itself presents to gateways if users do not sign in."""
+
+    def __init__(
+        self, settings: ConsoleSettings, gateways: Gateways, watches: Watches, *, token: str, scheme: str
+    ) -> None:
+        self._settings = settings
+        self._gateways = gateways
+        self._watches = watches
+        self._scheme = scheme
+        self._pages = Pages()
+        seconds = settings.console_session_ms / 1000
+        self._sessions = Sessions(most=settings.console_max_sessions, seconds=seconds, clock=trio.current_time)
+        # The session of everybody if nobody signs in.
+        self._everybody = None if settings.signs_in else Session(token, csrf="", expires=float("inf"))
+        self.live = 0
+        """The number of live pages."""
+
+    @property
+    def sessions(self) -> int:
+        """The number of signed-in browsers."""
+        return len(self._sessions)
+
+    async def handle(self, request: Request) -> Response | Handover:
+        """Answer a request."""
+        answer = await self._answer(request)
+        if isinstance(answer, Handover):
+            return answer
+        return Response(answer.body, answer.content_type, answer.status, headers=(*answer.headers, *SECURITY_HEADERS))
+
+    async def _answer(self, request: Request) -> Response | Handover:
+        if not is_accepted(request.headers.get("host", ""), self._settings.console_hosts):
+            return _error(HTTPStatus.MISDIRECTED_REQUEST, "unknown host name; see KAFSCALE_CONSOLE_HOSTS")
+        if request.path.startswith(_LIVE):
+            return self._answer_live(request)
+        if not request.path.startswith(_API):
+            if request.method not in ("GET", "HEAD"):
+                return _error(HTTPStatus.METHOD_NOT_ALLOWED, "only GET and HEAD are allowed")
+            return self._pages.find(request.path)
+        if request.path == _SESSION:
+            return await self._answer_session(request)
+        session = self._session(request)
+        if session is None:
+            return _error(HTTPStatus.UNAUTHORIZED, "not signed in")
+        if request.method != "GET":
+            return _error(HTTPStatus.METHOD_NOT_ALLOWED, "only GET is allowed")
+        return await self._read(request, session)
+
+    async def _read(self, request: Request, session: Session) -> Response:
+        try:
+            found = reads.found(request.path, request.query)
+        except reads.WrongRequest as error:
+            return _error(HTTPStatus.BAD_REQUEST, str(error))
+        if found is None:
+            return _error(HTTPStatus.NOT_FOUND, "no such path")
+        try:
+            return _json(await self._gateways.read(*found, session.token))
+        except (StatusError, Unavailable) as error:
+            return _failure(error)
+
+    def _session(self, request: Request) -> Session | None:
+        return self._everybody or self._sessions.find(request.headers)
+
+    async def _answer_session(self, request: Request) -> Response:
+        """Describe, begin or end the session of a browser."""
+        if request.method == "GET":
+            session = self._session(request)
+            described = {
+                "signs_in": self._settings.signs_in,
+                "signed_in": session is not None,
+                "csrf": "" if session is None else session.csrf,
+                "version": kafscale_version(),
+            }
+            return _json(described)
+        if request.method not in ("POST", "DELETE"):
+            return _error(HTTPStatus.METHOD_NOT_ALLOWED, "only GET, POST and DELETE are allowed")
+        if not is_same_origin(request.headers, self._scheme):
+            return _error(HTTPStatus.FORBIDDEN, "the request is not of a page of this console")
+        if request.method == "POST":
+            return await self._sign_in(request)
+        session = self._session(request)
+        if session is None or not allows_change(session, request.headers):
+            return _error(HTTPStatus.FORBIDDEN, "the request has no valid token of the session")
+        self._sessions.end(request.headers)
+        return _json({}, ("set-cookie", set_cookie("", seconds=0, secure=self._secure)))
+
+    async def _sign_in(self, request: Request) -> Response:
+        try:
+            content = json.loads(request.body)
+            token = content["token"]
+        except (ValueError, KeyError, TypeError):
+            token = None
+        if not isinstance(token, str) or not token.isascii() or not token.isprintable():
+            return _error(HTTPStatus.BAD_REQUEST, "the request has no token")
+        try:
+            await self._gateways.read(CLUSTER_STATUS, pb.ClusterStatusRequest(), token)
+        except (StatusError, Unavailable) as error:
+            await trio.sleep(_REFUSED_SECONDS)
+            return _failure(error)
+        name, _ = self._sessions.begin(token)
+        seconds = self._settings.console_session_ms / 1000
+        return _json({}, ("set-cookie", set_cookie(name, seconds=seconds, secure=self._secure)))
+
+    @property
+    def _secure(self) -> bool:
+        return self._scheme == "https"
+
+    def _answer_live(self, request: Request) -> Response | Handover:
+        if not is_same_origin(request.headers, self._scheme):
+            return _error(HTTPStatus.FORBIDDEN, "the request is not of a page of this console")
+        session = self._session(request)
+        if session is None:
+            return _error(HTTPStatus.UNAUTHORIZED, "not signed in")
+        if request.path != f"{_LIVE}cluster" or request.headers.get("upgrade", "").lower() != "websocket":
+            return _error(HTTPStatus.NOT_FOUND, "no such path")
+        if self.live >= self._settings.console_max_live:
+            return _error(HTTPStatus.SERVICE_UNAVAILABLE, "too many live pages; see KAFSCALE_CONSOLE_MAX_LIVE")
+
+        async def talk(send: Send) -> None:
+            async with self._watches.page(session.token) as (watch, page):
+                while True:
+                    await send(await watch.next_of(page))
+
+        async def take(stream: trio.abc.Stream) -> None:
+            self.live += 1
+            try:
+                await serve_live(stream, talk)
+            finally:
+                self.live -= 1
+
+        return Handover(take)
+
+
+def _json(content: Any, *headers: tuple[str, str]) -> Response:
+    if not isinstance(content, dict):
+        content = MessageToDict(content, preserving_proto_field_name=True, always_print_fields_with_no_presence=True)
+    return Response(json.dumps(content, separators=(",", ":")).encode(), headers=headers)
+
+
+def _error(status: HTTPStatus, message: str) -> Response:
+    return Response(json.dumps({"error": message}).encode(), status=status)
+
+
+def _failure(error: KafscaleError) -> Response:
+    if isinstance(error, StatusError) and not as_unavailable(error):
+        return _error(_STATUSES.get(error.code, HTTPStatus.BAD_GATEWAY), str(error))
+    return _error(HTTPStatus.BAD_GATEWAY, f"no gateway answers: {error}")

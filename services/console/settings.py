@@ -1,0 +1,103 @@
+"""The settings of the console."""
+
+import re
+from dataclasses import dataclass
+
+from kafscale.config.admin_access import AdminClientSettings
+from kafscale.config.listeners import parse_address
+from kafscale.config.network import HOST, Address
+from kafscale.config.settings import Parser, choice, integer, setting
+from kafscale.errors import ConfigError
+from services.console.hosts import is_loopback
+
+NONE, TOKEN = "none", "token"
+_NAME = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?")
+
+
+def _parse_address(value: str) -> Address:
+    try:
+        return Address(*parse_address("", value))
+    except ConfigError as error:
+        raise ValueError(value) from error
+
+
+def _parse_names(value: str) -> tuple[str, ...]:
+    names = tuple(part.strip().lower() for part in value.split(",") if part.strip())
+    if not all(map(_NAME.fullmatch, names)):
+        raise ValueError(value)
+    return names
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsoleSettings(AdminClientSettings):
+    """Where the console serves browsers, who may use it, and its limits."""
+
+    console_addr: Address = setting(  # noqa: RUF009 - a field, not a default
+        "KAFSCALE_CONSOLE_ADDR",
+        default=Address(HOST, 9099),
+        parse=Parser("`host:port`; an empty host means all interfaces; IPv6 addresses need brackets", _parse_address),
+        doc="The address on which the console serves browsers.",
+    )
+    console_hosts: tuple[str, ...] = setting(
+        "KAFSCALE_CONSOLE_HOSTS",
+        default=(),
+        parse=Parser("DNS names separated by commas", _parse_names, ",".join),
+        doc="The DNS names by which browsers reach the console. `localhost` and IP addresses are always accepted. "
+        "Requests with another name are refused, so that no foreign site can make a browser reach the console by a "
+        "name of its own.",
+    )
+    console_sign_in: str = setting(
+        "KAFSCALE_CONSOLE_SIGN_IN",
+        default="",
+        parse=choice(NONE, TOKEN),
+        doc="`token`: users sign in with a token that the gateways accept, and may do in the console what it allows. "
+        "`none`: whoever reaches the console has the rights of KAFSCALE_ADMIN_TOKEN. It must be set if "
+        "KAFSCALE_CONSOLE_ADDR is not a loopback address.",
+        default_text="none",
+    )
+    console_max_connections: int = setting(
+        "KAFSCALE_CONSOLE_MAX_CONNECTIONS",
+        default=512,
+        parse=integer(1, 100_000),
+        doc="The maximum number of connections to the console. For a further one, the connection whose browser has "
+        "been silent for the longest time is closed.",
+    )
+    console_max_live: int = setting(
+        "KAFSCALE_CONSOLE_MAX_LIVE",
+        default=128,
+        parse=integer(1, 10_000),
+        doc="The maximum number of pages that are updated live. Further ones say so. It must be less than "
+        "KAFSCALE_CONSOLE_MAX_CONNECTIONS.",
+    )
+    console_max_sessions: int = setting(
+        "KAFSCALE_CONSOLE_MAX_SESSIONS",
+        default=1000,
+        parse=integer(1, 1_000_000),
+        doc="The maximum number of signed-in browsers. Beyond it, the one that has been unused for the longest time is "
+        "signed out.",
+    )
+    console_session_ms: int = setting(
+        "KAFSCALE_CONSOLE_SESSION_MS",
+        default=8 * 3_600_000,
+        parse=integer(60_000, 30 * 86_400_000),
+        doc="How long a browser stays signed in.",
+    )
+    console_call_ms: int = setting(
+        "KAFSCALE_CONSOLE_CALL_MS",
+        default=10_000,
+        parse=integer(100, 600_000),
+        doc="The timeout of a call to a gateway.",
+    )
+
+    def __post_init__(self) -> None:
+        if self.console_max_live >= self.console_max_connections:
+            raise ConfigError("KAFSCALE_CONSOLE_MAX_LIVE must be less than KAFSCALE_CONSOLE_MAX_CONNECTIONS")
+        if not self.console_sign_in and not is_loopback(self.console_addr.host):
+            raise ConfigError(
+                "KAFSCALE_CONSOLE_ADDR is not a loopback address; set KAFSCALE_CONSOLE_SIGN_IN to token, or to none if "
+                "only trusted users can reach the address"
+            )
+
+    @property
+    def signs_in(self) -> bool:
+        return self.console_sign_in == TOKEN

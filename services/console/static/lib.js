@@ -1,0 +1,134 @@
+// What all pages share. Text of the cluster becomes text nodes only, never HTML.
+
+export function h(tag, attributes = {}, ...children) {
+  const element = document.createElement(tag);
+  for (const [name, value] of Object.entries(attributes)) {
+    if (name.startsWith("on")) element.addEventListener(name.slice(2), value);
+    else if (value === true) element.setAttribute(name, "");
+    else if (value !== false && value !== undefined && value !== null) element.setAttribute(name, value);
+  }
+  element.append(...children.flat(Infinity).filter((child) => child !== undefined && child !== null && child !== ""));
+  return element;
+}
+
+const SVG = "http://www.w3.org/2000/svg";
+
+export function svg(tag, attributes = {}, ...children) {
+  const element = document.createElementNS(SVG, tag);
+  for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, value);
+  element.append(...children.flat(Infinity));
+  return element;
+}
+
+export class Failed extends Error {
+  constructor(status, message) {
+    super(message);
+    this.status = status;
+  }
+}
+
+export async function ask(path, { method = "GET", body, csrf = "", signal } = {}) {
+  let answer;
+  try {
+    const headers = csrf ? { "x-csrf-token": csrf } : {};
+    answer = await fetch(path, { method, body: body && JSON.stringify(body), headers, signal });
+  } catch (error) {
+    if (error.name === "AbortError") throw error;
+    throw new Failed(0, "The console does not answer.");
+  }
+  const content = await answer.json().catch(() => ({}));
+  if (!answer.ok) throw new Failed(answer.status, content.error || `The console answers ${answer.status}.`);
+  return content;
+}
+
+// Messages of the console as they come. Reconnects, and says whether it is connected.
+export function live(path, take, connected) {
+  let socket, timer, closed = false, pause = 500;
+  function open() {
+    const url = new URL(path, location.href);
+    url.protocol = url.protocol.replace("http", "ws");
+    socket = new WebSocket(url);
+    socket.onopen = () => { pause = 500; connected(true); };
+    socket.onmessage = (event) => take(JSON.parse(event.data));
+    socket.onclose = () => {
+      if (closed) return;
+      connected(false);
+      timer = setTimeout(open, pause);
+      pause = Math.min(2 * pause, 10_000);
+    };
+  }
+  open();
+  return () => { closed = true; clearTimeout(timer); socket.close(); };
+}
+
+const whole = new Intl.NumberFormat("en", { maximumFractionDigits: 0 });
+const UNITS = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"];
+
+// 64-bit numbers arrive as strings.
+export const count = (number) => (BigInt(number) < 0n ? "unknown" : whole.format(BigInt(number)));
+
+export function bytes(number) {
+  let size = Number(number), unit = 0;
+  while (size >= 1024 && unit < UNITS.length - 1) { size /= 1024; unit += 1; }
+  return `${size.toFixed(unit && size < 100 ? 1 : 0)} ${UNITS[unit]}`;
+}
+
+const local = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "medium" });
+
+// In the zone of the browser, and in UTC as its title.
+export function time(milliseconds) {
+  const at = new Date(Number(milliseconds));
+  if (!Number(milliseconds)) return "";
+  return h("time", { datetime: at.toISOString(), title: `${at.toISOString().replace("T", " ").slice(0, 19)} UTC` }, local.format(at));
+}
+
+export const link = (href, text) => h("a", { href }, text);
+export const path = (...names) => names.map((name) => `/${encodeURIComponent(name)}`).join("");
+
+export function facts(...pairs) {
+  return h("dl", { class: "facts" }, pairs.map(([name, value]) => h("div", {}, h("dt", {}, name), h("dd", {}, value))));
+}
+
+export const empty = (...children) => h("p", { class: "empty" }, ...children);
+export const badge = (text, kind = "") => h("span", { class: `badge ${kind}` }, text);
+
+const MOST_ROWS = 200;
+
+// A table with a search field, sorted by a click on a column's head. Its search and order are in the address.
+// columns: {head, cell(row), key(row) to sort and search by, numeric}
+export function table(caption, columns, rows, nothing) {
+  const query = new URLSearchParams(location.search);
+  let search = query.get("q") || "", by = Number(query.get("by") || 0), down = query.has("down");
+  let most = MOST_ROWS;
+  const body = h("tbody"), shown = h("p", { class: "shown", role: "status" });
+  const more = h("button", { type: "button", onclick: () => { most += MOST_ROWS; draw(); } }, "Show more");
+  const key = (column, row) => (column.key ? column.key(row) : "");
+  const text = (row) => columns.map((column) => String(key(column, row))).join("\n").toLowerCase();
+  const compare = (a, b) => {
+    const [x, y] = [key(columns[by], a), key(columns[by], b)];
+    const order = columns[by].numeric ? (BigInt(x) < BigInt(y) ? -1 : BigInt(x) > BigInt(y) ? 1 : 0) : String(x).localeCompare(String(y), "en", { numeric: true });
+    return down ? -order : order;
+  };
+  const heads = columns.map((column, index) => h("th", { scope: "col", class: column.numeric ? "number" : "" }, column.key ? h("button", { type: "button", onclick: () => { down = by === index && !down; by = index; draw(); remember(); } }, column.head) : column.head));
+  function remember() {
+    const next = new URLSearchParams(location.search);
+    search ? next.set("q", search) : next.delete("q");
+    by ? next.set("by", by) : next.delete("by");
+    down ? next.set("down", "") : next.delete("down");
+    history.replaceState(null, "", `${location.pathname}${next.size ? `?${next}` : ""}`);
+  }
+  function draw() {
+    const wanted = search.toLowerCase();
+    const found = rows.filter((row) => !wanted || text(row).includes(wanted));
+    if (columns[by]?.key) found.sort(compare);
+    heads.forEach((head, index) => head.setAttribute("aria-sort", index !== by || !columns[by].key ? "none" : down ? "descending" : "ascending"));
+    body.replaceChildren(...found.slice(0, most).map((row) => h("tr", {}, columns.map((column, index) => h(index ? "td" : "th", { scope: index ? null : "row", class: column.numeric ? "number" : "" }, column.cell(row))))));
+    shown.textContent = found.length > most ? `${count(most)} of ${count(found.length)} shown` : found.length === rows.length ? count(rows.length) : `${count(found.length)} of ${count(rows.length)} found`;
+    more.hidden = found.length <= most;
+  }
+  const field = h("input", { type: "search", value: search, placeholder: "Search", "aria-label": `Search in ${caption}`, oninput: (event) => { search = event.target.value; most = MOST_ROWS; draw(); remember(); } });
+  draw();
+  const element = h("section", { class: "list" }, h("div", { class: "tools" }, field, shown), rows.length ? h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": caption }, h("table", {}, h("caption", {}, caption), h("thead", {}, h("tr", {}, heads)), body)) : nothing, more);
+  element.update = (next) => { rows = next; draw(); };
+  return element;
+}

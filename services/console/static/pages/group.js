@@ -1,0 +1,50 @@
+import { ask, badge, count, empty, facts, h, link, path, svg, table } from "/static/lib.js";
+
+const EVERY = 5000, KEPT = 240, WIDTH = 600, HEIGHT = 80;
+
+function plot(points) {
+  const most = Math.max(1, ...points), step = WIDTH / Math.max(1, KEPT - 1);
+  const line = points.map((lag, index) => `${(WIDTH - (points.length - 1 - index) * step).toFixed(1)},${(HEIGHT - (lag / most) * (HEIGHT - 4) - 2).toFixed(1)}`).join(" ");
+  return svg("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, class: "plot", role: "img", "aria-label": `Lag since this page was opened: now ${points.at(-1)}, at most ${most}` }, svg("polyline", { points: line }));
+}
+
+export async function group([name], { say }) {
+  const at = `/api/groups${path(name)}`, lags = [];
+  const state = h("span"), lag = h("span"), members = h("span"), drawn = h("div");
+  const first = await ask(at);
+  const list = table("partitions", [
+    { head: "Topic", key: (each) => each.topic, cell: (each) => link(`/topics${path(each.topic)}`, each.topic) },
+    { head: "Partition", numeric: true, key: (each) => each.partition, cell: (each) => each.partition },
+    { head: "Committed", numeric: true, key: (each) => each.committed, cell: (each) => (BigInt(each.committed) < 0n ? "none" : count(each.committed)) },
+    { head: "High watermark", numeric: true, key: (each) => each.high_watermark, cell: (each) => count(each.high_watermark) },
+    { head: "Lag", numeric: true, key: (each) => each.lag, cell: (each) => count(each.lag) },
+    { head: "Member", key: (each) => each.member_id, cell: (each) => each.member_id },
+  ], first.offsets, empty("The group has neither committed offsets nor members."));
+  const people = table("members", [
+    { head: "Member", key: (each) => each.member_id, cell: (each) => h("code", {}, each.member_id) },
+    { head: "Client", key: (each) => each.client_id, cell: (each) => each.client_id },
+    { head: "Host", key: (each) => each.client_host, cell: (each) => each.client_host },
+    { head: "Static member", key: (each) => each.instance_id, cell: (each) => each.instance_id },
+    { head: "Assigned", key: (each) => each.assigned.map((one) => one.topic).join(" "), cell: (each) => each.assigned.map((one) => h("div", {}, `${one.topic}: ${one.partitions.join(", ")}`)) },
+  ], first.members, empty("The group has no members."));
+  function draw(found) {
+    const known = found.offsets.filter((each) => BigInt(each.lag) >= 0n);
+    const total = known.reduce((sum, each) => sum + BigInt(each.lag), 0n);
+    lags.push(Number(total));
+    if (lags.length > KEPT) lags.shift();
+    state.replaceChildren(badge(found.group.state, found.group.state === "Stable" ? "good" : ""));
+    lag.textContent = count(total);
+    members.textContent = count(found.members.length);
+    drawn.replaceChildren(plot(lags));
+    list.update(found.offsets);
+    people.update(found.members);
+    say("");
+  }
+  draw(first);
+  const timer = setInterval(() => ask(at).then(draw).catch((error) => say(error.message)), EVERY);
+  return {
+    title: name || "(empty name)",
+    content: [facts(["State", state], ["Members", members], ["Lag", lag], ["Protocol", first.protocol || "none"], ["Coordinator", first.group.coordinator || "in this process"]), h("h2", {}, "Lag"), drawn, h("h2", {}, "Partitions"), list, h("h2", {}, "Members"), people],
+    leave: () => clearInterval(timer),
+  };
+}

@@ -1,0 +1,55 @@
+import { badge, count, empty, h, live, svg, time } from "/static/lib.js";
+
+const KIND = { READY: "good", NOT_READY: "bad", UNREACHABLE: "bad", UNKNOWN: "" };
+const CELL = 12, ACROSS = 60, MOST_CELLS = 20_000, COLORS = 8;
+
+// One cell for each partition that has an owner, in the colour of the owner.
+function map(owners, colors) {
+  const cells = [...owners.values()].sort((a, b) => a.topic.localeCompare(b.topic, "en", { numeric: true }) || a.partition - b.partition).slice(0, MOST_CELLS);
+  const rows = Math.max(1, Math.ceil(cells.length / ACROSS));
+  return svg("svg", { viewBox: `0 0 ${ACROSS * CELL} ${rows * CELL}`, class: "owners", role: "img", "aria-label": `Owners of ${cells.length} partitions` }, cells.map((each, index) => svg("rect", { x: (index % ACROSS) * CELL + 1, y: Math.floor(index / ACROSS) * CELL + 1, width: CELL - 2, height: CELL - 2, rx: 2, class: colors.has(each.owner_run) ? `color-${colors.get(each.owner_run)}` : "gone" }, svg("title", {}, `${each.topic}-${each.partition}: ${each.owner || each.owner_run}, epoch ${each.epoch}`))));
+}
+
+export async function instances(_, { say }) {
+  const members = new Map(), owners = new Map(), colors = new Map();
+  const cards = h("div", { class: "cards" }), drawn = h("div"), events = h("ol", { class: "events", "aria-label": "Latest changes" });
+  let due = false, known = false;
+  const of = (run) => [...owners.values()].filter((each) => each.owner_run === run).length;
+  function draw() {
+    due = false;
+    const sorted = [...members.values()].sort((a, b) => a.service.localeCompare(b.service) || a.address.localeCompare(b.address));
+    for (const each of sorted) if (each.service === "storage" && !colors.has(each.run_id)) colors.set(each.run_id, colors.size % COLORS);
+    for (const run of colors.keys()) if (!members.has(run)) colors.delete(run);
+    cards.replaceChildren(...sorted.map((each) => h("section", { class: "card" }, h("h3", {}, each.service, " ", h("small", {}, each.address || "in this process")), h("p", {}, badge(each.health.replace("_", " ").toLowerCase(), KIND[each.health]), each.draining ? badge("draining") : each.leaving ? badge("stopping") : "", each.service === "storage" ? [" ", h("span", { class: `swatch color-${colors.get(each.run_id)}` }), ` ${count(of(each.run_id))} partitions`] : ""), each.detail ? h("p", { class: "wrong" }, each.detail) : "", h("p", {}, h("small", {}, each.version, " since ", time(each.started_ms))))));
+    drawn.replaceChildren(owners.size ? map(owners, colors) : empty("No partition has an owner yet. A partition gets one when it is used for the first time."));
+  }
+  const soon = () => { if (!due) { due = true; requestAnimationFrame(draw); } };
+  function note(text) {
+    events.prepend(h("li", {}, time(Date.now()), " ", text));
+    while (events.children.length > 50) events.lastChild.remove();
+  }
+  function take(message) {
+    if (message.members) {
+      members.clear();
+      owners.clear();
+      for (const each of message.members) members.set(each.run_id, each);
+      for (const each of message.owners) owners.set(`${each.partition} ${each.topic}`, each);
+      known = !message.fault;
+      if (message.too_slow) note("This page was too slow and has missed changes.");
+    }
+    if (message.fault !== undefined) say(message.fault ? `No changes: ${message.fault}` : "");
+    const { member, owner } = message.change ?? {};
+    if (member) {
+      member.kind === "LEFT" ? members.delete(member.member.run_id) : members.set(member.member.run_id, member.member);
+      if (known && member.kind !== "PRESENT") note(`${member.member.service} ${member.member.address || "in this process"}: ${member.kind === "HEALTH" ? member.member.health.replace("_", " ").toLowerCase() : member.kind.toLowerCase()}`);
+    }
+    if (owner) {
+      const key = `${owner.partition} ${owner.topic}`;
+      owner.owner_run ? owners.set(key, owner) : owners.delete(key);
+      if (known) note(`${owner.topic}-${owner.partition}: ${owner.owner_run ? `epoch ${owner.epoch} at ${owner.owner || "this process"}` : "no owner"}`);
+    }
+    soon();
+  }
+  const leave = live("/live/cluster", take, (connected) => say(connected ? "" : "The console does not answer. This page connects again by itself."));
+  return { title: "Instances", content: [h("h2", {}, "Processes"), cards, h("h2", {}, "Owners of partitions"), drawn, h("h2", {}, "Changes"), events], leave };
+}

@@ -1,0 +1,226 @@
+"""The console in a real browser, beside the four services."""
+
+import http.client
+import json
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.resources import files
+
+import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+from playwright.sync_api import Browser, Page, expect
+
+from tests.servers.cluster import Cluster, ServiceProcess, running_cluster
+from tests.servers.etcd import Etcd
+from tests.servers.minio import Minio
+from tests.servers.ports import free_ports
+from tests.support.browser import running_browser
+from tests.support.clients.confluent import ConfluentClient
+from tests.support.shell import Shell
+
+TOKEN = "a-token-of-operators"
+TOPIC, PARTITIONS = "flights", 24
+HOSTILE = "<img src=x onerror=alert(1)>\u202egroup\n'\""
+# The default of five seconds is too short for a busy machine.
+expect.set_options(timeout=30_000)
+PAGES = ("/", "/topics", f"/topics/{TOPIC}", f"/topics/{TOPIC}/0", "/groups", "/instances", "/access", "/no/such/page")
+
+
+class Console:
+    """A console as a process, and the address at which browsers reach it."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        own, health = (f"127.0.0.1:{port}" for port in free_ports(2))
+        gateways = ",".join(gateway.address for gateway in cluster.gateways)
+        env = {
+            **cluster.env,
+            "KAFSCALE_CONSOLE_ADDR": own,
+            "KAFSCALE_CONSOLE_SIGN_IN": "token",
+            "KAFSCALE_HTTP_ADDR": health,
+            "KAFSCALE_ADMIN_SERVER": gateways,
+        }
+        self.process = ServiceProcess("console", 0, cluster.directory, env)
+        self.host = own
+
+    def request(self, method: str, path: str, body: str = "", **headers: str) -> tuple[int, dict[str, str], bytes]:
+        """Send a request with no more than these headers, and return status, headers and body."""
+        connection = http.client.HTTPConnection(self.host, timeout=30)
+        try:
+            sent = {name.replace("_", "-"): value for name, value in headers.items()}
+            connection.request(method, path, body or None, sent)
+            answer = connection.getresponse()
+            return answer.status, {name.lower(): value for name, value in answer.getheaders()}, answer.read()
+        finally:
+            connection.close()
+
+
+@pytest.fixture(scope="module")
+def cluster(etcd: Etcd, minio: Minio, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    directory, env = tmp_path_factory.mktemp("console"), {"KAFSCALE_ADMIN_TOKEN": TOKEN}
+    with running_cluster(directory, etcd=etcd, minio=minio, env=env, gateways=2, storages=2) as running:
+        ConfluentClient(running.bootstrap).create_topic(TOPIC, partitions=PARTITIONS)
+        producer = Producer({"bootstrap.servers": running.bootstrap})
+        for partition in range(PARTITIONS):
+            producer.produce(TOPIC, b"record", partition=partition)
+        assert producer.flush(60) == 0
+        consumer = Consumer({"bootstrap.servers": running.bootstrap, "group.id": HOSTILE})
+        consumer.commit(offsets=[TopicPartition(TOPIC, 0, 0)], asynchronous=False)
+        consumer.close()
+        yield running
+
+
+@pytest.fixture(scope="module")
+def console(cluster: Cluster) -> Iterator[Console]:
+    running = Console(cluster)
+    running.process.start()
+    try:
+        running.process.await_ready()
+        yield running
+    finally:
+        running.process.end()
+        print(running.process.log.read_text()[-3000:])
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with running_browser() as running:
+        yield running
+
+
+@contextmanager
+def _page(browser: Browser, console: Console, *, dark: bool = False, width: int = 1100) -> Iterator[Page]:
+    """Open a page of a browser that is not signed in. Errors of scripts fail the test."""
+    errors: list[str] = []
+    context = browser.new_context(
+        base_url=f"http://{console.host}",
+        color_scheme="dark" if dark else "light",
+        viewport={"width": width, "height": 800},
+    )
+    page = context.new_page()
+    page.on("pageerror", lambda error: errors.append(str(error)))
+    page.on("dialog", lambda dialog: errors.append(f"dialog: {dialog.message}"))
+    try:
+        yield page
+        assert errors == []
+    finally:
+        context.close()
+
+
+@pytest.fixture
+def page(browser: Browser, console: Console) -> Iterator[Page]:
+    """A page of a browser that is signed in."""
+    with _page(browser, console) as opened:
+        _sign_in(opened)
+        yield opened
+
+
+def _sign_in(page: Page, token: str = TOKEN) -> None:
+    page.goto("/")
+    page.get_by_label(re.compile("Token")).fill(token)
+    page.get_by_role("button", name="Sign in").click()
+    if token == TOKEN:
+        expect(page.get_by_role("heading", name="Overview")).to_be_visible()
+
+
+def test_a_browser_signs_in_with_a_token_of_the_gateways_and_out(browser: Browser, console: Console) -> None:
+    with _page(browser, console) as page:
+        _sign_in(page, "not-the-right-token")
+        expect(page.get_by_role("alert")).to_contain_text("does not accept")
+        page.goto("/topics")
+        expect(page.get_by_role("heading", name="Sign in")).to_be_visible()
+        _sign_in(page)
+        cookies = page.context.cookies()
+        assert [(each["httpOnly"], each["sameSite"]) for each in cookies] == [(True, "Strict")]
+        page.get_by_role("button", name="Sign out").click()
+        expect(page.get_by_role("heading", name="Sign in")).to_be_visible()
+        assert page.context.cookies() == []
+        assert console.request("GET", "/api/topics", cookie=f"{cookies[0]['name']}={cookies[0]['value']}")[0] == 401
+
+
+def test_a_topic_is_found_and_opened_down_to_its_segments_and_addresses_can_be_shared(page: Page) -> None:
+    page.get_by_role("navigation").get_by_role("link", name="Topics").click()
+    page.get_by_label("Search in topics").fill("FLIGH")
+    page.get_by_role("link", name=TOPIC).click()
+    expect(page.get_by_role("heading", name=TOPIC, exact=True)).to_be_visible()
+    page.get_by_role("link", name="7", exact=True).click()
+    expect(page.get_by_role("table", name="segments")).to_contain_text(f"/{TOPIC}/7/segment-00000000000000000000.kfs")
+    page.get_by_role("link", name="Read and verify these segments").click()
+    expect(page.get_by_role("link", name="Without verification")).to_be_visible()
+    address = page.url
+    page.go_back()
+    page.go_back()
+    expect(page.get_by_role("heading", name=TOPIC, exact=True)).to_be_visible()
+    page.goto(address)
+    expect(page.get_by_role("heading", name=f"{TOPIC}, partition 7")).to_be_visible()
+
+
+def test_names_of_others_are_shown_as_text(page: Page) -> None:
+    page.goto("/groups")
+    name = page.get_by_role("link", name="<img src=x")
+    assert name.text_content() == HOSTILE
+    name.click()
+    expect(page.get_by_role("table", name="partitions")).to_contain_text(TOPIC)
+    assert page.locator("h1").text_content() == HOSTILE
+    assert page.locator("img:not([src^='/static/'])").count() == 0
+
+
+@pytest.mark.parametrize(("dark", "width"), [(False, 1100), (True, 400)], ids=["light", "dark phone"])
+def test_axe_finds_nothing(browser: Browser, console: Console, dark: bool, width: int) -> None:
+    axe = (files("axe_playwright_python") / "axe.min.js").read_text()
+    found = []
+    with _page(browser, console, dark=dark, width=width) as page:
+        _sign_in(page)
+        page.evaluate(axe)
+        for path in PAGES:
+            page.evaluate(
+                "path => { history.pushState(null, '', path); dispatchEvent(new PopStateEvent('popstate')); }", path
+            )
+            expect(page.locator("main")).not_to_have_attribute("aria-busy", "true")
+            violations = page.evaluate("async () => (await axe.run()).violations")
+            found += [(path, each["id"], each["nodes"][0]["html"]) for each in violations]
+            assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), f"{path} is wider than a screen"
+    assert found == []
+
+
+def test_the_map_of_owners_moves_while_an_instance_drains_and_the_page_outlives_its_gateway(
+    cluster: Cluster, console: Console, page: Page
+) -> None:
+    page.goto("/instances")
+    cells = page.locator("svg.owners rect")
+    expect(cells).to_have_count(PARTITIONS)
+    leaving = cluster.storages[1]
+    card = page.locator(".card", has_text=leaving.address)
+    expect(card).not_to_contain_text(" 0 partitions")
+    settings = {"KAFSCALE_ADMIN_TOKEN": TOKEN}
+    assert Shell(settings, cluster.gateways[0].address).run(f"drain {leaving.address}").returncode == 0
+    expect(card).to_contain_text("draining")
+    expect(card).to_contain_text(" 0 partitions")
+    expect(cells).to_have_count(PARTITIONS)
+    assert len({cell.get_attribute("class") for cell in cells.all()}) == 1
+    cluster.gateways[0].kill()
+    undone = Shell(settings, cluster.gateways[1].address).run(f"drain {leaving.address} --cancel")
+    assert undone.returncode == 0
+    expect(card).not_to_contain_text("draining")
+    expect(card).not_to_contain_text(" 0 partitions")
+    expect(page.locator("#notice")).to_be_empty()
+
+
+def test_requests_of_foreign_sites_are_refused(console: Console) -> None:
+    host, upgrade = console.host, {"connection": "upgrade", "upgrade": "websocket", "sec_websocket_version": "13"}
+    upgrade["sec_websocket_key"] = "x3JJHMbDL1EzLkh9GBhXDw=="
+    own, foreign = f"http://{host}", "http://evil.example"
+    token = json.dumps({"token": TOKEN})
+    assert console.request("GET", "/", host="evil.example")[0] == 421
+    assert console.request("POST", "/api/session", token, origin=foreign)[0] == 403
+    assert console.request("POST", "/api/session", token)[0] == 403
+    status, headers, _ = console.request("POST", "/api/session", token, origin=own)
+    assert status == 200
+    cookie = headers["set-cookie"].partition(";")[0]
+    assert console.request("GET", "/live/cluster", cookie=cookie, origin=foreign, **upgrade)[0] == 403
+    assert console.request("GET", "/live/cluster", origin=own, **upgrade)[0] == 401
+    # The token that only the page knows is missing.
+    assert console.request("DELETE", "/api/session", cookie=cookie, origin=own)[0] == 403
+    status, headers, body = console.request("GET", "/", cookie=cookie)
+    assert "default-src 'none'" in headers["content-security-policy"]
+    assert b"<script>" not in body
