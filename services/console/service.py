@@ -162,7 +162,10 @@ class Console:
         async def talk(send: Send) -> None:
             async with self._watches.page(session.token) as (watch, page):
                 while True:
-                    await send(await watch.next_of(page))
+                    message = await watch.next_of(page)
+                    if self._session(request) is None:
+                        return
+                    await send(message)
 
         async def take(stream: trio.abc.Stream) -> None:
             self.live += 1
