@@ -66,6 +66,8 @@ class _Scan:
         self._offset = request.start
         self._reported = request.start
         self._paged_to = request.start
+        # The first offset of segments that were passed over since the log start was last compared. -1: none.
+        self._passed_from = -1
         requested = request.piece_bytes if request.piece_bytes > 0 else _DEFAULT_PIECE
         self._piece_bytes = min(max(requested, _MIN_PIECE), deps.settings.scan_piece_bytes)
 
@@ -74,6 +76,7 @@ class _Scan:
         try:
             while self._offset < end:
                 await self._continue()
+            await self._check_passed()
             if self._reported < end or end <= self._request.start:
                 await self._send(ScanPiece(first_offset=self._reported, next_offset=max(self._reported, end)))
         except NotAvailable as error:
@@ -129,6 +132,8 @@ class _Scan:
             return
         if self._too_old(segment.max_timestamp):
             following = await self._run.reader.finder.after(view, segment)
+            if self._passed_from < 0 and segment.rewritten is None:
+                self._passed_from = self._offset
             self._offset = self._request.end if following is None else max(following.base_offset, self._offset + 1)
             return
         pieces = await read_pieces(
@@ -214,8 +219,21 @@ class _Scan:
 
     async def _skip_to(self, offset: int) -> None:
         """Send an empty piece for the offsets before ``offset``, which have no matching records."""
+        await self._check_passed()
         if self._reported < offset:
             await self._send(ScanPiece(first_offset=self._reported, next_offset=offset))
+
+    async def _check_passed(self) -> None:
+        """Raise _OutOfRange if retention may have removed segments before others were passed over.
+
+        A segment does not tell where the next one began, and the view of another instance's log may be old.
+        """
+        if self._passed_from < 0:
+            return
+        view = await self._run.logs.log_now(self._request.partition)
+        if view.log_start > self._passed_from:
+            raise _OutOfRange(view)
+        self._passed_from = -1
 
     async def _send(self, piece: ScanPiece, records: Buffer = b"") -> None:
         await self._send_piece(Bulk(piece, ScanPiece.RECORDS_FIELD_NUMBER, records) if records else piece)

@@ -317,6 +317,27 @@ async def test_a_scan_by_time_omits_only_segments_that_are_surely_outside(autoju
                 assert pieces[-1].next_offset == 6
 
 
+async def test_a_scan_by_time_does_not_take_deleted_segments_for_old_ones(autojump_clock: MockClock) -> None:
+    async with cluster(World(indexing=True), "a:1", "b:1", cache_size=0) as two:
+        ref, owner, other = await two_instances(two)
+
+        async def append(numbers: range) -> None:
+            for number in numbers:
+                await two.append_durably(ref, batch(b"%d" % number, timestamp=1_000 * number))
+                await owner.flush(ref)
+
+        await append(range(2))
+        # Now it knows that these two segments are old, and no later one.
+        assert scanned(await other.scan(ref, 0, 2, since_ms=2_500), 0, 2) == []
+        await append(range(2, 6))
+        assert (await other.fetch(ref, 5, scan=True)).high_watermark == 6
+        await owner.delete_records(ref, 4)
+        await trio.sleep(0.2)
+        *_, last = await other.scan(ref, 2, 6, since_ms=2_500)
+        assert (last.status, last.log_start) == (Status.OFFSET_OUT_OF_RANGE, 4)
+        assert [offset for offset, _ in scanned(await other.scan(ref, 4, 6, since_ms=2_500), 4, 6)] == [4, 5]
+
+
 async def test_scans_and_plans_of_unknown_topics_are_refused(autojump_clock: MockClock) -> None:
     async with cluster(World(indexing=True), "a:1", "b:1") as two:
         ref, _, other = await two_instances(two)
