@@ -54,6 +54,8 @@ _SETTINGS = {
     "KAFSCALE_MAX_UNAUTHENTICATED_CONNECTIONS": "100",
     "KAFSCALE_MAX_PARTITIONS_PER_TOPIC": "20",
     "KAFSCALE_AUTO_CREATE_TOPICS": "false",
+    # The times of all records are long ago.
+    "KAFSCALE_RETENTION_MS": "-1",
 }
 _SHOWN = 6000
 _FAULTS = ("error", "critical")
@@ -134,25 +136,34 @@ class Attacked:
     async def prepare(self) -> None:
         """Create the topics that are missing, and learn their ids."""
         with trio.fail_after(_START_SECONDS):
-            async with await trio.open_tcp_stream("127.0.0.1", self.ports["PLAINTEXT"]) as stream:
-                client = WellBehaved(stream)
-                topic, config = nested(19, 5, "CreatableTopic"), nested(19, 5, "CreatableTopicConfig")
-                topics = tuple(
-                    topic(
-                        name=name,
-                        num_partitions=1,
-                        replication_factor=1,
-                        assignments=(),
-                        configs=(config(name="cleanup.policy", value="compact"),) if name == "compacted" else (),
-                    )
-                    for name in (*TOPICS, WITNESS)
+            while True:
+                try:
+                    await self._prepare()
+                    return
+                except (OSError, EOFError, trio.BrokenResourceError):
+                    # A process that did not run for seconds, on a busy machine, closes its connections.
+                    await trio.sleep(0.1)
+
+    async def _prepare(self) -> None:
+        async with await trio.open_tcp_stream("127.0.0.1", self.ports["PLAINTEXT"]) as stream:
+            client = WellBehaved(stream)
+            topic, config = nested(19, 5, "CreatableTopic"), nested(19, 5, "CreatableTopicConfig")
+            topics = tuple(
+                topic(
+                    name=name,
+                    num_partitions=1,
+                    replication_factor=1,
+                    assignments=(),
+                    configs=(config(name="cleanup.policy", value="compact"),) if name == "compacted" else (),
                 )
-                await client.ask(19, 5, topics=topics, timeout=SECONDS_5, validate_only=False)
-                fields = load_request_schema(3, 12).__dataclass_fields__
-                flags = {name: False for name in fields if name.startswith(("allow", "include"))}
-                asked = tuple(nested(3, 12, "MetadataRequestTopic")(name=name, topic_id=None) for name in TOPICS)
-                found = (await client.ask(3, 12, topics=asked, **flags)).topics
-                self.topic_ids = tuple(each.topic_id.bytes for each in found if each.topic_id is not None)
+                for name in (*TOPICS, WITNESS)
+            )
+            await client.ask(19, 5, topics=topics, timeout=SECONDS_5, validate_only=False)
+            fields = load_request_schema(3, 12).__dataclass_fields__
+            flags = {name: False for name in fields if name.startswith(("allow", "include"))}
+            asked = tuple(nested(3, 12, "MetadataRequestTopic")(name=name, topic_id=None) for name in TOPICS)
+            found = (await client.ask(3, 12, topics=asked, **flags)).topics
+            self.topic_ids = tuple(each.topic_id.bytes for each in found if each.topic_id is not None)
 
     async def serve_witness(self) -> None:
         """Write and read records until cancelled, each on a new connection. What fails is a fault."""
