@@ -91,6 +91,7 @@ def test_the_wheel_holds_the_services_and_the_spark_package(wheel: Path, tmp_pat
     with zipfile.ZipFile(wheel) as archive:
         modules = {name for name in archive.namelist() if name.endswith(".py")}
         manifests = {name for name in archive.namelist() if name.startswith("services/operator/manifests/")}
+        pages = {name for name in archive.namelist() if name.startswith("services/console/static/")}
         archive.extractall(tmp_path / "installed")
     in_tree = {
         path.relative_to(root).as_posix()
@@ -107,5 +108,7 @@ def test_the_wheel_holds_the_services_and_the_spark_package(wheel: Path, tmp_pat
     }
     assert modules == in_tree
     made_of = (path for part in MADE_OF for path in (ROOT / "k8s" / part).rglob("*") if path.is_file())
+    static = ROOT / "services" / "console" / "static"
+    assert pages == {path.relative_to(ROOT).as_posix() for path in static.rglob("*") if path.is_file()}
     assert manifests == {f"services/operator/manifests/{path.relative_to(ROOT / 'k8s').as_posix()}" for path in made_of}
     assert _probed(tmp_path, tmp_path / "installed") == _expected()
