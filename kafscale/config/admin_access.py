@@ -19,6 +19,29 @@ def _parse_token(value: str) -> str:
     return value
 
 
+TOKEN_TEXT = Parser(_ACCEPTED, _parse_token)
+"""What a token is."""
+
+
+def token_of(name: str, value: str, file: str | None) -> str:
+    """Return the token of the setting ``name``, or in the ``file`` of ``name_FILE``; empty if there is none.
+
+    Raises ConfigError if the file is invalid, or if both are set.
+    """
+    if file is None:
+        return value
+    if value:
+        raise ConfigError(f"{name} and {name}_FILE are both set")
+    try:
+        found = Path(file).read_bytes().rstrip(b"\r\n")
+    except OSError as error:
+        raise ConfigError(f"{name}_FILE: {file} cannot be read: {error}") from None
+    try:
+        return _parse_token(found.decode("ascii"))
+    except ValueError:
+        raise ConfigError(f"{name}_FILE: {file} is not {_ACCEPTED}") from None
+
+
 def _parse_servers(value: str) -> tuple[str, ...]:
     try:
         addresses = [Address(*parse_address("", part.strip())) for part in value.split(",")]
@@ -39,7 +62,7 @@ class AdminTokenSettings:
     admin_token: str = setting(
         "KAFSCALE_ADMIN_TOKEN",
         default="",
-        parse=Parser(_ACCEPTED, _parse_token),
+        parse=TOKEN_TEXT,
         doc="The token that admin calls must present as `authorization: Bearer ...`. The `kafscale` command presents "
         "it; with KAFSCALE_ACLS on the gateways, it can also be a token of an OAuth issuer. If not set, only TLS "
         "restricts access. Without TLS, the token is sent unencrypted.",
@@ -55,18 +78,7 @@ class AdminTokenSettings:
 
     def token(self) -> str:
         """Return the token; empty if there is none. Raises ConfigError if its file is invalid, or if both are set."""
-        if self.admin_token_file is None:
-            return self.admin_token
-        if self.admin_token:
-            raise ConfigError("KAFSCALE_ADMIN_TOKEN and KAFSCALE_ADMIN_TOKEN_FILE are both set")
-        try:
-            found = Path(self.admin_token_file).read_bytes().rstrip(b"\r\n")
-        except OSError as error:
-            raise ConfigError(f"KAFSCALE_ADMIN_TOKEN_FILE: {self.admin_token_file} cannot be read: {error}") from None
-        try:
-            return _parse_token(found.decode("ascii"))
-        except ValueError:
-            raise ConfigError(f"KAFSCALE_ADMIN_TOKEN_FILE: {self.admin_token_file} is not {_ACCEPTED}") from None
+        return token_of("KAFSCALE_ADMIN_TOKEN", self.admin_token, self.admin_token_file)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

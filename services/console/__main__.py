@@ -24,13 +24,15 @@ _log = structlog.get_logger()
 async def serve(settings: Loaded, stopping: trio.Event) -> None:
     """Serve browsers until stopped. It can be stopped at any moment."""
     own, rpc = settings[ConsoleSettings], settings[RpcSettings]
-    token = own.token()
+    token, viewer_token = own.token(), own.viewer_token()
     async with (
         Operations.open(settings[HttpSettings], "console", stopping) as operations,
         Gateways(own.admin_servers, rpc.limits(), rpc.tls(), timeout=own.console_call_ms / 1000) as gateways,
         trio.open_nursery() as nursery,
     ):
-        console = Console(own, gateways, Watches(gateways, nursery), token=token, scheme="http")
+        console = Console(
+            own, gateways, Watches(gateways, nursery), token=token, viewer_token=viewer_token, scheme="http"
+        )
         operations.metrics.add(families(lambda: console))
         server = HttpServer(
             console.handle,

@@ -5,6 +5,7 @@ from contextlib import asynccontextmanager
 from typing import Self, TypeVar
 
 import grpc
+import trio
 from google.protobuf.message import Message
 
 from kafscale.errors import Unavailable
@@ -51,6 +52,17 @@ class Gateways:
             if error.code not in _SILENCES:
                 raise
         return await self._call(method, request, token)
+
+    async def change(self, method: Method[Q, A], request: Q, token: str) -> A:
+        """Call a method once. If no gateway answers, the change may have been made."""
+        return await self._call(method, request, token)
+
+    async def begin(self, method: Method[Q, A], request: Q, token: str) -> A:
+        """Return the first reply of a method whose work continues without the caller."""
+        with trio.move_on_after(self._timeout):
+            async with self.stream(method, request, token) as replies:
+                return await replies.receive()
+        raise Unavailable(f"no answer within {self._timeout:g} s")
 
     @asynccontextmanager
     async def stream(self, method: Method[Q, A], request: Q, token: str) -> AsyncIterator[MessageStream[A]]:

@@ -1,6 +1,7 @@
 """Answers the requests of browsers."""
 
 import json
+import secrets
 from http import HTTPStatus
 from typing import Any
 
@@ -15,7 +16,8 @@ from kafscale.process.version import kafscale_version
 from kafscale.rpc.admin import CLUSTER_STATUS
 from kafscale.rpc.errors import StatusError
 from kafscale.v1 import admin_pb2 as pb
-from services.console.api import reads
+from services.console.api import changes, reads
+from services.console.api.reads import WrongRequest
 from services.console.gateways import Gateways, as_unavailable
 from services.console.hosts import is_accepted, is_same_origin
 from services.console.live import Send, serve_live
@@ -42,20 +44,40 @@ _log = structlog.get_logger(__name__)
 
 
 class Console:
-    """``scheme``: http or https. ``token``: what the console itself presents to gateways if users do not sign in."""
+    """``scheme``: http or https. ``token``: what the console itself presents to gateways, for viewers and if users do
+    not sign in. ``viewer_token``: the token with which viewers sign in; empty: nobody does.
+    """
 
     def __init__(
-        self, settings: ConsoleSettings, gateways: Gateways, watches: Watches, *, token: str, scheme: str
+        self,
+        settings: ConsoleSettings,
+        gateways: Gateways,
+        watches: Watches,
+        *,
+        token: str,
+        viewer_token: str,
+        scheme: str,
     ) -> None:
         self._settings = settings
         self._gateways = gateways
         self._watches = watches
+        self._token = token
+        self._viewer_token = viewer_token.encode()
         self._scheme = scheme
         self._pages = Pages()
         seconds = settings.console_session_ms / 1000
         self._sessions = Sessions(most=settings.console_max_sessions, seconds=seconds, clock=trio.current_time)
         # The session of everybody if nobody signs in.
-        self._everybody = None if settings.signs_in else Session(token, csrf="", expires=float("inf"))
+        self._everybody = (
+            None
+            if settings.signs_in
+            else Session(
+                token,
+                csrf=secrets.token_urlsafe(),
+                expires=float("inf"),
+                may_change=not settings.console_read_only,
+            )
+        )
         self.live = 0
         """The number of live pages."""
 
@@ -85,19 +107,37 @@ class Console:
         session = self._session(request)
         if session is None:
             return _error(HTTPStatus.UNAUTHORIZED, "not signed in")
-        if request.method != "GET":
-            return _error(HTTPStatus.METHOD_NOT_ALLOWED, "only GET is allowed")
-        return await self._read(request, session)
+        if request.method == "GET":
+            return await self._read(request, session)
+        return await self._change(request, session)
 
     async def _read(self, request: Request, session: Session) -> Response:
         try:
             found = reads.found(request.path, request.query)
-        except reads.WrongRequest as error:
+        except WrongRequest as error:
             return _error(HTTPStatus.BAD_REQUEST, str(error))
         if found is None:
             return _error(HTTPStatus.NOT_FOUND, "no such path")
         try:
             return _json(await self._gateways.read(*found, session.token))
+        except (StatusError, Unavailable) as error:
+            return _failure(error)
+
+    async def _change(self, request: Request, session: Session) -> Response:
+        if not is_same_origin(request.headers, self._scheme) or not allows_change(session, request.headers):
+            return _error(HTTPStatus.FORBIDDEN, "the request is not of a page of this console")
+        if not session.may_change:
+            return _error(HTTPStatus.FORBIDDEN, "viewers may not change anything")
+        try:
+            call = changes.change_for(request.method, request.path, _object(request.body))
+        except WrongRequest as error:
+            return _error(HTTPStatus.BAD_REQUEST, str(error))
+        if call is None:
+            return _error(HTTPStatus.NOT_FOUND, "no such path")
+        method, message = call
+        send = self._gateways.begin if method.streams else self._gateways.change
+        try:
+            return _json(await send(method, message, session.token))
         except (StatusError, Unavailable) as error:
             return _failure(error)
 
@@ -111,6 +151,7 @@ class Console:
             described = {
                 "signs_in": self._settings.signs_in,
                 "signed_in": session is not None,
+                "may_change": session is not None and session.may_change,
                 "csrf": "" if session is None else session.csrf,
                 "version": kafscale_version(),
             }
@@ -129,18 +170,20 @@ class Console:
 
     async def _sign_in(self, request: Request) -> Response:
         try:
-            content = json.loads(request.body)
-            token = content["token"]
-        except (ValueError, KeyError, TypeError):
-            token = None
+            token = _object(request.body).get("token")
+        except WrongRequest as error:
+            return _error(HTTPStatus.BAD_REQUEST, str(error))
         if not isinstance(token, str) or not token.isascii() or not token.isprintable():
             return _error(HTTPStatus.BAD_REQUEST, "the request has no token")
+        views = bool(self._viewer_token) and secrets.compare_digest(token.encode(), self._viewer_token)
+        if views:
+            token = self._token
         try:
             await self._gateways.read(CLUSTER_STATUS, pb.ClusterStatusRequest(), token)
         except (StatusError, Unavailable) as error:
             await trio.sleep(_REFUSED_SECONDS)
             return _failure(error)
-        name, _ = self._sessions.begin(token)
+        name, _ = self._sessions.begin(token, may_change=not views and not self._settings.console_read_only)
         seconds = self._settings.console_session_ms / 1000
         return _json({}, ("set-cookie", set_cookie(name, seconds=seconds, secure=self._secure)))
 
@@ -175,6 +218,17 @@ class Console:
                 self.live -= 1
 
         return Handover(take)
+
+
+def _object(body: bytes) -> dict[str, Any]:
+    """Return the JSON object in a body; an empty one if there is no body. Raises WrongRequest."""
+    try:
+        content = json.loads(body or b"{}")
+    except (ValueError, RecursionError):
+        content = None
+    if not isinstance(content, dict):
+        raise WrongRequest("the body is not a JSON object")
+    return content
 
 
 def _json(content: Any, *headers: tuple[str, str]) -> Response:

@@ -13,11 +13,15 @@ _RANDOM_BYTES = 32
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """``token``: what is presented to gateways. ``csrf``: what every request that changes something must contain."""
+    """``token``: what is presented to gateways. ``csrf``: what every request that changes something must contain.
+
+    ``may_change``: whether the user is an operator, and not only a viewer.
+    """
 
     token: str = field(repr=False)
     csrf: str = field(repr=False)
     expires: float
+    may_change: bool
 
 
 class Sessions:
@@ -35,12 +39,12 @@ class Sessions:
     def __len__(self) -> int:
         return len(self._by_id)
 
-    def begin(self, token: str) -> tuple[str, Session]:
+    def begin(self, token: str, *, may_change: bool) -> tuple[str, Session]:
         """Return a new session and its id."""
         if len(self._by_id) >= self._most:
             self._by_id.popitem(last=False)
         name = secrets.token_urlsafe(_RANDOM_BYTES)
-        session = Session(token, secrets.token_urlsafe(_RANDOM_BYTES), self._clock() + self._seconds)
+        session = Session(token, secrets.token_urlsafe(_RANDOM_BYTES), self._clock() + self._seconds, may_change)
         self._by_id[name] = session
         return name, session
 

@@ -3,10 +3,10 @@
 import re
 from dataclasses import dataclass
 
-from kafscale.config.admin_access import AdminClientSettings
+from kafscale.config.admin_access import TOKEN_TEXT, AdminClientSettings, token_of
 from kafscale.config.listeners import parse_address
 from kafscale.config.network import HOST, Address
-from kafscale.config.settings import Parser, choice, integer, setting
+from kafscale.config.settings import Parser, boolean, choice, integer, optional, setting, text
 from kafscale.errors import ConfigError
 from services.console.hosts import is_loopback
 
@@ -55,6 +55,25 @@ class ConsoleSettings(AdminClientSettings):
         "KAFSCALE_CONSOLE_ADDR is not a loopback address.",
         default_text="none",
     )
+    console_viewer_token: str = setting(
+        "KAFSCALE_CONSOLE_VIEWER_TOKEN",
+        default="",
+        parse=TOKEN_TEXT,
+        doc="A token with which users sign in who may only read. The console presents KAFSCALE_ADMIN_TOKEN for them.",
+        secret=True,
+    )
+    console_viewer_token_file: str | None = setting(
+        "KAFSCALE_CONSOLE_VIEWER_TOKEN_FILE",
+        default=None,
+        parse=optional(text),
+        doc="A file with that token, instead of KAFSCALE_CONSOLE_VIEWER_TOKEN. It is read once, at the start.",
+    )
+    console_read_only: bool = setting(
+        "KAFSCALE_CONSOLE_READ_ONLY",
+        default=False,
+        parse=boolean,
+        doc="Whether nobody may change anything in the console.",
+    )
     console_max_connections: int = setting(
         "KAFSCALE_CONSOLE_MAX_CONNECTIONS",
         default=512,
@@ -97,6 +116,10 @@ class ConsoleSettings(AdminClientSettings):
                 "KAFSCALE_CONSOLE_ADDR is not a loopback address; set KAFSCALE_CONSOLE_SIGN_IN to token, or to none if "
                 "only trusted users can reach the address"
             )
+
+    def viewer_token(self) -> str:
+        """Return the token of viewers; empty if there is none. Raises ConfigError."""
+        return token_of("KAFSCALE_CONSOLE_VIEWER_TOKEN", self.console_viewer_token, self.console_viewer_token_file)
 
     @property
     def signs_in(self) -> bool:

@@ -11,6 +11,7 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from playwright.sync_api import Browser, Page, expect
 
+from services.console.api.changes import CHANGES
 from tests.servers.cluster import Cluster, ServiceProcess, running_cluster
 from tests.servers.etcd import Etcd
 from tests.servers.minio import Minio
@@ -19,7 +20,7 @@ from tests.support.browser import running_browser
 from tests.support.clients.confluent import ConfluentClient
 from tests.support.shell import Shell
 
-TOKEN = "a-token-of-operators"
+TOKEN, VIEWER_TOKEN = "a-token-of-operators", "a-token-of-viewers"
 TOPIC, PARTITIONS = "flights", 24
 HOSTILE = "<img src=x onerror=alert(1)>\u202egroup\n'\""
 # The default of five seconds is too short for a busy machine.
@@ -37,6 +38,7 @@ class Console:
             **cluster.env,
             "KAFSCALE_CONSOLE_ADDR": own,
             "KAFSCALE_CONSOLE_SIGN_IN": "token",
+            "KAFSCALE_CONSOLE_VIEWER_TOKEN": VIEWER_TOKEN,
             "KAFSCALE_HTTP_ADDR": health,
             "KAFSCALE_ADMIN_SERVER": gateways,
         }
@@ -119,7 +121,7 @@ def _sign_in(page: Page, token: str = TOKEN) -> None:
     page.goto("/")
     page.get_by_label(re.compile("Token")).fill(token)
     page.get_by_role("button", name="Sign in").click()
-    if token == TOKEN:
+    if token in (TOKEN, VIEWER_TOKEN):
         expect(page.get_by_role("heading", name="Overview")).to_be_visible()
 
 
@@ -153,6 +155,72 @@ def test_a_topic_is_found_and_opened_down_to_its_segments_and_addresses_can_be_s
     expect(page.get_by_role("heading", name=TOPIC, exact=True)).to_be_visible()
     page.goto(address)
     expect(page.get_by_role("heading", name=f"{TOPIC}, partition 7")).to_be_visible()
+
+
+def test_an_operator_creates_configures_grows_and_deletes_a_topic(cluster: Cluster, page: Page) -> None:
+    client = ConfluentClient(cluster.bootstrap)
+    page.goto("/topics")
+    page.get_by_role("button", name="Create a topic").click()
+    page.get_by_label("Name").fill("not a name")
+    page.get_by_role("button", name="Create", exact=True).click()
+    expect(page.get_by_role("alert")).to_contain_text("not a name")
+    page.get_by_label("Name").fill("made-here")
+    page.get_by_label("Configs").fill("retention.ms=86400000")
+    page.get_by_role("button", name="Create", exact=True).click()
+    expect(page.get_by_role("heading", name="made-here")).to_be_visible()
+    page.get_by_role("button", name="Change flush.ms").click()
+    page.get_by_label("Value").fill("250")
+    page.get_by_role("button", name="Change", exact=True).last.click()
+    expect(page.get_by_role("dialog")).to_have_count(0)
+    page.get_by_role("button", name="Add partitions").click()
+    page.get_by_label("New number of partitions").fill("3")
+    page.get_by_role("button", name="Add", exact=True).click()
+    expect(page.get_by_role("dialog")).to_have_count(0)
+    configs = client.configs("made-here")
+    assert (configs["retention.ms"], configs["flush.ms"], client.partitions("made-here")) == ("86400000", "250", 3)
+    page.get_by_role("button", name="Delete the topic").click()
+    page.get_by_label("Type the name").fill("made-her")
+    page.get_by_role("button", name="Delete", exact=True).click()
+    expect(page.get_by_role("alert")).to_contain_text("not the name")
+    assert "made-here" in client.topics()
+    page.get_by_label("Type the name").fill("made-here")
+    page.get_by_role("button", name="Delete", exact=True).click()
+    expect(page.get_by_role("heading", name="Topics")).to_be_visible()
+    assert "made-here" not in client.topics()
+
+
+def test_an_operator_resets_offsets_after_a_preview(cluster: Cluster, page: Page) -> None:
+    client = ConfluentClient(cluster.bootstrap)
+    consumer = Consumer({"bootstrap.servers": cluster.bootstrap, "group.id": "late"})
+    consumer.commit(offsets=[TopicPartition(TOPIC, 3, 0)], asynchronous=False)
+    consumer.close()
+    page.goto("/groups/late")
+    page.get_by_role("button", name="Reset offsets").click()
+    page.get_by_label("To", exact=True).select_option("latest")
+    page.get_by_role("button", name="Preview").click()
+    expect(page.get_by_role("table", name="new offsets").get_by_role("row").nth(1)).to_contain_text(f"{TOPIC}301")
+    assert client.committed("late", TOPIC) == {3: 0}
+    page.get_by_role("button", name="Reset these offsets").click()
+    expect(page.get_by_role("heading", name="Preview of the reset")).to_have_count(0)
+    assert client.committed("late", TOPIC) == {3: 1}
+
+
+def test_a_viewer_sees_no_buttons_and_can_change_nothing_by_any_request(browser: Browser, console: Console) -> None:
+    with _page(browser, console) as page:
+        _sign_in(page, VIEWER_TOKEN)
+        for path in PAGES:
+            page.goto(path)
+            expect(page.locator("main h1")).to_be_visible()
+            expect(page.locator("main")).not_to_have_attribute("aria-busy", "true")
+            buttons = page.locator("main button:not(thead button):visible")
+            assert buttons.all_text_contents() in ([], ["Try again"])
+        csrf = page.evaluate("fetch('/api/session').then((answer) => answer.json()).then((session) => session.csrf)")
+        (cookie,) = page.context.cookies()
+        for change in CHANGES:
+            asked = change.path.pattern.replace("([^/]+)", "x")
+            sent = {"cookie": f"{cookie['name']}={cookie['value']}", "origin": f"http://{console.host}"}
+            status, _, body = console.request(change.verb, asked, "{}", x_csrf_token=csrf, **sent)
+            assert (status, json.loads(body)) == (403, {"error": "viewers may not change anything"})
 
 
 def test_names_of_others_are_shown_as_text(page: Page) -> None:
@@ -221,6 +289,7 @@ def test_requests_of_foreign_sites_are_refused(console: Console) -> None:
     assert console.request("GET", "/live/cluster", origin=own, **upgrade)[0] == 401
     # The token that only the page knows is missing.
     assert console.request("DELETE", "/api/session", cookie=cookie, origin=own)[0] == 403
+    assert console.request("DELETE", f"/api/topics/{TOPIC}", cookie=cookie, origin=own)[0] == 403
     status, headers, body = console.request("GET", "/", cookie=cookie)
     assert "default-src 'none'" in headers["content-security-policy"]
     assert b"<script>" not in body

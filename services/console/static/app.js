@@ -38,9 +38,15 @@ async function show(focus = true) {
     if (!session.signed_in) return signIn();
     const [pattern, page] = PAGES.find(([each]) => each.test(location.pathname)) ?? [];
     if (!page) throw new Failed(404, "There is no such page.");
-    const names = location.pathname.match(pattern).slice(1).map(decodeURIComponent);
+    const names = location.pathname.match(pattern).slice(1).map(decoded);
     main.setAttribute("aria-busy", "true");
-    const shown = await page(names, { say: (text) => { if (mine === turn) notice.textContent = text; } });
+    const shown = await page(names, {
+      say: (text) => { if (mine === turn) notice.textContent = text; },
+      mayChange: session.may_change,
+      change: (path, method, body) => ask(path, { method, body, csrf: session.csrf }),
+      again: () => show(false),
+      go: (path) => { history.pushState(null, "", path); show(); },
+    });
     if (mine !== turn) return shown.leave?.();
     leave = shown.leave ?? leave;
     document.title = `${shown.title} - KafScale`;
@@ -57,8 +63,16 @@ async function show(focus = true) {
   if (focus && mine === turn) main.focus({ preventScroll: true });
 }
 
+function decoded(name) {
+  try {
+    return decodeURIComponent(name);
+  } catch {
+    throw new Failed(404, "The address is not valid.");
+  }
+}
+
 function drawWho() {
-  document.getElementById("who").replaceChildren(badge(session.version), ...(session.signs_in && session.signed_in ? [h("button", { type: "button", onclick: signOut }, "Sign out")] : []));
+  document.getElementById("who").replaceChildren(badge(session.version), ...(session.signed_in && !session.may_change ? [badge("viewer")] : []), ...(session.signs_in && session.signed_in ? [h("button", { type: "button", onclick: signOut }, "Sign out")] : []));
 }
 
 function signIn() {

@@ -132,3 +132,45 @@ export function table(caption, columns, rows, nothing) {
   element.update = (next) => { rows = next; draw(); };
   return element;
 }
+
+// Asks for values in a dialog, and passes them to act(values). It stays open until that succeeds.
+// fields: {name, label, value, type, options, help, required}
+export function dialog(title, fields, button, act, { danger = false } = {}) {
+  const wrong = h("p", { role: "alert", class: "wrong" });
+  const inputs = fields.map((each, index) => {
+    const id = `field-${index}`, common = { id, name: each.name, required: each.required ?? false };
+    const input = each.options ? h("select", common, each.options.map(([value, text]) => h("option", { value }, text)))
+      : each.type === "textarea" ? h("textarea", { ...common, rows: 4 }, each.value ?? "")
+      : h("input", { ...common, type: each.type ?? "text", value: each.value ?? "", autocomplete: "off", step: each.type === "datetime-local" ? "0.001" : null });
+    return [h("label", { for: id }, each.label), input, each.help ? h("small", {}, each.help) : ""];
+  });
+  const send = h("button", { class: danger ? "danger" : "" }, button);
+  const element = h("dialog", { "aria-label": title }, h("form", { onsubmit: submit }, h("h2", {}, title), inputs, wrong, h("p", { class: "tools" }, send, h("button", { type: "button", onclick: () => element.close() }, "Cancel"))));
+  async function submit(event) {
+    event.preventDefault();
+    wrong.textContent = "";
+    send.disabled = true;
+    try {
+      await act(Object.fromEntries(new FormData(event.target)));
+      element.close();
+    } catch (error) {
+      wrong.textContent = error.message;
+    } finally {
+      send.disabled = false;
+    }
+  }
+  element.addEventListener("close", () => element.remove());
+  document.body.append(element);
+  element.showModal();
+}
+
+// The lines "name=value" of a text field.
+export function pairs(text) {
+  const found = {};
+  for (const line of text.split("\n").map((each) => each.trim()).filter(Boolean)) {
+    const at = line.indexOf("=");
+    if (at < 1) throw new Error(`"${line}" is not name=value.`);
+    found[line.slice(0, at).trim()] = line.slice(at + 1).trim();
+  }
+  return found;
+}

@@ -1,4 +1,4 @@
-import { ask, badge, count, empty, facts, h, link, path, svg, table } from "/static/lib.js";
+import { ask, badge, count, dialog, empty, facts, h, link, path, svg, table } from "/static/lib.js";
 
 const EVERY = 5000, KEPT = 240, WIDTH = 600, HEIGHT = 80;
 
@@ -8,7 +8,7 @@ function plot(points) {
   return svg("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, class: "plot", role: "img", "aria-label": `Lag since this page was opened: now ${points.at(-1)}, at most ${most}` }, svg("polyline", { points: line }));
 }
 
-export async function group([name], { say }) {
+export async function group([name], { say, mayChange, change, again, go }) {
   const at = `/api/groups${path(name)}`, lags = [];
   const state = h("span"), lag = h("span"), members = h("span"), drawn = h("div");
   const first = await ask(at);
@@ -40,11 +40,46 @@ export async function group([name], { say }) {
     people.update(found.members);
     say("");
   }
+  const preview = h("div");
+  const reset = () => dialog("Reset offsets", [
+    { name: "to", label: "To", options: [["earliest", "the beginning"], ["latest", "the end"], ["offset", "an offset"], ["timestamp_ms", "a time"], ["shift_by", "the committed offset plus a number"]] },
+    { name: "number", label: "Offset or number", type: "number", value: "0" },
+    { name: "time", label: "Time", type: "datetime-local" },
+  ], "Preview", async ({ to, number, time }) => {
+    const value = to === "timestamp_ms" ? new Date(time).getTime() : to === "earliest" || to === "latest" ? true : number || "0";
+    if (Number.isNaN(value)) throw new Error("There is no time.");
+    const wanted = { [to]: value };
+    const { offsets } = await change(`${at}/offsets`, "POST", { ...wanted, validate_only: true });
+    preview.replaceChildren(h("h2", {}, "Preview of the reset"), table("new offsets", [
+      { head: "Topic", key: (each) => each.topic, cell: (each) => each.topic },
+      { head: "Partition", numeric: true, key: (each) => each.partition, cell: (each) => each.partition },
+      { head: "Now", numeric: true, key: (each) => each.before, cell: (each) => (BigInt(each.before) < 0n ? "none" : count(each.before)) },
+      { head: "Then", numeric: true, key: (each) => each.after, cell: (each) => count(each.after) },
+    ], offsets, empty("The group has no committed offsets to reset.")), h("p", { class: "tools" }, h("button", { type: "button", class: "danger", onclick: (event) => apply(event.target, wanted) }, "Reset these offsets"), h("button", { type: "button", onclick: () => preview.replaceChildren() }, "Cancel")));
+    preview.scrollIntoView();
+  });
+  async function apply(button, wanted) {
+    button.disabled = true;
+    try {
+      await change(`${at}/offsets`, "POST", wanted);
+      again();
+    } catch (error) {
+      button.disabled = false;
+      say(error.message);
+    }
+  }
+  const remove = () => dialog(`Delete ${name}`, [
+    { name: "typed", label: "Type the name of the group to delete it with all its offsets", required: true },
+  ], "Delete", async ({ typed }) => {
+    if (typed !== name) throw new Error("This is not the name of the group.");
+    await change(at, "DELETE");
+    go("/groups");
+  }, { danger: true });
   draw(first);
   const timer = setInterval(() => ask(at).then(draw).catch((error) => say(error.message)), EVERY);
   return {
     title: name || "(empty name)",
-    content: [facts(["State", state], ["Members", members], ["Lag", lag], ["Protocol", first.protocol || "none"], ["Coordinator", first.group.coordinator || "in this process"]), h("h2", {}, "Lag"), drawn, h("h2", {}, "Partitions"), list, h("h2", {}, "Members"), people],
+    content: [facts(["State", state], ["Members", members], ["Lag", lag], ["Protocol", first.protocol || "none"], ["Coordinator", first.group.coordinator || "in this process"]), mayChange ? h("p", { class: "tools" }, h("button", { type: "button", onclick: reset }, "Reset offsets"), h("button", { type: "button", class: "danger", onclick: remove }, "Delete the group")) : "", preview, h("h2", {}, "Lag"), drawn, h("h2", {}, "Partitions"), list, h("h2", {}, "Members"), people],
     leave: () => clearInterval(timer),
   };
 }

@@ -1,4 +1,4 @@
-import { badge, count, empty, h, live, svg, time } from "/static/lib.js";
+import { badge, count, dialog, empty, h, live, path, svg, time } from "/static/lib.js";
 
 const KIND = { READY: "good", NOT_READY: "bad", UNREACHABLE: "bad", UNKNOWN: "" };
 const CELL = 12, ACROSS = 60, MOST_CELLS = 20_000, COLORS = 8;
@@ -10,17 +10,22 @@ function map(owners, colors) {
   return svg("svg", { viewBox: `0 0 ${ACROSS * CELL} ${rows * CELL}`, class: "owners", role: "img", "aria-label": `Owners of ${cells.length} partitions` }, cells.map((each, index) => svg("rect", { x: (index % ACROSS) * CELL + 1, y: Math.floor(index / ACROSS) * CELL + 1, width: CELL - 2, height: CELL - 2, rx: 2, class: colors.has(each.owner_run) ? `color-${colors.get(each.owner_run)}` : "gone" }, svg("title", {}, `${each.topic}-${each.partition}: ${each.owner || each.owner_run}, epoch ${each.epoch}`))));
 }
 
-export async function instances(_, { say }) {
+export async function instances(_, { say, mayChange, change }) {
   const members = new Map(), owners = new Map(), colors = new Map();
   const cards = h("div", { class: "cards" }), drawn = h("div"), events = h("ol", { class: "events", "aria-label": "Latest changes" });
   let due = false, known = false;
   const of = (run) => [...owners.values()].filter((each) => each.owner_run === run).length;
+  const drain = (each) => {
+    const way = each.draining ? ["Cancel the drain", "DELETE"] : ["Drain", "POST"];
+    dialog(`${way[0]}: ${each.service} ${each.address || each.run_id}`, [], way[0], () => change(`/api/instances${path(each.run_id)}/drain`, way[1]));
+  };
+  const moves = (each) => mayChange && (each.service === "storage" || each.service === "coordinator") && (each.draining || !each.leaving);
   function draw() {
     due = false;
     const sorted = [...members.values()].sort((a, b) => a.service.localeCompare(b.service) || a.address.localeCompare(b.address));
     for (const each of sorted) if (each.service === "storage" && !colors.has(each.run_id)) colors.set(each.run_id, colors.size % COLORS);
     for (const run of colors.keys()) if (!members.has(run)) colors.delete(run);
-    cards.replaceChildren(...sorted.map((each) => h("section", { class: "card" }, h("h3", {}, each.service, " ", h("small", {}, each.address || "in this process")), h("p", {}, badge(each.health.replace("_", " ").toLowerCase(), KIND[each.health]), each.draining ? badge("draining") : each.leaving ? badge("stopping") : "", each.service === "storage" ? [" ", h("span", { class: `swatch color-${colors.get(each.run_id)}` }), ` ${count(of(each.run_id))} partitions`] : ""), each.detail ? h("p", { class: "wrong" }, each.detail) : "", h("p", {}, h("small", {}, each.version, " since ", time(each.started_ms))))));
+    cards.replaceChildren(...sorted.map((each) => h("section", { class: "card" }, h("h3", {}, each.service, " ", h("small", {}, each.address || "in this process")), h("p", {}, badge(each.health.replace("_", " ").toLowerCase(), KIND[each.health]), each.draining ? badge("draining") : each.leaving ? badge("stopping") : "", each.service === "storage" ? [" ", h("span", { class: `swatch color-${colors.get(each.run_id)}` }), ` ${count(of(each.run_id))} partitions`] : ""), each.detail ? h("p", { class: "wrong" }, each.detail) : "", h("p", {}, h("small", {}, each.version, " since ", time(each.started_ms))), moves(each) ? h("button", { type: "button", onclick: () => drain(each) }, each.draining ? "Cancel the drain" : "Drain") : "")));
     drawn.replaceChildren(owners.size ? map(owners, colors) : empty("No partition has an owner yet. A partition gets one when it is used for the first time."));
   }
   const soon = () => { if (!due) { due = true; requestAnimationFrame(draw); } };

@@ -1,8 +1,8 @@
-import { ask, badge, bytes, count, empty, facts, h, link, path, table, time } from "/static/lib.js";
+import { ask, badge, bytes, count, dialog, empty, facts, h, link, path, table, time } from "/static/lib.js";
 
 const EVERY = 5000;
 
-export async function topic([name], { say }) {
+export async function topic([name], { say, mayChange, change, again, go }) {
   const at = `/api/topics${path(name)}`;
   const [described, configs] = await Promise.all([ask(at), ask(`${at}/configs`)]);
   const about = described.topic;
@@ -31,16 +31,32 @@ export async function topic([name], { say }) {
   }
   draw(first);
   const timer = setInterval(() => ask(`${at}/partitions`).then(draw).catch((error) => say(error.message)), EVERY);
+  const grow = () => dialog("Add partitions", [
+    { name: "partitions", label: "New number of partitions", type: "number", value: String(about.partitions + 1), required: true, help: "Records of a key may then go to another partition. The number cannot be reduced." },
+  ], "Add", async ({ partitions }) => { await change(`${at}/partitions`, "POST", { partitions: Number(partitions) }); again(); });
+  const edit = (each) => dialog(`Change ${each.name}`, [
+    { name: "value", label: "Value", value: each.value, help: each.documentation },
+    { name: "how", label: "Set", options: [["set", "to this value"], ["unset", "to the default"]] },
+  ], "Change", async ({ value, how }) => { await change(`${at}/configs`, "POST", how === "set" ? { set: { [each.name]: value } } : { unset: [each.name] }); again(); });
+  const remove = () => dialog(`Delete ${name}`, [
+    { name: "typed", label: "Type the name of the topic to delete it with all its records", required: true },
+  ], "Delete", async ({ typed }) => {
+    if (typed !== name) throw new Error("This is not the name of the topic.");
+    await change(at, "DELETE");
+    go("/topics");
+  }, { danger: true });
   const settings = table("configs", [
     { head: "Config", key: (each) => each.name, cell: (each) => h("code", { title: each.documentation }, each.name) },
     { head: "Value", key: (each) => each.value, cell: (each) => h("code", {}, each.value) },
     { head: "From", key: (each) => each.source, cell: (each) => badge(each.source, each.source === "topic" ? "good" : "") },
     { head: "Meaning", cell: (each) => h("small", {}, each.documentation) },
+    ...(mayChange ? [{ head: "Action", cell: (each) => h("button", { type: "button", "aria-label": `Change ${each.name}`, onclick: () => edit(each) }, "Change") }] : []),
   ], configs.configs, empty("none"));
   return {
     title: name,
     content: [
       facts(["Id", h("code", {}, about.id)], ["Created", time(about.created_ms)], ["Partitions", count(about.partitions)], ["Offsets in the log", records], ["In segments", size], ["Produced", rate]),
+      mayChange ? h("p", { class: "tools" }, h("button", { type: "button", onclick: grow }, "Add partitions"), h("button", { type: "button", class: "danger", onclick: remove }, "Delete the topic")) : "",
       h("h2", {}, "Partitions"), list, h("h2", {}, "Configs"), settings,
     ],
     leave: () => clearInterval(timer),
