@@ -95,7 +95,10 @@ async def _converse(connection: WebSocketConnection, talk: Callable[[Send], Awai
 
     async def listen() -> None:
         await connection.get_message()
-        await connection.aclose(_POLICY_VIOLATION, "this connection is only for reading")
+        # It waits until the browser closes too.
+        with trio.move_on_after(_CLOSE_SECONDS):
+            await connection.aclose(_POLICY_VIOLATION, "this connection is only for reading")
+        nursery.cancel_scope.cancel()
 
     async def ping() -> None:
         while True:
