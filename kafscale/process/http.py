@@ -185,7 +185,7 @@ class HttpServer:
             else:
                 answer = await self._answer(request)
                 if isinstance(answer, Handover):
-                    await answer.take(_Replayed(incoming.read, stream))
+                    await answer.take(_Replayed(bytes(incoming.read), stream))
                     return
                 response = answer
             with trio.move_on_after(_SEND_SECONDS) as patience:
@@ -212,30 +212,37 @@ class _Incoming:
         self._connection = connection
         self._stream = stream
         self._max_body_bytes = max_body_bytes
-        self.read = b""
+        # Chunks have more bytes than the body.
+        self._most_bytes = _MAX_HEADER_BYTES + 2 * max_body_bytes + _READ_BYTES
+        self.read = bytearray()
 
     async def next_request(self) -> Request | None:
         """Read one request to its end. Return None if the client has disconnected. Raises RemoteProtocolError."""
         head: h11.Request | None = None
         body = bytearray()
-        self.read = self._connection.trailing_data[0]
+        self.read = bytearray(self._connection.trailing_data[0])
         while True:
             event = self._connection.next_event()
             if event is h11.NEED_DATA:
                 data = await self._stream.receive_some(_READ_BYTES)
                 self.read += data
+                if len(self.read) > self._most_bytes:
+                    raise _too_large()
                 self._connection.receive_data(data)
             elif isinstance(event, h11.Request):
                 head = event
             elif isinstance(event, h11.Data):
                 body += event.data
                 if len(body) > self._max_body_bytes:
-                    status = HTTPStatus.REQUEST_ENTITY_TOO_LARGE
-                    raise h11.RemoteProtocolError("the body is too large", error_status_hint=status)
+                    raise _too_large()
             elif isinstance(event, h11.EndOfMessage) and head is not None:
                 return _request(head, bytes(body))
             else:
                 return None
+
+
+def _too_large() -> h11.RemoteProtocolError:
+    return h11.RemoteProtocolError("too large", error_status_hint=HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
 
 
 class _Replayed(trio.abc.Stream):

@@ -1,6 +1,7 @@
 """Answers the requests of browsers."""
 
 import json
+import re
 import secrets
 from http import HTTPStatus
 from typing import Any
@@ -15,6 +16,7 @@ from kafscale.process.http import Handover, Request, Response
 from kafscale.process.version import kafscale_version
 from kafscale.rpc.admin import CLUSTER_STATUS
 from kafscale.rpc.errors import StatusError
+from kafscale.security.tokens import LARGEST_TOKEN
 from kafscale.v1 import admin_pb2 as pb
 from services.console.api import changes, reads
 from services.console.api.reads import WrongRequest
@@ -30,6 +32,7 @@ LARGEST_BODY = 64 << 10
 _API, _LIVE, _SESSION = "/api/", "/live/", "/api/session"
 _REFUSED_SECONDS = 1.0
 """How long the answer to a wrong token takes."""
+_TOKEN = re.compile(rf"[!-~]{{16,{LARGEST_TOKEN}}}")
 _STATUS = grpc.StatusCode
 _STATUSES = {
     _STATUS.INVALID_ARGUMENT: HTTPStatus.BAD_REQUEST,
@@ -39,6 +42,7 @@ _STATUSES = {
     _STATUS.UNAUTHENTICATED: HTTPStatus.FORBIDDEN,
     _STATUS.PERMISSION_DENIED: HTTPStatus.FORBIDDEN,
     _STATUS.RESOURCE_EXHAUSTED: HTTPStatus.TOO_MANY_REQUESTS,
+    _STATUS.DEADLINE_EXCEEDED: HTTPStatus.GATEWAY_TIMEOUT,
 }
 _log = structlog.get_logger(__name__)
 
@@ -173,8 +177,9 @@ class Console:
             token = _object(request.body).get("token")
         except WrongRequest as error:
             return _error(HTTPStatus.BAD_REQUEST, str(error))
-        if not isinstance(token, str) or not token.isascii() or not token.isprintable():
-            return _error(HTTPStatus.BAD_REQUEST, "the request has no token")
+        if not isinstance(token, str) or _TOKEN.fullmatch(token) is None:
+            await trio.sleep(_REFUSED_SECONDS)
+            return _error(HTTPStatus.FORBIDDEN, "this is no token")
         views = bool(self._viewer_token) and secrets.compare_digest(token.encode(), self._viewer_token)
         if views:
             token = self._token
@@ -183,9 +188,20 @@ class Console:
         except (StatusError, Unavailable) as error:
             await trio.sleep(_REFUSED_SECONDS)
             return _failure(error)
+        if await self._accepts_anything():
+            text = "the gateways accept every token; set KAFSCALE_ADMIN_TOKEN or KAFSCALE_ACLS on them"
+            return _error(HTTPStatus.CONFLICT, text)
         name, _ = self._sessions.begin(token, may_change=not views and not self._settings.console_read_only)
         seconds = self._settings.console_session_ms / 1000
         return _json({}, ("set-cookie", set_cookie(name, seconds=seconds, secure=self._secure)))
+
+    async def _accepts_anything(self) -> bool:
+        """Whether gateways accept a token that nobody has, so that signing in means nothing."""
+        try:
+            await self._gateways.read(CLUSTER_STATUS, pb.ClusterStatusRequest(), secrets.token_urlsafe())
+        except (StatusError, Unavailable):
+            return False
+        return True
 
     @property
     def _secure(self) -> bool:

@@ -4,7 +4,6 @@ import secrets
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from http.cookies import CookieError, SimpleCookie
 
 COOKIE = "kafscale-session"
 CSRF_HEADER = "x-csrf-token"
@@ -65,12 +64,15 @@ class Sessions:
 
 
 def cookie_in(headers: Mapping[str, str]) -> str:
-    """Return the id of the session in a request, or an empty string."""
-    try:
-        found = SimpleCookie(headers.get("cookie", "")).get(COOKIE)
-    except CookieError:
-        return ""
-    return "" if found is None else found.value
+    """Return the id of the session in a request, or an empty string.
+
+    Other programs on the same host may have set cookies of any form, which http.cookies would not pass over.
+    """
+    for part in headers.get("cookie", "").split(";"):
+        name, _, value = part.strip().partition("=")
+        if name == COOKIE:
+            return value
+    return ""
 
 
 def set_cookie(name: str, *, seconds: float, secure: bool) -> str:

@@ -119,7 +119,12 @@ class ConsoleSettings(AdminClientSettings):
 
     def viewer_token(self) -> str:
         """Return the token of viewers; empty if there is none. Raises ConfigError."""
-        return token_of("KAFSCALE_CONSOLE_VIEWER_TOKEN", self.console_viewer_token, self.console_viewer_token_file)
+        found = token_of("KAFSCALE_CONSOLE_VIEWER_TOKEN", self.console_viewer_token, self.console_viewer_token_file)
+        if found and not self.signs_in:
+            raise ConfigError("KAFSCALE_CONSOLE_VIEWER_TOKEN needs KAFSCALE_CONSOLE_SIGN_IN=token")
+        if found and self.token() in ("", found):
+            raise ConfigError("KAFSCALE_CONSOLE_VIEWER_TOKEN needs a KAFSCALE_ADMIN_TOKEN, which must be another one")
+        return found
 
     @property
     def signs_in(self) -> bool:

@@ -73,10 +73,12 @@ class Watch:
                 self._owners[each.topic, each.partition] = _as_json(owner)
         self._tell(self._everything())
         while True:
-            self._tell(self._take(await changes.receive()))
+            message = self._take(await changes.receive())
+            if message is not None:
+                self._tell(message)
 
-    def _take(self, change: pb.ClusterChange) -> Message:
-        """Apply a change, and return the message about it."""
+    def _take(self, change: pb.ClusterChange) -> Message | None:
+        """Apply a change, and return the message about it, or None if it is older than what is known."""
         message = _as_json(change)
         if change.WhichOneof("change") == "member":
             run = change.member.member.run_id
@@ -92,8 +94,9 @@ class Watch:
                 self._members[run] = member
         elif change.owner.owner_run:
             key = (change.owner.topic, change.owner.partition)
-            if change.owner.epoch >= self._owners.get(key, {"epoch": -1})["epoch"]:
-                self._owners[key] = message["owner"]
+            if change.owner.epoch < self._owners.get(key, {"epoch": -1})["epoch"]:
+                return None
+            self._owners[key] = message["owner"]
         else:
             self._owners.pop((change.owner.topic, change.owner.partition), None)
         return {"change": message}

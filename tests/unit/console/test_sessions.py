@@ -4,7 +4,7 @@ from services.console.sessions import COOKIE, CSRF_HEADER, Sessions, allows_chan
 
 
 def _sent(name: str) -> dict[str, str]:
-    return {"cookie": f"other=1; {COOKIE}={name}"}
+    return {"cookie": f'other={{"x":1}}; {COOKIE}={name}'}
 
 
 def test_a_session_is_found_by_its_cookie_until_it_expires_or_ends() -> None:
