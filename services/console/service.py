@@ -1,22 +1,20 @@
 """Answers the requests of browsers."""
 
 import json
-import re
 import secrets
 from http import HTTPStatus
 from typing import Any
 
 import grpc
-import structlog
 import trio
 from google.protobuf.json_format import MessageToDict
 
+from kafscale.config.admin_access import TOKEN_TEXT
 from kafscale.errors import KafscaleError, Unavailable
 from kafscale.process.http import Handover, Request, Response
 from kafscale.process.version import kafscale_version
 from kafscale.rpc.admin import CLUSTER_STATUS
 from kafscale.rpc.errors import StatusError
-from kafscale.security.tokens import LARGEST_TOKEN
 from kafscale.v1 import admin_pb2 as pb
 from services.console.api import changes, reads
 from services.console.api.reads import WrongRequest
@@ -32,7 +30,6 @@ LARGEST_BODY = 64 << 10
 _API, _LIVE, _SESSION = "/api/", "/live/", "/api/session"
 _REFUSED_SECONDS = 1.0
 """How long the answer to a wrong token takes."""
-_TOKEN = re.compile(rf"[!-~]{{16,{LARGEST_TOKEN}}}")
 _STATUS = grpc.StatusCode
 _STATUSES = {
     _STATUS.INVALID_ARGUMENT: HTTPStatus.BAD_REQUEST,
@@ -44,7 +41,6 @@ _STATUSES = {
     _STATUS.RESOURCE_EXHAUSTED: HTTPStatus.TOO_MANY_REQUESTS,
     _STATUS.DEADLINE_EXCEEDED: HTTPStatus.GATEWAY_TIMEOUT,
 }
-_log = structlog.get_logger(__name__)
 
 
 class Console:
@@ -167,7 +163,7 @@ class Console:
         if request.method == "POST":
             return await self._sign_in(request)
         session = self._session(request)
-        if session is None or not allows_change(session, request.headers):
+        if session is not None and not allows_change(session, request.headers):
             return _error(HTTPStatus.FORBIDDEN, "the request has no valid token of the session")
         self._sessions.end(request.headers)
         return _json({}, ("set-cookie", set_cookie("", seconds=0, secure=self._secure)))
@@ -177,18 +173,21 @@ class Console:
             token = _object(request.body).get("token")
         except WrongRequest as error:
             return _error(HTTPStatus.BAD_REQUEST, str(error))
-        if not isinstance(token, str) or _TOKEN.fullmatch(token) is None:
+        try:
+            token = TOKEN_TEXT.parse(token if isinstance(token, str) else "")
+        except ValueError:
             await trio.sleep(_REFUSED_SECONDS)
-            return _error(HTTPStatus.FORBIDDEN, "this is no token")
+            return _error(HTTPStatus.FORBIDDEN, f"a token has {TOKEN_TEXT.accepts}")
         views = bool(self._viewer_token) and secrets.compare_digest(token.encode(), self._viewer_token)
         if views:
             token = self._token
         try:
             await self._gateways.read(CLUSTER_STATUS, pb.ClusterStatusRequest(), token)
+            accepts_anything = await self._accepts_anything()
         except (StatusError, Unavailable) as error:
             await trio.sleep(_REFUSED_SECONDS)
             return _failure(error)
-        if await self._accepts_anything():
+        if accepts_anything:
             text = "the gateways accept every token; set KAFSCALE_ADMIN_TOKEN or KAFSCALE_ACLS on them"
             return _error(HTTPStatus.CONFLICT, text)
         name, _ = self._sessions.begin(token, may_change=not views and not self._settings.console_read_only)
@@ -196,10 +195,12 @@ class Console:
         return _json({}, ("set-cookie", set_cookie(name, seconds=seconds, secure=self._secure)))
 
     async def _accepts_anything(self) -> bool:
-        """Whether gateways accept a token that nobody has, so that signing in means nothing."""
+        """Whether gateways accept a token that nobody has. Raises StatusError, Unavailable if they do not answer."""
         try:
             await self._gateways.read(CLUSTER_STATUS, pb.ClusterStatusRequest(), secrets.token_urlsafe())
-        except (StatusError, Unavailable):
+        except StatusError as error:
+            if error.code not in (_STATUS.UNAUTHENTICATED, _STATUS.PERMISSION_DENIED):
+                raise
             return False
         return True
 

@@ -1,4 +1,4 @@
-"""Who uses the console: sessions of browsers, and what each may do. No IO, but it rolls dice."""
+"""Who uses the console: sessions of browsers, and what each may do. No IO, but random numbers."""
 
 import secrets
 from collections import OrderedDict

@@ -85,7 +85,7 @@ class ConsoleSettings(AdminClientSettings):
         "KAFSCALE_CONSOLE_MAX_LIVE",
         default=128,
         parse=integer(1, 10_000),
-        doc="The maximum number of pages that are updated live. Further ones say so. It must be less than "
+        doc="The maximum number of pages that are updated live. Further ones are refused. It must be less than "
         "KAFSCALE_CONSOLE_MAX_CONNECTIONS.",
     )
     console_max_sessions: int = setting(

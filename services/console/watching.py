@@ -1,7 +1,7 @@
 """The members of a cluster and the owners of its partitions, as a gateway reports them, for any number of pages.
 
-A page gets everything once, and then changes. If it reads so slowly that its queue overflows, it is told so and gets
-everything again: the console's memory is bounded, and a page never shows an old state as the current one.
+A page receives the whole state once, and then changes. If its queue overflows because it reads slowly, it receives the
+whole state again, with a note that it missed changes. So the console's memory is bounded, and every page is current.
 """
 
 import math
@@ -9,7 +9,6 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-import structlog
 import trio
 from google.protobuf.json_format import MessageToDict
 
@@ -22,7 +21,6 @@ from services.console.gateways import Gateways
 _QUEUE = 1000
 """Changes that a page may be behind."""
 _PAUSE = 1.0
-_log = structlog.get_logger(__name__)
 Message = dict[str, Any]
 
 

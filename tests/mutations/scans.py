@@ -29,14 +29,14 @@ MUTATIONS = (
         _SCAN_STREAMS + "test_a_scan_overtaken_by_retention_ends_out_of_range",
     ),
     Mutation(
-        "segments deleted by retention are not taken for old ones by a scan by time",
+        "a scan by time does not skip segments that retention deleted as if they were older",
         Change(
             "services.storage.methods.scan",
             "_Scan._check_passed",
             "if view.log_start > self._passed_from:",
             "if False:",
         ),
-        _SCAN_STREAMS + "test_a_scan_by_time_does_not_take_deleted_segments_for_old_ones",
+        _SCAN_STREAMS + "test_a_scan_by_time_reports_that_segments_were_deleted_during_it",
     ),
     Mutation(
         "a plan has the current end of the log",

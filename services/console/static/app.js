@@ -54,7 +54,7 @@ async function show(focus = true) {
   } catch (error) {
     if (mine !== turn) return;
     if (!(error instanceof Failed)) throw error;
-    if (error.status === 401) { session = undefined; return show(); }
+    if (error.status === 401) return;
     document.title = "Error - KafScale";
     main.replaceChildren(h("h1", {}, error.status === 404 ? "Not found" : error.status === 403 ? "Not allowed" : "No answer"), empty(error.message), h("button", { type: "button", onclick: () => show() }, "Try again"));
   } finally {
@@ -110,4 +110,5 @@ document.addEventListener("click", (event) => {
   show();
 });
 addEventListener("popstate", () => show());
+addEventListener("signed-out", () => { session = undefined; show(); });
 show(false);

@@ -27,16 +27,16 @@ export class Failed extends Error {
   }
 }
 
-export async function ask(path, { method = "GET", body, csrf = "", signal } = {}) {
+export async function ask(path, { method = "GET", body, csrf = "" } = {}) {
   let answer;
   try {
     const headers = csrf ? { "x-csrf-token": csrf } : {};
-    answer = await fetch(path, { method, body: body && JSON.stringify(body), headers, signal });
-  } catch (error) {
-    if (error.name === "AbortError") throw error;
+    answer = await fetch(path, { method, body: body && JSON.stringify(body), headers });
+  } catch {
     throw new Failed(0, "The console does not answer.");
   }
   const content = await answer.json().catch(() => ({}));
+  if (answer.status === 401) dispatchEvent(new Event("signed-out"));
   if (!answer.ok) throw new Failed(answer.status, content.error || `The console answers ${answer.status}.`);
   return content;
 }
@@ -94,11 +94,15 @@ export const badge = (text, kind = "") => h("span", { class: `badge ${kind}` }, 
 
 const MOST_ROWS = 200;
 
-// A table with a search field, sorted by a click on a column's head. Its search and order are in the address.
+const KIND = { READY: "good", NOT_READY: "bad", UNREACHABLE: "bad", UNKNOWN: "" };
+export const health = (member) => badge(member.health.replace("_", " ").toLowerCase(), KIND[member.health]);
+
+// A table with a search field, sorted by a click on a column's head. Its search and order are in the address, with its
+// caption, because a page may have several tables.
 // columns: {head, cell(row), key(row) to sort and search by, numeric}
 export function table(caption, columns, rows, nothing) {
-  const query = new URLSearchParams(location.search);
-  let search = query.get("q") || "", by = Number(query.get("by") || 0), down = query.has("down");
+  const query = new URLSearchParams(location.search), own = (name) => `${caption.replaceAll(" ", "-")}.${name}`;
+  let search = query.get(own("q")) || "", by = Number(query.get(own("by")) || 0), down = query.has(own("down"));
   let most = MOST_ROWS;
   const body = h("tbody"), shown = h("p", { class: "shown", role: "status" });
   const more = h("button", { type: "button", onclick: () => { most += MOST_ROWS; draw(); } }, "Show more");
@@ -112,9 +116,9 @@ export function table(caption, columns, rows, nothing) {
   const heads = columns.map((column, index) => h("th", { scope: "col", class: column.numeric ? "number" : "" }, column.key ? h("button", { type: "button", onclick: () => { down = by === index && !down; by = index; draw(); remember(); } }, column.head) : column.head));
   function remember() {
     const next = new URLSearchParams(location.search);
-    search ? next.set("q", search) : next.delete("q");
-    by ? next.set("by", by) : next.delete("by");
-    down ? next.set("down", "") : next.delete("down");
+    search ? next.set(own("q"), search) : next.delete(own("q"));
+    by ? next.set(own("by"), by) : next.delete(own("by"));
+    down ? next.set(own("down"), "") : next.delete(own("down"));
     history.replaceState(null, "", `${location.pathname}${next.size ? `?${next}` : ""}`);
   }
   function draw() {

@@ -149,6 +149,25 @@ async def test_a_body_is_passed_on_up_to_the_limit() -> None:
         nursery.cancel_scope.cancel()
 
 
+async def test_chunks_with_more_framing_than_content_end_with_the_limit_of_a_request() -> None:
+    async def answer(_: Request) -> Response:
+        return Response(b"{}")
+
+    server = HttpServer(answer, setting="KAFSCALE_HTTP_ADDR", max_connections=8, max_body_bytes=1000)
+    head = b"POST /x HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n"
+    async with trio.open_nursery() as nursery:
+        port = await nursery.start(server.run, HOST, 0)
+        chunk = b"1;" + b"e" * 5000 + b"\r\nx\r\n"
+        assert (await raw(port, head + chunk * 10))[9:12] in (b"413", b"")
+        assert (
+            await raw(
+                port,
+                head + chunk + b"0\r\n\r\n" + head.replace(b"host: x", b"host: x\r\nconnection: close") + b"0\r\n\r\n",
+            )
+        ).endswith(b"{}")
+        nursery.cancel_scope.cancel()
+
+
 async def test_a_connection_is_handed_over_with_the_bytes_of_its_request() -> None:
     taken: list[bytes] = []
 

@@ -317,7 +317,7 @@ async def test_a_scan_by_time_omits_only_segments_that_are_surely_outside(autoju
                 assert pieces[-1].next_offset == 6
 
 
-async def test_a_scan_by_time_does_not_take_deleted_segments_for_old_ones(autojump_clock: MockClock) -> None:
+async def test_a_scan_by_time_reports_that_segments_were_deleted_during_it(autojump_clock: MockClock) -> None:
     async with cluster(World(indexing=True), "a:1", "b:1", cache_size=0) as two:
         ref, owner, other = await two_instances(two)
 

@@ -1,6 +1,5 @@
-import { badge, count, dialog, empty, h, live, path, svg, time } from "/static/lib.js";
+import { badge, count, dialog, empty, h, health, live, path, svg, time } from "/static/lib.js";
 
-const KIND = { READY: "good", NOT_READY: "bad", UNREACHABLE: "bad", UNKNOWN: "" };
 const CELL = 12, ACROSS = 60, MOST_CELLS = 20_000, COLORS = 8;
 
 // One cell for each partition that has an owner, in the colour of the owner.
@@ -23,9 +22,13 @@ export async function instances(_, { say, mayChange, change }) {
   function draw() {
     due = false;
     const sorted = [...members.values()].sort((a, b) => a.service.localeCompare(b.service) || a.address.localeCompare(b.address));
-    for (const each of sorted) if (each.service === "storage" && !colors.has(each.run_id)) colors.set(each.run_id, colors.size % COLORS);
     for (const run of colors.keys()) if (!members.has(run)) colors.delete(run);
-    cards.replaceChildren(...sorted.map((each) => h("section", { class: "card" }, h("h3", {}, each.service, " ", h("small", {}, each.address || "in this process")), h("p", {}, badge(each.health.replace("_", " ").toLowerCase(), KIND[each.health]), each.draining ? badge("draining") : each.leaving ? badge("stopping") : "", each.service === "storage" ? [" ", h("span", { class: `swatch color-${colors.get(each.run_id)}` }), ` ${count(of(each.run_id))} partitions`] : ""), each.detail ? h("p", { class: "wrong" }, each.detail) : "", h("p", {}, h("small", {}, each.version, " since ", time(each.started_ms))), moves(each) ? h("button", { type: "button", onclick: () => drain(each) }, each.draining ? "Cancel the drain" : "Drain") : "")));
+    for (const each of sorted) {
+      if (each.service !== "storage" || colors.has(each.run_id)) continue;
+      const used = new Set(colors.values()), free = [...Array(COLORS).keys()].find((color) => !used.has(color));
+      colors.set(each.run_id, free ?? colors.size % COLORS);
+    }
+    cards.replaceChildren(...sorted.map((each) => h("section", { class: "card" }, h("h3", {}, each.service, " ", h("small", {}, each.address || "in this process")), h("p", {}, health(each), each.draining ? badge("draining") : each.leaving ? badge("stopping") : "", each.service === "storage" ? [" ", h("span", { class: `swatch color-${colors.get(each.run_id)}` }), ` ${count(of(each.run_id))} partitions`] : ""), each.detail ? h("p", { class: "wrong" }, each.detail) : "", h("p", {}, h("small", {}, each.version, " since ", time(each.started_ms))), moves(each) ? h("button", { type: "button", onclick: () => drain(each) }, each.draining ? "Cancel the drain" : "Drain") : "")));
     drawn.replaceChildren(owners.size ? map(owners, colors) : empty("No partition has an owner yet. A partition gets one when it is used for the first time."));
   }
   const soon = () => { if (!due) { due = true; requestAnimationFrame(draw); } };
@@ -55,6 +58,6 @@ export async function instances(_, { say, mayChange, change }) {
     }
     soon();
   }
-  const leave = live("/live/cluster", take, (connected) => say(connected ? "" : "The console does not answer. This page connects again by itself."));
+  const leave = live("/live/cluster", take, (connected) => say(connected ? "" : "The console does not answer. This page reconnects automatically."));
   return { title: "Instances", content: [h("h2", {}, "Processes"), cards, h("h2", {}, "Owners of partitions"), drawn, h("h2", {}, "Changes"), events], leave };
 }

@@ -1,6 +1,5 @@
-import { ask, badge, count, facts, h, link, time } from "/static/lib.js";
+import { ask, count, facts, h, health, link, time } from "/static/lib.js";
 
-const KIND = { READY: "good", NOT_READY: "bad", UNREACHABLE: "bad", UNKNOWN: "" };
 const EVERY = 5000;
 
 // What needs attention, the most urgent first.
@@ -31,7 +30,7 @@ function draw(cluster) {
     h("h2", {}, "Needs attention"),
     found.length ? h("ul", { class: "concerns" }, found.map(([kind, text, detail]) => h("li", { class: kind }, text, detail ? h("small", {}, ` ${detail}`) : ""))) : h("p", { class: "fine" }, "Nothing. All instances are healthy."),
     h("h2", {}, "Services"),
-    h("div", { class: "cards" }, [...services].map(([service, members]) => h("section", { class: "card" }, h("h3", {}, link("/instances", service)), h("ul", {}, members.map((member) => h("li", {}, badge(member.health.replace("_", " ").toLowerCase(), KIND[member.health]), " ", member.address || "in this process", " ", h("small", {}, member.version, " since ", time(member.started_ms)))))))),
+    h("div", { class: "cards" }, [...services].map(([service, members]) => h("section", { class: "card" }, h("h3", {}, link("/instances", service)), h("ul", {}, members.map((member) => h("li", {}, health(member), " ", member.address || "in this process", " ", h("small", {}, member.version, " since ", time(member.started_ms)))))))),
   ];
 }
 
