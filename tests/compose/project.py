@@ -137,7 +137,9 @@ def running_project(**variables: str) -> Iterator[Project]:
     with running_engine() as engine, ExitStack() as ends:
         port = _free_port()
         ends.enter_context(mock.patch.dict(os.environ, {**_environment(engine, port), **variables}, clear=True))
-        EVERYTHING.stop()
+        # A run that was killed has left its containers, which may be of services that only the other file defines.
+        remove = ("compose", "--profile", "*", "down", "--volumes", "--remove-orphans")
+        engine.run(*remove, **os.environ)
         ends.callback(EVERYTHING.stop)
         ends.callback(show_logs)
         STACK.start()
