@@ -99,7 +99,7 @@ class Producer:
         }
         try:
             reply = await self._brokers.ask(leader, PRODUCE, values)
-        except Unavailable as error:
+        except (Refusal, Unavailable) as error:
             failures.append(error)
             return
         for answer in reply.responses[0].partition_responses:

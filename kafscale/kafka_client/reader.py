@@ -154,7 +154,7 @@ class TopicReader:
         }
         try:
             reply = await self._brokers.ask(leader, FETCH, values)
-        except Unavailable as error:
+        except (Refusal, Unavailable) as error:
             failures.append(error)
             return
         if reply.error_code is not ErrorCode.none:

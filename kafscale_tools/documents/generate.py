@@ -41,6 +41,7 @@ from kafscale_tools.documents import access, group_protocol, protocol
 from services.all_in_one import main as all_in_one
 from services.console import __main__ as console
 from services.console import monitoring as console_monitoring
+from services.console.records.settings import RecordsSettings
 from services.console.settings import ConsoleSettings
 from services.coordinator import __main__ as coordinator
 from services.coordinator import monitoring as coordinator_monitoring
@@ -83,6 +84,7 @@ SETTINGS: dict[str, type] = {
     "Health and metrics over HTTP": HttpSettings,
     "Health states": HealthSettings,
     "Console": ConsoleSettings,
+    "Records in the console": RecordsSettings,
     "Kubernetes operator": OperatorSettings,
     "Logs": LogSettings,
     "Traces": TracingSettings,

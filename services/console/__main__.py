@@ -6,6 +6,7 @@ import structlog
 import trio
 
 from kafscale.config.calls import RpcSettings
+from kafscale.config.kafka_client import KafkaClientSettings
 from kafscale.config.network import HttpSettings
 from kafscale.process.http import HttpServer
 from kafscale.process.logging import LogSettings
@@ -13,11 +14,13 @@ from kafscale.process.operations import Operations
 from kafscale.process.process import Loaded, run_process
 from services.console.gateways import Gateways
 from services.console.monitoring import families
+from services.console.records.service import Records
+from services.console.records.settings import RecordsSettings
 from services.console.service import LARGEST_BODY, Console
 from services.console.settings import ConsoleSettings
 from services.console.watching import Watches
 
-SETTINGS = (ConsoleSettings, RpcSettings, HttpSettings, LogSettings)
+SETTINGS = (ConsoleSettings, RecordsSettings, KafkaClientSettings, RpcSettings, HttpSettings, LogSettings)
 _log = structlog.get_logger()
 
 
@@ -30,8 +33,9 @@ async def serve(settings: Loaded, stopping: trio.Event) -> None:
         Gateways(own.admin_servers, rpc.limits(), rpc.tls(), timeout=own.console_call_ms / 1000) as gateways,
         trio.open_nursery() as nursery,
     ):
+        records = Records(settings[RecordsSettings], settings[KafkaClientSettings], gateways, own_token=token)
         console = Console(
-            own, gateways, Watches(gateways, nursery), token=token, viewer_token=viewer_token, scheme="http"
+            own, gateways, Watches(gateways, nursery), records, token=token, viewer_token=viewer_token, scheme="http"
         )
         operations.metrics.add(families(lambda: console))
         server = HttpServer(
