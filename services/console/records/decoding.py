@@ -20,11 +20,12 @@ _HIDDEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202
 
 
 def escaped(data: bytes) -> str:
-    """Return text, with escapes for invalid UTF-8 and for characters that are not visible."""
-    return _visible(data.decode("utf-8", "backslashreplace"))
+    """Return text with escapes for invalid UTF-8, and as `visible` does."""
+    return visible(data.decode("utf-8", "backslashreplace"))
 
 
-def _visible(text: str) -> str:
+def visible(text: str) -> str:
+    """Return text with escapes for characters that are not visible."""
     return _HIDDEN.sub(lambda found: found[0].encode("unicode-escape").decode(), text)
 
 
@@ -67,7 +68,7 @@ class Decoder:
         try:
             text, kind = self._text(data, form, most, pretty=pretty)
         except SchemaFault as fault:
-            found |= {"schema": _schema_id(data), "fault": _visible(str(fault))}
+            found |= {"schema": _schema_id(data), "fault": visible(str(fault))}
             text, kind = data[:most].hex(" "), HEX
         if kind in (TEXT, HEX):
             cut = len(data) > most or len(text) > most
@@ -111,4 +112,4 @@ def _schema_id(data: bytes) -> int:
 
 def _as_json(value: Any, pretty: bool) -> str:
     separators = None if pretty else (", ", ": ")
-    return _visible(json.dumps(value, ensure_ascii=False, indent=2 if pretty else None, separators=separators))
+    return visible(json.dumps(value, ensure_ascii=False, indent=2 if pretty else None, separators=separators))

@@ -12,7 +12,7 @@ import trio
 from kafscale.records.batch import verify_crc, walk
 from kafscale.records.errors import CorruptBatch
 from kafscale.records.record import Record, read_records
-from services.console.records.decoding import Decoder
+from services.console.records.decoding import TEXT, Decoder, visible
 from services.console.records.query import Query
 
 _PIECE_BYTES = 1 << 20
@@ -105,7 +105,7 @@ def row(
     record = found.record
     share = max(1, most // max(1, len(record.headers[:_MOST_HEADERS])))
     headers = [
-        {"name": name[:share].encode("utf-8", "replace").decode(), **decoder.shown(value, "text", share)}
+        {"name": visible(name[:share].encode("utf-8", "replace").decode()), **decoder.shown(value, TEXT, share)}
         for name, value in record.headers[:_MOST_HEADERS]
     ]
     return {

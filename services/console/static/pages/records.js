@@ -10,7 +10,7 @@ export function part(shown) {
   if (shown.size < 0) return badge("null");
   const notes = [];
   if (shown.fault) notes.push(h("div", { class: "wrong" }, `Schema ${shown.schema}: ${shown.fault}`));
-  if (!["text", "JSON", "json"].includes(shown.form)) notes.push(badge(shown.schema !== undefined && !shown.fault ? `${shown.form}, schema ${shown.schema}` : shown.form), " ");
+  if (!["text", "json"].includes(shown.form)) notes.push(badge(shown.schema !== undefined && !shown.fault ? `${shown.form}, schema ${shown.schema}` : shown.form), " ");
   return [...notes, h("code", { class: "data" }, shown.text), shown.cut ? h("small", {}, ` cut; ${bytes(shown.size)} in all`) : ""];
 }
 
@@ -28,7 +28,11 @@ function list(body) {
   return h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "records" }, h("table", { class: "records" }, h("caption", {}, "records"), h("thead", {}, h("tr", {}, HEADS.map(([head, kind]) => h("th", { scope: "col", class: kind }, head)))), body));
 }
 
-const labelled = (label, input) => h("label", { class: "field" }, h("span", {}, label), input);
+function labelled(label, input) {
+  input.id = `field-${input.name}`;
+  return h("div", { class: "field" }, h("label", { for: input.id }, label), input);
+}
+
 const choice = (name, options, value) => h("select", { name }, options.map(([each, text]) => h("option", { value: each, selected: String(each) === String(value) }, text)));
 
 // The value of a field for local time, with milliseconds.
