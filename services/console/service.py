@@ -23,7 +23,8 @@ from services.console.gateways import Gateways, as_unavailable
 from services.console.hosts import is_accepted, is_same_origin
 from services.console.live import Send, serve_live
 from services.console.pages import SECURITY_HEADERS, Pages
-from services.console.records.service import Records, RecordsRefused, Talk, status_of
+from services.console.records.errors import RecordsRefused
+from services.console.records.service import Records, Talk, status_of
 from services.console.sessions import Session, Sessions, allows_change, set_cookie
 from services.console.settings import ConsoleSettings
 from services.console.watching import Watches

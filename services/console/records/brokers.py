@@ -1,5 +1,8 @@
 """Connections to brokers on behalf of users: each with the rights that its user has."""
 
+import re
+from http import HTTPStatus
+
 from kafscale.config.client_security import OAUTHBEARER
 from kafscale.config.kafka_client import KafkaClientSettings
 from kafscale.config.listeners import parse_address
@@ -11,6 +14,10 @@ from kafscale.kafka_client.security import security_of
 from kafscale.rpc.admin import CLUSTER_STATUS
 from kafscale.v1 import admin_pb2 as pb
 from services.console.gateways import Gateways
+from services.console.records.errors import RecordsRefused
+
+_SIGNED = re.compile(r"[\w-]+\.[\w-]+\.[\w-]+", re.ASCII)
+"""A JSON Web Token."""
 
 
 class BrokerAccess:
@@ -47,8 +54,17 @@ class BrokerAccess:
         return found
 
     async def brokers(self, token: str) -> Brokers:
-        """Return the brokers for the user with this token; nothing is connected yet. Raises what `addresses` does."""
+        """Return the brokers for the user with this token; nothing is connected yet.
+
+        Raises RecordsRefused if it is no token for listeners, and what `addresses` does.
+        """
         security = self._own
         if token != self._own_token:
+            # Another secret than a token of an issuer is none of a listener's business.
+            if not _SIGNED.fullmatch(token):
+                text = (
+                    "this token is not of an OAuth issuer; the console needs KAFSCALE_ADMIN_TOKEN to know it as its own"
+                )
+                raise RecordsRefused(HTTPStatus.FORBIDDEN, text)
             security = Security(self._own.tls, Login(OAUTHBEARER, "", token.encode()))
         return Brokers(await self.addresses(token), security, seconds=self._seconds)

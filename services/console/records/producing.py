@@ -43,6 +43,7 @@ def parse_record(body: Mapping[str, Any]) -> NewRecord:
 def _header(given: Any) -> tuple[str, bytes]:
     if not isinstance(given, dict) or not all(isinstance(given.get(name), str) for name in ("name", "value")):
         raise WrongRequest("a header has a name and a value, which are text")
+    _encoded(given["name"])
     return given["name"], _encoded(given["value"])
 
 

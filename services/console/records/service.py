@@ -11,7 +11,7 @@ import trio
 from kio.schema.errors import ErrorCode
 
 from kafscale.config.kafka_client import KafkaClientSettings
-from kafscale.errors import KafscaleError, Unavailable
+from kafscale.errors import Unavailable
 from kafscale.kafka_client.reader import FetchBytes, TopicReader
 from kafscale.kafka_client.requests import NOT_ALLOWED, Refusal
 from kafscale.process.http import Response
@@ -21,6 +21,7 @@ from services.console.live import Send
 from services.console.records import kcat
 from services.console.records.brokers import BrokerAccess
 from services.console.records.decoding import Decoder
+from services.console.records.errors import RecordsRefused
 from services.console.records.producing import NewRecord, parse_record, produce
 from services.console.records.query import Query, parse_query
 from services.console.records.reading import Reading
@@ -49,14 +50,6 @@ _STATUSES = {
     ErrorCode.illegal_sasl_state: HTTPStatus.CONFLICT,
 }
 Talk = Callable[[Send], Awaitable[None]]
-
-
-class RecordsRefused(KafscaleError):
-    """The console does not do it now. ``status`` is that of the answer."""
-
-    def __init__(self, status: HTTPStatus, message: str) -> None:
-        super().__init__(message)
-        self.status = status
 
 
 def status_of(refusal: Refusal) -> HTTPStatus:

@@ -90,6 +90,8 @@ class Sieve:
 
     async def rows(self, found: list[Found]) -> list[dict[str, Any]]:
         """Return records as a list shows them."""
+        if not found:
+            return []
         await self._decoder.learn(part for each in found for part in (each.record.key, each.record.value))
         return await trio.to_thread.run_sync(lambda: [self._row(each) for each in found])
 

@@ -107,7 +107,7 @@ async function signOut() {
 
 document.addEventListener("click", (event) => {
   const anchor = event.target.closest?.("a[href^='/']");
-  if (!anchor || event.defaultPrevented || event.button || event.metaKey || event.ctrlKey || event.shiftKey || anchor.download) return;
+  if (!anchor || event.defaultPrevented || event.button || event.metaKey || event.ctrlKey || event.shiftKey || anchor.hasAttribute("download")) return;
   event.preventDefault();
   history.pushState(null, "", anchor.href);
   scrollTo(0, 0);

@@ -18,7 +18,7 @@ export async function record([name, partition, offset]) {
     return [
       h("h2", {}, title),
       h("p", { class: "tools" }, badge(shown.size < 0 ? "null" : bytes(shown.size)), shown.size < 0 ? "" : h("a", { href: `/api${at}/${kind}`, download: true }, `Download the ${kind}`)),
-      shown.size < 0 ? "" : [h("ul", { class: "forms", "aria-label": `How the ${kind} is shown` }, others), h("div", { class: "whole", tabindex: "0", role: "region", "aria-label": title }, part(shown))],
+      ...(shown.size < 0 ? [] : [h("ul", { class: "forms", "aria-label": `How the ${kind} is shown` }, others), h("div", { class: "whole", tabindex: "0", role: "region", "aria-label": title }, part(shown))]),
     ];
   };
   const headers = table("headers", [
@@ -30,8 +30,8 @@ export async function record([name, partition, offset]) {
     content: [
       h("p", {}, link(`${topic}/records?partition=${partition}&start=offset&offset=${offset}`, "Records from here on"), " ", link(topic, `Topic ${name}`)),
       facts(["Offset", count(offset)], ["Partition", partition], [found.appended ? "Time of appending" : "Time of the producer", found.timestamp === "-1" ? "none" : time(found.timestamp)], ["Headers", count(found.headers.length + found.more_headers)]),
-      block("key", "Key"), block("value", "Value"), h("h2", {}, "Headers"), headers,
-      found.more_headers ? h("p", {}, `${count(found.more_headers)} more headers are not shown.`) : "",
+      ...block("key", "Key"), ...block("value", "Value"), h("h2", {}, "Headers"), headers,
+      ...(found.more_headers ? [h("p", {}, `${count(found.more_headers)} more headers are not shown.`)] : []),
     ],
   };
 }
