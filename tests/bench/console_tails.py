@@ -12,6 +12,7 @@ import json
 import tempfile
 import threading
 import time
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -57,7 +58,7 @@ def main() -> None:
             stopping.set()
             load.join()
         print(f"{given.tails} tails for {seconds:.0f} s; {rate:.0f} records/s produced")
-        print(f"shown: {received['records']}, left out: {received['left_out']}, faults: {received['faults']}")
+        print(f"shown: {received['records']}, left out: {received['left_out']}, faults: {dict(received['faults'])}")
         print(f"another request took at most {1000 * received['slowest']:.0f} ms")
         for name, usage in usages.items():
             print(f"{name}: {usage.cpu_seconds:.1f} s of CPU, at most {usage.peak_rss_bytes >> 20} MiB")
@@ -75,7 +76,7 @@ def _produce(bootstrap: str, rate: int, stopping: threading.Event, sent: list[in
 
 
 async def _follow(console: Console, tails: int, seconds: float, text: str) -> dict[str, Any]:
-    found: dict[str, Any] = {"records": 0, "left_out": 0, "faults": 0, "slowest": 0.0}
+    found: dict[str, Any] = {"records": 0, "left_out": 0, "faults": Counter(), "slowest": 0.0}
     url = f"ws://{console.host}/live/topics/{TOPIC}/records?limit=20&value={text}"
 
     async def tail() -> None:
@@ -84,7 +85,8 @@ async def _follow(console: Console, tails: int, seconds: float, text: str) -> di
             while True:
                 message = json.loads(await socket.get_message())
                 found["records"] += len(message.get("records", []))
-                found["faults"] += bool(message.get("fault"))
+                if message.get("fault"):
+                    found["faults"][message["fault"]] += 1
                 found["left_out"] += sum(int(each["to"]) - int(each["from"]) for each in message.get("left_out", []))
 
     async def ask() -> None:

@@ -271,15 +271,7 @@ class Load:
             self._thread.join()
 
 
-TICKS = """() => {
-  window.worst = 0;
-  let last = performance.now();
-  setInterval(() => {
-    const now = performance.now();
-    window.worst = Math.max(window.worst, now - last);
-    last = now;
-  }, 20);
-}"""
+TICKS = "() => { window.ticks = 0; setInterval(() => { window.ticks += 1; }, 20); }"
 
 
 def test_a_tail_under_load_keeps_the_browser_responsive_says_what_it_leaves_out_and_outlives_its_gateway(
@@ -297,9 +289,9 @@ def test_a_tail_under_load_keeps_the_browser_responsive_says_what_it_leaves_out_
         begun, former = time.monotonic(), load.sent
         page.wait_for_timeout(8000)
         rate = (load.sent - former) / (time.monotonic() - begun)
-        worst = page.evaluate("window.worst")
-        print(f"{rate:.0f} records/s; the page's timer was late by at most {worst:.0f} ms")
-        assert worst < 2000
+        ticks = page.evaluate("window.ticks")
+        print(f"{rate:.0f} records/s; the page's timer of 20 ms ticked {ticks} times in 8 s")
+        assert ticks > 80
         assert rows.count() <= 1000
         page.get_by_role("button", name="Pause").click()
         expect(page.get_by_role("status").filter(has_text="Paused")).to_be_visible()
