@@ -39,6 +39,7 @@ from kafscale.topics.definitions import DEFINITIONS
 from kafscale_tools.cli.admin.server import SETTINGS as ASKING
 from kafscale_tools.documents import access, group_protocol, protocol
 from services.all_in_one import main as all_in_one
+from services.all_in_one.settings import OneProcessSettings
 from services.console import __main__ as console
 from services.console import monitoring as console_monitoring
 from services.console.settings import ConsoleSettings
@@ -83,6 +84,7 @@ SETTINGS: dict[str, type] = {
     "Health and metrics over HTTP": HttpSettings,
     "Health states": HealthSettings,
     "Console": ConsoleSettings,
+    "One-process mode": OneProcessSettings,
     "Kubernetes operator": OperatorSettings,
     "Logs": LogSettings,
     "Traces": TracingSettings,
