@@ -282,7 +282,7 @@ def variables() -> str:
 def known_settings() -> str:
     """Return services/operator/clusters/known_settings.py."""
     parts = [_KNOWN_SETTINGS]
-    for service in SERVICES:
+    for service in (*SERVICES, "console"):
         names = sorted({s.env for _, settings in documented(READERS[service]) for s in settings if not s.secret})
         parts += [f'    "{service}": frozenset(\n        {{\n', *(f'            "{name}",\n' for name in names)]
         parts.append("        }\n    ),\n")
