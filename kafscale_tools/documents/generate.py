@@ -240,7 +240,8 @@ _METRICS = """\
 <!-- Generated from the code by `make generate`; do not edit. -->
 
 This page lists all metrics. Each process serves its metrics at `/metrics` on `KAFSCALE_HTTP_ADDR`, in Prometheus' text
-format. The one-process mode serves the metrics of all services except those for calls between services.
+format. The one-process mode serves the metrics of all services and of the console, except those for calls between
+services.
 
 A histogram consists of the series `_bucket`, `_sum` and `_count`. A label value appears when it first occurs.
 
