@@ -111,7 +111,9 @@ def _renamed(value: Any, key: str = "") -> Any:
         return [_renamed(each) for each in value]
     if not isinstance(value, str) or key == "app.kubernetes.io/name":
         return value
-    return re.sub(r"(?<![\w-])kafscale-(?=(etcd|gateway|storage)\b)", "made-kafscale-", value)
+    return re.sub(
+        r"(?<![\w-])kafscale-(?=(etcd|gateway|storage)\b)|^kafscale(?=:9094$)", lambda found: f"made-{found[0]}", value
+    )
 
 
 def _in_order(objects: list[Any]) -> list[Any]:
