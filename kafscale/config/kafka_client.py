@@ -1,4 +1,4 @@
-"""The settings with which the `kafscale` command connects to Kafka listeners."""
+"""The settings with which the `kafscale` command and the console connect to Kafka listeners."""
 
 from dataclasses import dataclass
 
@@ -10,7 +10,7 @@ from kafscale.errors import ConfigError
 from kafscale.security.scram import Mechanism
 
 MECHANISMS = (PLAIN, *(mechanism.value for mechanism in Mechanism))
-"""The SASL mechanisms of the command."""
+"""The SASL mechanisms with a user and a password."""
 
 
 def _parse_name(text_: str) -> str:
@@ -24,13 +24,14 @@ _name: Parser[str] = Parser("text", _parse_name)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KafkaClientSettings:
-    """TLS and SASL of `kafscale produce` and `kafscale consume`. Command-line options override them."""
+    """TLS and SASL of `kafscale produce`, `kafscale consume` and the console. Options of the command override them."""
 
     protocol: str = setting(
         "KAFSCALE_CLIENT_SECURITY_PROTOCOL",
         default=PLAINTEXT,
         parse=choice(*PROTOCOLS),
-        doc="The security protocol of the listeners to which `kafscale produce` and `kafscale consume` connect.",
+        doc="The security protocol of the listeners to which `kafscale produce`, `kafscale consume` and the console "
+        "connect.",
     )
     ca_file: str | None = setting(
         "KAFSCALE_CLIENT_CA_FILE",

@@ -20,6 +20,11 @@ class BearerFailed(KafscaleError):
     """The message is not valid. The error does not contain what the client sent."""
 
 
+def message(token: str) -> bytes:
+    """Return the message with which a client presents its token."""
+    return b"n,,\x01auth=Bearer %b\x01\x01" % token.encode()
+
+
 def parse(message: bytes) -> tuple[str, str]:
     """Return the token and the user that the client wants to act for, empty if it names none. Raises BearerFailed."""
     found = _MESSAGE.fullmatch(message)

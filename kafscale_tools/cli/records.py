@@ -3,7 +3,6 @@
 import itertools
 import signal
 import sys
-import zlib
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from typing import Any, BinaryIO
@@ -15,6 +14,12 @@ from kio.schema.errors import ErrorCode
 from kafscale.clock import wall_clock_ms
 from kafscale.config.listeners import parse_address
 from kafscale.errors import ConfigError, KafscaleError, Unavailable
+from kafscale.kafka_client.bootstrap import reported_listeners
+from kafscale.kafka_client.client import Brokers
+from kafscale.kafka_client.connection import Address, Security
+from kafscale.kafka_client.producer import Producer, partition_of
+from kafscale.kafka_client.reader import EARLIEST, LATEST, TopicReader
+from kafscale.kafka_client.requests import NOT_ALLOWED, Refusal
 from kafscale.records.codecs import Codec, codec_by_name
 from kafscale.records.record import Record
 from kafscale.rpc.admin import CLUSTER_STATUS
@@ -23,12 +28,7 @@ from kafscale_tools.cli.admin.arguments import MAX_INT64, PARTITION, name_and_va
 from kafscale_tools.cli.admin.group import reset_to
 from kafscale_tools.cli.admin.server import Server, asking
 from kafscale_tools.cli.exits import Exit, Failed
-from kafscale_tools.cli.kafka.client import Brokers
-from kafscale_tools.cli.kafka.connection import Address, Security
 from kafscale_tools.cli.kafka.formats import Format, unescaped
-from kafscale_tools.cli.kafka.producer import Producer
-from kafscale_tools.cli.kafka.reader import EARLIEST, LATEST, TopicReader
-from kafscale_tools.cli.kafka.requests import NOT_ALLOWED, Refusal
 from kafscale_tools.cli.kafka.security import secured
 
 _READ_BYTES = 1 << 16
@@ -66,8 +66,7 @@ def _brokers(server: Server, bootstrap: list[Address] | None, security: Security
     found = bootstrap
     if found is None:
         members = server.ask(CLUSTER_STATUS, pb.ClusterStatusRequest()).members
-        firsts = [each.listeners[0] for each in members if each.listeners and not each.leaving]
-        found = [parse_address("", listener.partition("://")[2]) for listener in firsts]
+        found = reported_listeners(members)
         if not found:
             raise Failed("no gateway reports a Kafka listener; use --bootstrap", Exit.UNAVAILABLE)
     return Brokers(found, security, seconds=min(_ANSWER_SECONDS, server.timeout))
@@ -231,7 +230,7 @@ async def _send_all(producer: Producer, records: Iterable[Record], selected: Seq
     """Send records to all partitions in parallel: those without a key to ``keyless``, the others as librdkafka does."""
     places: dict[int, list[Record]] = defaultdict(list)
     for record in records:
-        place = keyless if record.key is None else selected[zlib.crc32(record.key) % len(selected)]
+        place = keyless if record.key is None else partition_of(record.key, selected)
         places[place].append(record)
     batches = {place: _batches(found) for place, found in places.items()}
     while due := {place: batch for place, found in batches.items() if (batch := next(found, None))}:

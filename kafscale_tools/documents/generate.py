@@ -42,6 +42,7 @@ from services.all_in_one import main as all_in_one
 from services.all_in_one.settings import OneProcessSettings
 from services.console import __main__ as console
 from services.console import monitoring as console_monitoring
+from services.console.records.settings import RecordsSettings
 from services.console.settings import ConsoleSettings
 from services.coordinator import __main__ as coordinator
 from services.coordinator import monitoring as coordinator_monitoring
@@ -84,6 +85,7 @@ SETTINGS: dict[str, type] = {
     "Health and metrics over HTTP": HttpSettings,
     "Health states": HealthSettings,
     "Console": ConsoleSettings,
+    "Records in the console": RecordsSettings,
     "One-process mode": OneProcessSettings,
     "Kubernetes operator": OperatorSettings,
     "Logs": LogSettings,

@@ -6,12 +6,14 @@ import structlog
 import trio
 
 from kafscale.config.calls import REQUIRED, RpcSettings
+from kafscale.config.kafka_client import KafkaClientSettings
 from kafscale.config.network import HOST, Address, NetworkSettings
 from kafscale.process.operations import Operations
 from kafscale.process.process import Loaded
 from kafscale.process.startup import Endpoint
 from services.all_in_one.settings import OneProcessSettings
-from services.console.serving import serve_console
+from services.console.records.settings import RecordsSettings
+from services.console.serving import ConsoleParts, serve_console
 from services.console.settings import ConsoleSettings
 from services.gateway.settings import GatewaySettings
 
@@ -33,14 +35,13 @@ async def serve_own_console(
         task_status.started()
         return
     async with trio.open_nursery() as nursery:
-        own, rpc = _console_settings(settings, endpoint)
-        url = await nursery.start(serve_console, own, rpc, operations, stopping)
+        url = await nursery.start(serve_console, _parts(settings, endpoint), operations, stopping)
         _log.info("console started", url=url)
         task_status.started()
 
 
-def _console_settings(settings: Loaded, endpoint: Endpoint) -> tuple[ConsoleSettings, RpcSettings]:
-    """Return the settings of the console and of its calls.
+def _parts(settings: Loaded, endpoint: Endpoint) -> ConsoleParts:
+    """Return the settings of the console and its clients.
 
     If not everybody may make admin calls, users sign in by default, because the console has the rights of the process.
     """
@@ -52,4 +53,5 @@ def _console_settings(settings: Loaded, endpoint: Endpoint) -> tuple[ConsoleSett
         rpc = replace(rpc, tls_server_name=(network.rpc_advertised_addr or bound).host)
     secured = settings[GatewaySettings].acls or rpc.tls_client_auth == REQUIRED
     own = replace(settings[ConsoleSettings], admin_servers=(str(here),))
-    return own.resolved(secured=secured), rpc
+    own = own.resolved(secured=secured)
+    return ConsoleParts(own, settings[RecordsSettings], settings[KafkaClientSettings], rpc)

@@ -12,6 +12,7 @@ import trio
 
 from kafscale.clock import wall_clock_ms
 from kafscale.config.calls import RpcSettings
+from kafscale.config.kafka_client import KafkaClientSettings
 from kafscale.config.listeners import Listener
 from kafscale.config.network import HttpSettings, LeaseSettings, NetworkSettings
 from kafscale.config.settings import documented
@@ -40,6 +41,7 @@ from kafscale.rpc.services import bind_coordinator, bind_indexer, bind_storage
 from kafscale.threads import run_in_thread
 from services.all_in_one.console import serve_own_console
 from services.all_in_one.settings import OneProcessSettings
+from services.console.records.settings import RecordsSettings
 from services.console.settings import ConsoleSettings
 from services.coordinator.monitoring import show as show_coordinator
 from services.coordinator.run import Dependencies as CoordinatorDependencies
@@ -75,6 +77,8 @@ SETTINGS = (
     LogSettings,
     OneProcessSettings,
     ConsoleSettings,
+    RecordsSettings,
+    KafkaClientSettings,
 )
 log = structlog.get_logger()
 

@@ -11,6 +11,7 @@ from google.protobuf.json_format import MessageToDict
 
 from kafscale.config.admin_access import TOKEN_TEXT
 from kafscale.errors import KafscaleError, Unavailable
+from kafscale.kafka_client.requests import Refusal
 from kafscale.process.http import Handover, Request, Response
 from kafscale.process.version import kafscale_version
 from kafscale.rpc.admin import CLUSTER_STATUS
@@ -21,6 +22,8 @@ from services.console.api.reads import WrongRequest
 from services.console.gateways import Gateways, as_unavailable
 from services.console.live import Send, serve_live
 from services.console.pages import SECURITY_HEADERS, Pages
+from services.console.records.errors import RecordsRefused
+from services.console.records.service import Records, Talk, status_of
 from services.console.sessions import Session, Sessions, allows_change, set_cookie
 from services.console.settings import ConsoleSettings
 from services.console.watching import Watches
@@ -54,6 +57,7 @@ class Console:
         settings: ConsoleSettings,
         gateways: Gateways,
         watches: Watches,
+        records: Records,
         *,
         token: str,
         viewer_token: str,
@@ -61,6 +65,7 @@ class Console:
         self._settings = settings
         self._gateways = gateways
         self._watches = watches
+        self._records = records
         self._token = token
         self._viewer_token = viewer_token.encode()
         self._origins = settings.origins()
@@ -113,14 +118,16 @@ class Console:
 
     async def _read(self, request: Request, session: Session) -> Response:
         try:
+            answer = await self._records.read(request.path, request.query, session.token)
+            if answer is not None:
+                return answer if isinstance(answer, Response) else _json(answer)
             found = reads.found(request.path, request.query)
+            if found is None:
+                return _error(HTTPStatus.NOT_FOUND, "no such path")
+            return _json(await self._gateways.read(*found, session.token))
         except WrongRequest as error:
             return _error(HTTPStatus.BAD_REQUEST, str(error))
-        if found is None:
-            return _error(HTTPStatus.NOT_FOUND, "no such path")
-        try:
-            return _json(await self._gateways.read(*found, session.token))
-        except (StatusError, Unavailable) as error:
+        except KafscaleError as error:
             return _failure(error)
 
     async def _change(self, request: Request, session: Session) -> Response:
@@ -129,16 +136,19 @@ class Console:
         if not session.may_change:
             return _error(HTTPStatus.FORBIDDEN, "viewers may not change anything")
         try:
-            call = changes.change_for(request.method, request.path, _object(request.body))
+            body = _object(request.body)
+            answer = await self._records.change(request.method, request.path, body, session.token)
+            if answer is not None:
+                return _json(answer)
+            call = changes.change_for(request.method, request.path, body)
+            if call is None:
+                return _error(HTTPStatus.NOT_FOUND, "no such path")
+            method, message = call
+            send = self._gateways.begin if method.streams else self._gateways.change
+            return _json(await send(method, message, session.token))
         except WrongRequest as error:
             return _error(HTTPStatus.BAD_REQUEST, str(error))
-        if call is None:
-            return _error(HTTPStatus.NOT_FOUND, "no such path")
-        method, message = call
-        send = self._gateways.begin if method.streams else self._gateways.change
-        try:
-            return _json(await send(method, message, session.token))
-        except (StatusError, Unavailable) as error:
+        except KafscaleError as error:
             return _failure(error)
 
     def _session(self, request: Request) -> Session | None:
@@ -210,18 +220,16 @@ class Console:
         session = self._session(request)
         if session is None:
             return _error(HTTPStatus.UNAUTHORIZED, "not signed in")
-        if request.path != f"{_LIVE}cluster" or request.headers.get("upgrade", "").lower() != "websocket":
+        try:
+            talk = self._talk(request, session)
+        except WrongRequest as error:
+            return _error(HTTPStatus.BAD_REQUEST, str(error))
+        except KafscaleError as error:
+            return _failure(error)
+        if talk is None or request.headers.get("upgrade", "").lower() != "websocket":
             return _error(HTTPStatus.NOT_FOUND, "no such path")
         if self.live >= self._settings.console_max_live:
             return _error(HTTPStatus.SERVICE_UNAVAILABLE, "too many live pages; see KAFSCALE_CONSOLE_MAX_LIVE")
-
-        async def talk(send: Send) -> None:
-            async with self._watches.page(session.token) as (watch, page):
-                while True:
-                    message = await watch.next_of(page)
-                    if self._session(request) is None:
-                        return
-                    await send(message)
 
         async def take(stream: trio.abc.Stream) -> None:
             self.live += 1
@@ -231,6 +239,24 @@ class Console:
                 self.live -= 1
 
         return Handover(take)
+
+    def _talk(self, request: Request, session: Session) -> Talk | None:
+        """Return what sends the messages of a live page, or None if there is none at this path."""
+
+        def lives() -> bool:
+            return self._session(request) is not None
+
+        async def talk(send: Send) -> None:
+            async with self._watches.page(session.token) as (watch, page):
+                while True:
+                    message = await watch.next_of(page)
+                    if not lives():
+                        return
+                    await send(message)
+
+        if request.path == f"{_LIVE}cluster":
+            return talk
+        return self._records.tail(request.path, request.query, session.token, lives)
 
 
 def _object(body: bytes) -> dict[str, Any]:
@@ -262,4 +288,8 @@ def _error(status: HTTPStatus, message: str) -> Response:
 def _failure(error: KafscaleError) -> Response:
     if isinstance(error, StatusError) and not as_unavailable(error):
         return _error(_STATUSES.get(error.code, HTTPStatus.BAD_GATEWAY), str(error))
+    if isinstance(error, Refusal):
+        return _error(status_of(error), str(error))
+    if isinstance(error, RecordsRefused):
+        return _error(error.status, str(error))
     return _error(HTTPStatus.BAD_GATEWAY, f"no gateway answers: {error}")

@@ -1,10 +1,7 @@
 """The console in a real browser, beside the four services."""
 
-import http.client
 import json
-import re
 from collections.abc import Iterator
-from contextlib import contextmanager
 from importlib.resources import files
 
 import pytest
@@ -12,49 +9,17 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from playwright.sync_api import Browser, Page, expect
 
 from services.console.api.changes import CHANGES
-from tests.servers.cluster import Cluster, ServiceProcess, running_cluster
+from tests.servers.cluster import Cluster, running_cluster
 from tests.servers.etcd import Etcd
 from tests.servers.minio import Minio
-from tests.servers.ports import free_ports
 from tests.support.browser import running_browser
 from tests.support.clients.confluent import ConfluentClient
+from tests.support.console import TOKEN, VIEWER_TOKEN, Console, opened_page, running_console, sign_in
 from tests.support.shell import Shell
 
-TOKEN, VIEWER_TOKEN = "a-token-of-operators", "a-token-of-viewers"
 TOPIC, PARTITIONS = "flights", 24
 HOSTILE = "<img src=x onerror=alert(1)>\u202egroup\n'\""
-# The default of five seconds is too short for a busy machine.
-expect.set_options(timeout=30_000)
 PAGES = ("/", "/topics", f"/topics/{TOPIC}", f"/topics/{TOPIC}/0", "/groups", "/instances", "/access", "/no/such/page")
-
-
-class Console:
-    """A console as a process, and the address at which browsers reach it."""
-
-    def __init__(self, cluster: Cluster) -> None:
-        own, health = (f"127.0.0.1:{port}" for port in free_ports(2))
-        gateways = ",".join(gateway.address for gateway in cluster.gateways)
-        env = {
-            **cluster.env,
-            "KAFSCALE_CONSOLE_ADDR": own,
-            "KAFSCALE_CONSOLE_SIGN_IN": "token",
-            "KAFSCALE_CONSOLE_VIEWER_TOKEN": VIEWER_TOKEN,
-            "KAFSCALE_HTTP_ADDR": health,
-            "KAFSCALE_ADMIN_SERVER": gateways,
-        }
-        self.process = ServiceProcess("console", 0, cluster.directory, env)
-        self.host = own
-
-    def request(self, method: str, path: str, body: str = "", **headers: str) -> tuple[int, dict[str, str], bytes]:
-        """Send a request with no more than these headers, and return status, headers and body."""
-        connection = http.client.HTTPConnection(self.host, timeout=30)
-        try:
-            sent = {name.replace("_", "-"): value for name, value in headers.items()}
-            connection.request(method, path, body or None, sent)
-            answer = connection.getresponse()
-            return answer.status, {name.lower(): value for name, value in answer.getheaders()}, answer.read()
-        finally:
-            connection.close()
 
 
 @pytest.fixture(scope="module")
@@ -74,14 +39,8 @@ def cluster(etcd: Etcd, minio: Minio, tmp_path_factory: pytest.TempPathFactory) 
 
 @pytest.fixture(scope="module")
 def console(cluster: Cluster) -> Iterator[Console]:
-    running = Console(cluster)
-    running.process.start()
-    try:
-        running.process.await_ready()
+    with running_console(cluster) as running:
         yield running
-    finally:
-        running.process.end()
-        print(running.process.log.read_text()[-3000:])
 
 
 @pytest.fixture(scope="module")
@@ -90,48 +49,21 @@ def browser() -> Iterator[Browser]:
         yield running
 
 
-@contextmanager
-def _page(browser: Browser, console: Console, *, dark: bool = False, width: int = 1100) -> Iterator[Page]:
-    """Open a page of a browser that is not signed in. Errors of scripts fail the test."""
-    errors: list[str] = []
-    context = browser.new_context(
-        base_url=f"http://{console.host}",
-        color_scheme="dark" if dark else "light",
-        viewport={"width": width, "height": 800},
-    )
-    page = context.new_page()
-    page.on("pageerror", lambda error: errors.append(str(error)))
-    page.on("dialog", lambda dialog: errors.append(f"dialog: {dialog.message}"))
-    try:
-        yield page
-        assert errors == []
-    finally:
-        context.close()
-
-
 @pytest.fixture
 def page(browser: Browser, console: Console) -> Iterator[Page]:
     """A page of a browser that is signed in."""
-    with _page(browser, console) as opened:
-        _sign_in(opened)
+    with opened_page(browser, console) as opened:
+        sign_in(opened)
         yield opened
 
 
-def _sign_in(page: Page, token: str = TOKEN) -> None:
-    page.goto("/")
-    page.get_by_label(re.compile("Token")).fill(token)
-    page.get_by_role("button", name="Sign in").click()
-    if token in (TOKEN, VIEWER_TOKEN):
-        expect(page.get_by_role("heading", name="Overview")).to_be_visible()
-
-
 def test_a_browser_signs_in_with_a_token_of_the_gateways_and_out(browser: Browser, console: Console) -> None:
-    with _page(browser, console) as page:
-        _sign_in(page, "not-the-right-token")
+    with opened_page(browser, console) as page:
+        sign_in(page, "not-the-right-token")
         expect(page.get_by_role("alert")).to_contain_text("does not accept")
         page.goto("/topics")
         expect(page.get_by_role("heading", name="Sign in")).to_be_visible()
-        _sign_in(page)
+        sign_in(page)
         cookies = page.context.cookies()
         assert [(each["httpOnly"], each["sameSite"]) for each in cookies] == [(True, "Strict")]
         page.get_by_role("button", name="Sign out").click()
@@ -206,8 +138,8 @@ def test_an_operator_resets_offsets_after_a_preview(cluster: Cluster, page: Page
 
 
 def test_a_viewer_sees_no_buttons_and_can_change_nothing_by_any_request(browser: Browser, console: Console) -> None:
-    with _page(browser, console) as page:
-        _sign_in(page, VIEWER_TOKEN)
+    with opened_page(browser, console) as page:
+        sign_in(page, VIEWER_TOKEN)
         for path in PAGES:
             page.goto(path)
             expect(page.locator("main h1")).to_be_visible()
@@ -237,8 +169,8 @@ def test_names_of_others_are_shown_as_text(page: Page) -> None:
 def test_axe_finds_nothing(browser: Browser, console: Console, dark: bool, width: int) -> None:
     axe = (files("axe_playwright_python") / "axe.min.js").read_text()
     found = []
-    with _page(browser, console, dark=dark, width=width) as page:
-        _sign_in(page)
+    with opened_page(browser, console, dark=dark, width=width) as page:
+        sign_in(page)
         page.evaluate(axe)
         for path in PAGES:
             page.evaluate(

@@ -1,1 +1,1 @@
-"""A Kafka client for the commands that read and write records."""
+"""What the options of commands that read and write records mean: connections, and formats of records."""

@@ -1,7 +1,6 @@
 """The options of commands by which they connect to Kafka listeners with TLS and SASL."""
 
 import functools
-import ssl
 from collections.abc import Callable
 from typing import Any
 
@@ -11,9 +10,9 @@ from kafscale.config.kafka_client import MECHANISMS, KafkaClientSettings
 from kafscale.config.listeners import PROTOCOLS
 from kafscale.config.settings import load
 from kafscale.errors import ConfigError
+from kafscale.kafka_client.security import security_of
 from kafscale_tools.cli.admin.server import FILE, Overriding, environment, with_options
 from kafscale_tools.cli.exits import Exit, Failed
-from kafscale_tools.cli.kafka.connection import Login, Security
 
 _OPTIONS: Overriding = {
     "security_protocol": (
@@ -54,42 +53,9 @@ def secured(command: Callable[..., None]) -> Callable[..., None]:
     @functools.wraps(command)
     def with_security(**arguments: Any) -> None:
         try:
-            security = _security_of(load(KafkaClientSettings, environment(_OPTIONS, arguments)))
+            security = security_of(load(KafkaClientSettings, environment(_OPTIONS, arguments)))
         except ConfigError as error:
             raise Failed(str(error), Exit.WRONG) from error
         command(security=security, **arguments)
 
     return with_options(with_security, _OPTIONS)
-
-
-def _security_of(settings: KafkaClientSettings) -> Security:
-    """Raises a ConfigError that names the invalid file."""
-    tls = _context_of(settings) if settings.encrypted else None
-    login = None
-    if settings.user is not None:
-        login = Login(settings.mechanism, settings.user, settings.client_password())
-    return Security(tls, login)
-
-
-def _context_of(settings: KafkaClientSettings) -> ssl.SSLContext:
-    try:
-        context = ssl.create_default_context(cafile=settings.ca_file)
-    except OSError as error:
-        raise ConfigError(f"KAFSCALE_CLIENT_CA_FILE: {settings.ca_file}: {_reason(error)}") from error
-    if settings.cert_file is not None:
-        try:
-            context.load_cert_chain(settings.cert_file, settings.key_file, password=_no_password)
-        except (OSError, ValueError) as error:
-            raise ConfigError(
-                f"KAFSCALE_CLIENT_CERT_FILE, KAFSCALE_CLIENT_KEY_FILE: {settings.cert_file} and {settings.key_file} "
-                f"are not a certificate and its key: {_reason(error)}"
-            ) from error
-    return context
-
-
-def _reason(error: Exception) -> str:
-    return (isinstance(error, OSError) and error.strerror) or str(error)
-
-
-def _no_password() -> str:
-    raise ValueError("the key is encrypted")

@@ -3,6 +3,8 @@ import { ask, badge, empty, Failed, h, link } from "/static/lib.js";
 import { overview } from "/static/pages/overview.js";
 import { topics } from "/static/pages/topics.js";
 import { topic } from "/static/pages/topic.js";
+import { records } from "/static/pages/records.js";
+import { record } from "/static/pages/record.js";
 import { segments } from "/static/pages/segments.js";
 import { groups } from "/static/pages/groups.js";
 import { group } from "/static/pages/group.js";
@@ -13,6 +15,8 @@ const PAGES = [
   [/^\/$/, overview],
   [/^\/topics$/, topics],
   [/^\/topics\/([^/]+)$/, topic],
+  [/^\/topics\/([^/]+)\/records$/, records],
+  [/^\/topics\/([^/]+)\/records\/([0-9]+)\/([0-9]+)$/, record],
   [/^\/topics\/([^/]+)\/([0-9]+)$/, segments],
   [/^\/groups$/, groups],
   [/^\/groups\/([^/]+)$/, group],
@@ -103,7 +107,7 @@ async function signOut() {
 
 document.addEventListener("click", (event) => {
   const anchor = event.target.closest?.("a[href^='/']");
-  if (!anchor || event.defaultPrevented || event.button || event.metaKey || event.ctrlKey || event.shiftKey || anchor.download) return;
+  if (!anchor || event.defaultPrevented || event.button || event.metaKey || event.ctrlKey || event.shiftKey || anchor.hasAttribute("download")) return;
   event.preventDefault();
   history.pushState(null, "", anchor.href);
   scrollTo(0, 0);

@@ -41,11 +41,11 @@ export async function ask(path, { method = "GET", body, csrf = "" } = {}) {
   return content;
 }
 
-// Messages of the console as they come. Reconnects, and says whether it is connected.
+// Messages of the console as they come. Reconnects, and says whether it is connected. path() is the address each time.
 export function live(path, take, connected) {
   let socket, timer, closed = false, pause = 500;
   function open() {
-    const url = new URL(path, location.href);
+    const url = new URL(path(), location.href);
     url.protocol = url.protocol.replace("http", "ws");
     socket = new WebSocket(url);
     socket.onopen = () => { pause = 500; connected(true); };
@@ -166,6 +166,7 @@ export function dialog(title, fields, button, act, { danger = false } = {}) {
   element.addEventListener("close", () => element.remove());
   document.body.append(element);
   element.showModal();
+  return element;
 }
 
 // The lines "name=value" of a text field.

@@ -10,6 +10,8 @@ import pytest
 import trio
 
 from kafscale.errors import Unavailable
+from kafscale.kafka_client import requests
+from kafscale.kafka_client.connection import Connection
 from kafscale.metadata.topic_values import TopicInfo
 from kafscale.records.batch import CONTROL_BIT, pack_header, peek, seal
 from kafscale.records.record import Record
@@ -17,8 +19,6 @@ from kafscale.v1 import common_pb2
 from kafscale.v1.storage_pb2 import PartitionOffset
 from kafscale_tools.cli import records
 from kafscale_tools.cli.exits import Exit
-from kafscale_tools.cli.kafka import requests
-from kafscale_tools.cli.kafka.connection import Connection
 from kafscale_tools.cli.kafka.formats import Format, unescaped
 from tests.servers.ports import free_ports
 from tests.support.gateway.admin_server import AdminServer, admin_server

@@ -10,10 +10,10 @@ import trio
 import trustme
 from click.testing import Result
 
+from kafscale.kafka_client.connection import Connection, Login
 from kafscale.security.acls import Acl, Operation, PatternType, Permission, ResourceType
 from kafscale_tools.cli import records
 from kafscale_tools.cli.exits import Exit
-from kafscale_tools.cli.kafka.connection import Connection, Login
 from tests.support.gateway.admin_server import AdminServer, admin_server
 from tests.support.gateway.harness import NOW_MS
 

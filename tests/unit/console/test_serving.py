@@ -12,11 +12,13 @@ import trustme
 from trio_websocket import open_websocket_url
 
 from kafscale.config.calls import RpcSettings
+from kafscale.config.kafka_client import KafkaClientSettings
 from kafscale.config.network import Address
 from kafscale.errors import ConfigError
 from kafscale.process import certificates
 from kafscale.process.operations import Operations
-from services.console.serving import serve_console
+from services.console.records.settings import RecordsSettings
+from services.console.serving import ConsoleParts, serve_console
 from services.console.settings import ConsoleSettings
 
 HOST = "127.0.0.1"
@@ -52,12 +54,21 @@ def files(tmp_path: Path) -> Files:
     return Files(tmp_path)
 
 
+def _parts(settings: ConsoleSettings) -> ConsoleParts:
+    return ConsoleParts(settings.resolved(), RecordsSettings(), KafkaClientSettings(), RpcSettings())
+
+
 @asynccontextmanager
 async def serving(settings: ConsoleSettings) -> AsyncIterator[str]:
     """A console whose gateways do not answer. Yields its URL."""
     stopping = trio.Event()
     async with trio.open_nursery() as nursery:
-        yield await nursery.start(serve_console, settings.resolved(), RpcSettings(), Operations(), stopping)
+        yield await nursery.start(
+            serve_console,
+            ConsoleParts(settings.resolved(), RecordsSettings(), KafkaClientSettings(), RpcSettings()),
+            Operations(),
+            stopping,
+        )
         stopping.set()
 
 
@@ -98,4 +109,4 @@ async def test_a_replaced_certificate_is_used_without_a_restart(files: Files, mo
 async def test_a_faulty_file_is_named_with_its_setting(files: Files, tmp_path: Path) -> None:
     (tmp_path / "key.pem").write_text("nothing")
     with pytest.raises(ConfigError, match="KAFSCALE_CONSOLE_TLS_KEY_FILE"):
-        await serve_console(files.settings, RpcSettings(), Operations(), trio.Event())
+        await serve_console(_parts(files.settings), Operations(), trio.Event())

@@ -11,6 +11,8 @@ import trio
 from structlog.testing import capture_logs
 from trio.testing import MockClock
 
+from kafscale.kafka_client.connection import Login, Security, connect
+from kafscale.kafka_client.requests import Refusal
 from kafscale.metadata.memory import MemoryMetadataStore
 from kafscale.metadata.users import UserCatalog
 from kafscale.process import token_keys
@@ -253,3 +255,21 @@ async def test_no_token_is_logged_or_repeated(file: Path) -> None:
         for piece in token.split("."):
             assert piece not in repr(logged) + repr(replies)
             assert piece[:20].encode().hex(" ") not in repr(logged)
+
+
+async def test_the_kafka_client_presents_a_token_and_names_the_reason_if_it_is_refused(file: Path) -> None:
+    async with gateway(file) as harness:
+        address = ("127.0.0.1", harness.listeners[0].port)
+
+        def login(token: str, mechanism: str = "OAUTHBEARER") -> Security:
+            return Security(login=Login(mechanism, "", token.encode()))
+
+        connection = await connect(address, login(Issuer().token(NOW + 60)))
+        assert not connection.expired
+        await connection.aclose()
+        with pytest.raises(Refusal, match="the listener does not accept the token"):
+            await connect(address, login(Issuer("unknown").token(NOW + 60)))
+    async with gateway(file, sasl_mechanisms=("PLAIN",)) as harness:
+        address = ("127.0.0.1", harness.listeners[0].port)
+        with pytest.raises(Refusal, match="does not offer OAUTHBEARER, only PLAIN"):
+            await connect(address, login("a-token"))

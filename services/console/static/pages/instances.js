@@ -58,6 +58,6 @@ export async function instances(_, { say, mayChange, change }) {
     }
     soon();
   }
-  const leave = live("/live/cluster", take, (connected) => say(connected ? "" : "The console does not answer. This page reconnects automatically."));
+  const leave = live(() => "/live/cluster", take, (connected) => say(connected ? "" : "The console does not answer. This page reconnects automatically."));
   return { title: "Instances", content: [h("h2", {}, "Processes"), cards, h("h2", {}, "Owners of partitions"), drawn, h("h2", {}, "Changes"), events], leave };
 }

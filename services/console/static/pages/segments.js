@@ -30,7 +30,7 @@ export async function segments([name, partition]) {
   return {
     title: `${name}, partition ${partition}`,
     content: [
-      h("p", {}, link(`/topics${path(name)}`, `Topic ${name}`)),
+      h("p", { class: "tools" }, link(`/topics${path(name)}`, `Topic ${name}`), link(`/topics${path(name)}/records?partition=${partition}`, "Records")),
       facts(["High watermark", count(found.high_watermark)], ["Segments on this page", count(found.segments.length)]),
       ...(found.segments.length ? [map(found.segments, found.next_offset)] : []),
       table("segments", columns, found.segments, empty("No record of this partition is in a segment yet.")),

@@ -56,6 +56,7 @@ export async function topic([name], { say, mayChange, change, again, go }) {
     title: name,
     content: [
       facts(["Id", h("code", {}, about.id)], ["Created", time(about.created_ms)], ["Partitions", count(about.partitions)], ["Offsets in the log", records], ["In segments", size], ["Produced", rate]),
+      h("p", {}, link(`/topics${path(name)}/records`, "Records")),
       mayChange ? h("p", { class: "tools" }, h("button", { type: "button", onclick: grow }, "Add partitions"), h("button", { type: "button", class: "danger", onclick: remove }, "Delete the topic")) : "",
       h("h2", {}, "Partitions"), list, h("h2", {}, "Configs"), settings,
     ],

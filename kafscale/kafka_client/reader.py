@@ -1,6 +1,7 @@
 """A consumer of a topic without a group."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
@@ -8,31 +9,58 @@ import trio
 from kio.schema.errors import ErrorCode
 
 from kafscale.errors import Unavailable
+from kafscale.kafka_client.client import Brokers
+from kafscale.kafka_client.leaders import Leaders
+from kafscale.kafka_client.requests import FETCH, LIST_OFFSETS, Refusal
 from kafscale.records.batch import verify_crc, walk
 from kafscale.records.record import Record, read_records
-from kafscale_tools.cli.kafka.client import Brokers
-from kafscale_tools.cli.kafka.leaders import Leaders
-from kafscale_tools.cli.kafka.requests import FETCH, LIST_OFFSETS, Refusal
 
 LATEST, EARLIEST = -1, -2
-_PARTITION_BYTES, _BYTES = 1 << 20, 16 << 20
 _DECODED_BYTES = 256 << 20
 _WAIT = timedelta(milliseconds=500)
 
 Take = Callable[[int, list[Record]], bool]
 
 
+@dataclass(frozen=True, slots=True)
+class FetchBytes:
+    """How much one answer may contain of a partition, and in all. A broker exceeds them for the first batch alone."""
+
+    partition: int = 1 << 20
+    whole: int = 16 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Fetched:
+    """What a broker answered for a partition. ``end``: the first offset that consumers cannot read yet."""
+
+    partition: int
+    batches: bytes
+    end: int
+
+
 class TopicReader:
     """Reads a topic. ``seconds``: how long failures are retried. ``warn`` is called when offsets were skipped."""
 
-    def __init__(self, brokers: Brokers, topic: str, *, seconds: float, warn: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        brokers: Brokers,
+        topic: str,
+        *,
+        seconds: float,
+        warn: Callable[[str], None],
+        most: FetchBytes = FetchBytes(),
+    ) -> None:
         self._brokers = brokers
         self._topic = topic
         self._warn = warn
+        self._most = most
         self._leaders = Leaders(brokers, topic, seconds=seconds)
+        self._deadline = float("inf")
 
     async def open(self) -> list[int]:
         """Look up and return the partitions. Raises Refusal, Unavailable."""
+        self._deadline = self._leaders.deadline()
         return await self._leaders.find()
 
     async def offsets(self, partitions: Iterable[int], timestamp: int) -> dict[int, int]:
@@ -69,33 +97,41 @@ class TopicReader:
 
         If ``ends`` is None, read until cancelled. Raises Refusal, Unavailable, and CorruptBatch for damaged batches.
         """
-        deadline = self._leaders.deadline()
-        while True:
-            unfinished = [place for place, offset in positions.items() if ends is None or offset < ends[place]]
-            if not unfinished:
-                return
-            failures: list[Refusal | Unavailable] = []
-            answers: list[Any] = []
-            async with trio.open_nursery() as nursery:
-                for leader, places in self._leaders.of(unfinished).items():
-                    nursery.start_soon(self._fetch, leader, places, positions, answers, failures)
-            for answer in answers:
-                place = int(answer.partition_index)
-                if answer.error_code is ErrorCode.offset_out_of_range:
-                    await self._skip(place, positions)
-                elif answer.error_code is not ErrorCode.none:
-                    failures.append(Refusal(answer.error_code))
-                else:
-                    for following, records in _batches(bytes(answer.records or b"")):
-                        end = following if ends is None else ends[place]
-                        selected = [each for each in records if positions[place] <= each.offset < end]
-                        if selected and not take(place, selected):
-                            return
-                        positions[place] = max(positions[place], following)
-            if failures:
-                await self._leaders.again(deadline, failures)
+        while unfinished := [place for place, offset in positions.items() if ends is None or offset < ends[place]]:
+            for fetched in await self.fetch(positions, unfinished):
+                place = fetched.partition
+                for following, records in _batches(fetched.batches):
+                    end = following if ends is None else ends[place]
+                    selected = [each for each in records if positions[place] <= each.offset < end]
+                    if selected and not take(place, selected):
+                        return
+                    positions[place] = max(positions[place], following)
+
+    async def fetch(self, positions: dict[int, int], partitions: Iterable[int]) -> list[Fetched]:
+        """Return what comes next in some partitions, from ``positions`` on. It may be nothing.
+
+        Positions below the start of a log are moved to it. Raises Refusal, and Unavailable if the failures have lasted
+        for too long.
+        """
+        failures: list[Refusal | Unavailable] = []
+        answers: list[Any] = []
+        async with trio.open_nursery() as nursery:
+            for leader, places in self._leaders.of(partitions).items():
+                nursery.start_soon(self._fetch, leader, places, positions, answers, failures)
+        found = []
+        for answer in answers:
+            place = int(answer.partition_index)
+            if answer.error_code is ErrorCode.offset_out_of_range:
+                await self._skip(place, positions)
+            elif answer.error_code is not ErrorCode.none:
+                failures.append(Refusal(answer.error_code))
             else:
-                deadline = self._leaders.deadline()
+                found.append(Fetched(place, bytes(answer.records or b""), int(answer.high_watermark)))
+        if failures:
+            await self._leaders.again(self._deadline, failures)
+        else:
+            self._deadline = self._leaders.deadline()
+        return found
 
     async def _fetch(
         self,
@@ -106,19 +142,19 @@ class TopicReader:
         failures: list[Refusal | Unavailable],
     ) -> None:
         parts = tuple(
-            {"partition": place, "fetch_offset": positions[place], "partition_max_bytes": _PARTITION_BYTES}
+            {"partition": place, "fetch_offset": positions[place], "partition_max_bytes": self._most.partition}
             for place in places
         )
         values = {
             "max_wait": _WAIT,
             "min_bytes": 1,
-            "max_bytes": _BYTES,
+            "max_bytes": self._most.whole,
             "topics": ({"topic": self._topic, "partitions": parts},),
             "forgotten_topics_data": (),
         }
         try:
             reply = await self._brokers.ask(leader, FETCH, values)
-        except Unavailable as error:
+        except (Refusal, Unavailable) as error:
             failures.append(error)
             return
         if reply.error_code is not ErrorCode.none:

@@ -9,12 +9,9 @@ from datetime import timedelta
 import trio
 from kio.schema.errors import ErrorCode
 
-from kafscale.config.client_security import PLAIN
+from kafscale.config.client_security import OAUTHBEARER, PLAIN
 from kafscale.errors import Unavailable
-from kafscale.security import plain
-from kafscale.security.scram import Mechanism, ScramFailed
-from kafscale.security.scram_client import ScramClient
-from kafscale_tools.cli.kafka.requests import (
+from kafscale.kafka_client.requests import (
     SASL_AUTHENTICATE,
     SASL_HANDSHAKE,
     Refusal,
@@ -23,6 +20,9 @@ from kafscale_tools.cli.kafka.requests import (
     encoded,
     header,
 )
+from kafscale.security import bearer, plain
+from kafscale.security.scram import Mechanism, ScramFailed
+from kafscale.security.scram_client import ScramClient
 
 _MOST_REPLY_BYTES = 256 << 20
 _NONCE_BYTES = 24
@@ -32,7 +32,7 @@ Address = tuple[str, int]
 
 @dataclass(frozen=True, slots=True)
 class Login:
-    """The SASL mechanism, the user, and the password as UTF-8."""
+    """The SASL mechanism, the user, and the password as UTF-8. With OAUTHBEARER the password is the token."""
 
     mechanism: str
     user: str
@@ -87,6 +87,11 @@ class Connection:
             raise Refusal(answer.error_code, described(answer.error_code, "perhaps the listener has no SASL"))
         if login.mechanism == PLAIN:
             await self._prove(plain.message(login.user, login.password))
+            return
+        if login.mechanism == OAUTHBEARER:
+            # A token that is refused is answered without an error, but with the reason.
+            if await self._prove(bearer.message(login.password.decode())):
+                raise Refusal(ErrorCode.sasl_authentication_failed, "the listener does not accept the token")
             return
         nonce = secrets.token_urlsafe(_NONCE_BYTES)
         client = ScramClient(Mechanism(login.mechanism), login.user, login.password, nonce)

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 import trio
 
 from kafscale.errors import Unavailable
-from kafscale_tools.cli.kafka.client import Brokers
-from kafscale_tools.cli.kafka.requests import Refusal
+from kafscale.kafka_client.client import Brokers
+from kafscale.kafka_client.requests import Refusal
 
 _PAUSE_SECONDS = 0.3
 

@@ -7,8 +7,8 @@ import trio
 from kio.schema.errors import ErrorCode
 
 from kafscale.errors import Unavailable
-from kafscale_tools.cli.kafka.connection import Address, Connection, Security, connect
-from kafscale_tools.cli.kafka.requests import METADATA, NOT_ALLOWED, Refusal, decoded, encoded
+from kafscale.kafka_client.connection import Address, Connection, Security, connect
+from kafscale.kafka_client.requests import METADATA, NOT_ALLOWED, Refusal, decoded, encoded
 
 
 class Brokers:

@@ -1,0 +1,1 @@
+"""A small Kafka client, for the commands and pages that read and write records."""
