@@ -1,5 +1,5 @@
 #!/bin/sh
-# Makes what compose.secure.yaml needs, in volumes: certificates of five CAs, MinIO's password, and the secret of Spark's
+# Makes what compose.secure.yaml needs, in volumes: certificates of six CAs, MinIO's password, and the secret of Spark's
 # processes. What exists is kept. With RENEW=true, certificates are replaced.
 #
 # A CA is in /authorities, which no other container mounts. Each container gets its own files in /made/CONTAINER.
@@ -55,6 +55,9 @@ for service in gateway storage indexer coordinator; do
 done
 certificate cli 10001 services --client
 certificate spark 10001 services --client
+certificate console 10001 services --client
+certificate console 10001 http --host kafscale.internal
+certificate console 10001 console --host localhost --host 127.0.0.1 --host "$OUTSIDE_HOST"
 certificate prometheus 65534 http --client
 certificate etcd 0 etcd --host etcd --host 127.0.0.1
 certificate minio 0 s3 --host minio --host 127.0.0.1

@@ -49,6 +49,7 @@ def _kafscale(directory: Path, ports: list[int]) -> Iterator[None]:
         "KAFSCALE_BROKER_ADDR": broker,
         "KAFSCALE_HTTP_ADDR": http,
         "KAFSCALE_RPC_ADDR": rpc,
+        "KAFSCALE_CONSOLE": "false",
     }
     command = [sys.executable, "-c", "import sys; from kafscale_tools.cli.main import main; sys.exit(main(['run']))"]
     log = directory / "kafscale.log"

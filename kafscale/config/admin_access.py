@@ -89,6 +89,7 @@ class AdminClientSettings(AdminTokenSettings):
         "KAFSCALE_ADMIN_SERVER",
         default=(str(DEFAULTS["gateway"].rpc), str(DEFAULTS["storage"].rpc)),
         parse=servers,
-        doc="The gateways that the `kafscale` command can call. It uses the first one that answers. The default is a "
-        "separate gateway on this machine, then the one-process mode.",
+        doc="The gateways that the `kafscale` command and the console can call. They use the first one that answers. "
+        "The default is a separate gateway on this machine, then the one-process mode, whose own console calls only "
+        "its own process.",
     )

@@ -1,20 +1,25 @@
 """A metadata store whose state is in this process: a `State` made durable by a journal, in SQLite or in memory.
 
+Transactions that wait while the journal is busy become durable together.
+
 No task runs in the background. Expired leases are ended by every operation before it reads the state, and by waiting
 watches, which wake at the next deadline.
 """
 
+from collections import deque
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from typing import Protocol
 
 import trio
 
-from kafscale.errors import Unavailable
+from kafscale.errors import KafscaleError, Unavailable
 from kafscale.metadata.interface import (
     Compacted,
     Event,
     KeyValue,
+    LeaseNotFound,
     Operation,
     Page,
     Snapshot,
@@ -22,16 +27,18 @@ from kafscale.metadata.interface import (
     Unchanged,
     Watch,
 )
-from kafscale.metadata.state import State, check_size
+from kafscale.metadata.state import Pending, State, check_size
 
 _PAGE_KEYS = 512
 
 
 class Journal(Protocol):
-    """Makes changes durable, one after another."""
+    """Makes changes durable, one call after another. ``at_once``: the maximum number of revisions of a call."""
 
-    async def commit(self, events: Sequence[Event]) -> None:
-        """Make one revision's changes durable. Raises Unavailable if the outcome is unknown.
+    at_once: int
+
+    async def commit(self, changes: Sequence[Sequence[Event]]) -> None:
+        """Make the changes of consecutive revisions durable, all or none. Raises Unavailable if the outcome is unknown.
 
         It can be cancelled only before it has begun.
         """
@@ -42,17 +49,29 @@ class Journal(Protocol):
         ...
 
 
+@dataclass(slots=True, eq=False)
+class _Waiting:
+    """A transaction, and its result or error when it has ended."""
+
+    compares: Sequence[Unchanged]
+    then: Sequence[Operation]
+    otherwise: Sequence[Operation]
+    outcome: TxnResult | KafscaleError | None = None
+
+
 class LocalMetadataStore:
-    """A `MetadataStore` on a `State` and a `Journal`. Changes are made one at a time, under one lock."""
+    """A `MetadataStore` on a `State` and a `Journal`. Whoever holds its lock makes changes, also those of others."""
 
     def __init__(self, state: State, journal: Journal, *, first_lease: int = 1) -> None:
         self._state = state
         self._journal = journal
         self._next_lease = first_lease
         self._lock = trio.Lock()
+        # Transactions that no call of the journal has begun with, in the order in which they wait for the lock.
+        self._waiting: deque[_Waiting] = deque()
         self._watchers = trio.lowlevel.ParkingLot()
-        # A change whose outcome is unknown. No operation returns until the journal has been asked for it.
-        self._unsettled: tuple[Event, ...] = ()
+        # Changes whose outcome is unknown. No operation returns until the journal has been asked for it.
+        self._unsettled: list[tuple[Event, ...]] = []
 
     async def get(self, key: str) -> KeyValue | None:
         await self._catch_up()
@@ -73,11 +92,19 @@ class LocalMetadataStore:
         self, compares: Sequence[Unchanged], then: Sequence[Operation], otherwise: Sequence[Operation] = ()
     ) -> TxnResult:
         check_size(compares, then, otherwise)
-        async with self._lock:
-            await self._settle_and_expire()
-            outcome = self._state.evaluate(compares, then, otherwise)
-            await self._commit(outcome.events)
-            return outcome.result
+        own = _Waiting(compares, then, otherwise)
+        self._waiting.append(own)
+        try:
+            async with self._lock:
+                if own.outcome is None:
+                    await self._settle_and_expire()
+                    await self._commit_waiting()
+        finally:
+            if own.outcome is None and own in self._waiting:
+                self._waiting.remove(own)
+        if isinstance(own.outcome, TxnResult):
+            return own.outcome
+        raise own.outcome or AssertionError("a transaction has no outcome")
 
     @asynccontextmanager
     async def watch(self, prefix: str, from_revision: int) -> AsyncIterator[Watch]:
@@ -126,31 +153,58 @@ class LocalMetadataStore:
             async with self._lock:
                 await self._settle_and_expire()
 
+    async def _commit_waiting(self) -> None:
+        """Commit the transactions that wait, in order, as many as the journal takes at once."""
+        pending, committed = Pending(), list[tuple[_Waiting, TxnResult]]()
+        while self._waiting and len(committed) < self._journal.at_once:
+            one = self._waiting.popleft()
+            try:
+                outcome = self._state.evaluate(one.compares, one.then, one.otherwise, pending)
+            except LeaseNotFound as error:
+                one.outcome = error
+                continue
+            pending.add(outcome.events)
+            committed.append((one, outcome.result))
+        try:
+            await self._commit(pending.changes)
+        except Unavailable as error:
+            for one, _ in committed:
+                one.outcome = Unavailable(str(error))
+        except BaseException:
+            # The journal has not begun, for example because this task is cancelled.
+            self._waiting.extendleft(one for one, _ in reversed(committed))
+            raise
+        else:
+            for one, result in committed:
+                one.outcome = result
+
     async def _settle_and_expire(self) -> None:
         if self._unsettled:
             applied = await self._journal.revision() > self._state.revision
-            events, self._unsettled = self._unsettled, ()
+            changes, self._unsettled = self._unsettled, []
             if applied:
-                self._apply(events)
+                self._apply(changes)
         for lease in self._state.due(trio.current_time()):
             await self._end_lease(lease)
 
     async def _end_lease(self, lease: int) -> None:
-        await self._commit(self._state.end_of_lease(lease))
+        events = self._state.end_of_lease(lease)
+        await self._commit([events] if events else [])
         self._state.forget_lease(lease)
 
-    async def _commit(self, events: tuple[Event, ...]) -> None:
-        if not events:
+    async def _commit(self, changes: list[tuple[Event, ...]]) -> None:
+        if not changes:
             return
         try:
-            await self._journal.commit(events)
+            await self._journal.commit(changes)
         except Unavailable:
-            self._unsettled = events
+            self._unsettled = changes
             raise
-        self._apply(events)
+        self._apply(changes)
 
-    def _apply(self, events: tuple[Event, ...]) -> None:
-        self._state.apply(events)
+    def _apply(self, changes: list[tuple[Event, ...]]) -> None:
+        for events in changes:
+            self._state.apply(events)
         self._watchers.unpark_all()
 
 

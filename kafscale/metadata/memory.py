@@ -115,9 +115,11 @@ class _FaultyWatch:
 
 
 class _NoJournal:
-    """A journal that makes nothing durable."""
+    """A journal that makes nothing durable, so nothing is gained by several changes at once."""
 
-    async def commit(self, events: Sequence[Event]) -> None:
+    at_once = 1
+
+    async def commit(self, changes: Sequence[Sequence[Event]]) -> None:
         pass
 
     async def revision(self) -> int:

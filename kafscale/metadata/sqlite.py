@@ -5,6 +5,7 @@ Reads and watches are served from memory. A commit is on disk before it is visib
 is locked while the store is open, so leases that a dead process left can be ended at open.
 """
 
+import itertools
 import os
 import sqlite3
 from collections.abc import AsyncIterator, Sequence
@@ -23,6 +24,8 @@ from kafscale.threads import RunSync, run_in_thread
 
 _APPLICATION_ID = 0x4B414653  # "KAFS"
 _FORMAT = 1
+_AT_ONCE = 128
+"""Transactions that become durable together. A write to the disk takes as long as some ten of them."""
 _SCHEMA = """
 CREATE TABLE keys (
     key TEXT PRIMARY KEY, value BLOB NOT NULL,
@@ -60,12 +63,14 @@ class _Loaded:
 class _SqliteJournal:
     """A `Journal` on a `_File`. The store's lock serialises its calls."""
 
+    at_once = _AT_ONCE
+
     def __init__(self, file: "_File", run_sync: RunSync) -> None:
         self._file = file
         self._run_sync = run_sync
 
-    async def commit(self, events: Sequence[Event]) -> None:
-        await self._run_sync(lambda: self._file.commit(events))
+    async def commit(self, changes: Sequence[Sequence[Event]]) -> None:
+        await self._run_sync(lambda: self._file.commit(changes))
 
     async def revision(self) -> int:
         return await self._run_sync(self._file.reopen)
@@ -115,16 +120,16 @@ class _File:
             with suppress(sqlite3.Error):
                 connection.close()
 
-    def commit(self, events: Sequence[Event]) -> None:
-        """Make one revision durable. Raises Unavailable, also if the disk is full."""
+    def commit(self, changes: Sequence[Sequence[Event]]) -> None:
+        """Make revisions durable with one write to the disk. Raises Unavailable, also if the disk is full."""
         if self._connection is None:
             raise Unavailable(f"{self._path} is not open")
-        revision = events[0].revision
+        revision = changes[-1][0].revision
         try:
             with self._connection as connection:
                 connection.execute("BEGIN IMMEDIATE")
                 connection.execute("UPDATE counters SET value = ? WHERE name = 'revision'", [revision])
-                for event in events:
+                for event in itertools.chain.from_iterable(changes):
                     _write(connection, event)
         except sqlite3.Error as error:
             # After an error at COMMIT, only recovery shows whether the commit record reached the file.

@@ -7,7 +7,7 @@ Pure: the time is an argument and nothing waits. A change is first *evaluated*, 
 from bisect import bisect_left, bisect_right, insort
 from collections import deque
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from kafscale.metadata.interface import (
     MAX_NESTED,
@@ -51,6 +51,19 @@ class Outcome:
 
     result: TxnResult
     events: tuple[Event, ...]
+
+
+@dataclass(slots=True)
+class Pending:
+    """Changes that were evaluated one after another and are not applied yet. ``values``: what they leave, by key."""
+
+    changes: list[tuple[Event, ...]] = field(default_factory=list)
+    values: dict[str, KeyValue | None] = field(default_factory=dict)
+
+    def add(self, events: tuple[Event, ...]) -> None:
+        if events:
+            self.changes.append(events)
+            self.values.update({event.key: event.value for event in events})
 
 
 def check_size(compares: Sequence[Unchanged], *branches: Sequence[Operation]) -> None:
@@ -101,16 +114,29 @@ class State:
         return tuple(found)
 
     def evaluate(
-        self, compares: Sequence[Unchanged], then: Sequence[Operation], otherwise: Sequence[Operation]
+        self,
+        compares: Sequence[Unchanged],
+        then: Sequence[Operation],
+        otherwise: Sequence[Operation],
+        pending: Pending,
     ) -> Outcome:
-        """Return what the transaction would do now. Raises LeaseNotFound."""
-        succeeded = all(self._mod_revision(compare.key) == compare.mod_revision for compare in compares)
-        revision = self.revision + 1
+        """Return what the transaction would do after the ``pending`` changes. Raises LeaseNotFound."""
+
+        def current_of(key: str) -> KeyValue | None:
+            return pending.values[key] if key in pending.values else self._items.get(key)
+
+        def mod_revision(key: str) -> int:
+            item = current_of(key)
+            return item.mod_revision if item else 0
+
+        succeeded = all(mod_revision(compare.key) == compare.mod_revision for compare in compares)
+        before = self.revision + len(pending.changes)
+        revision = before + 1
         written: dict[str, KeyValue | None] = {}
         reads: list[KeyValue | None] = []
         for operation in then if succeeded else otherwise:
             key = operation.key
-            current = written[key] if key in written else self._items.get(key)
+            current = written[key] if key in written else current_of(key)
             if isinstance(operation, Get):
                 reads.append(current)
             elif isinstance(operation, Put):
@@ -121,7 +147,7 @@ class State:
             elif current is not None:
                 written[key] = None
         events = tuple(Event(key, value, revision) for key, value in written.items())
-        return Outcome(TxnResult(succeeded, revision if events else self.revision, tuple(reads)), events)
+        return Outcome(TxnResult(succeeded, revision if events else before, tuple(reads)), events)
 
     def apply(self, events: tuple[Event, ...]) -> None:
         """Apply an evaluated change, whose revision must be the next one."""
@@ -184,10 +210,6 @@ class State:
 
     def forget_lease(self, lease: int) -> None:
         self._leases.pop(lease, None)
-
-    def _mod_revision(self, key: str) -> int:
-        item = self._items.get(key)
-        return item.mod_revision if item else 0
 
     def _set(self, key: str, value: KeyValue | None) -> None:
         before = self._items.get(key)

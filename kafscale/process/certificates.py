@@ -3,6 +3,7 @@
 import ssl
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Generic, TypeVar
 
@@ -96,6 +97,15 @@ def server_context(files: CertificateFiles, *, settings: str, clients: ssl.Verif
         except (OSError, ssl.SSLError) as error:
             raise ConfigError(f"{settings}_CA_FILE: {files.authorities}: {error}") from error
     return context
+
+
+def followed_context(files: CertificateFiles, *, settings: str, what: str) -> Followed[ssl.SSLContext]:
+    """Return the context of an HTTP server. With ``files.authorities``, clients need a certificate.
+
+    ``settings`` and ``what``: see `Followed`. Raises a ConfigError that names the faulty file.
+    """
+    read = partial(server_context, files, settings=settings, clients=ssl.CERT_REQUIRED)
+    return Followed([files], read, settings=settings, what=what)
 
 
 def _no_password() -> str:

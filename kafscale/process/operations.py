@@ -9,7 +9,6 @@ import json
 import ssl
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from functools import partial
 from http import HTTPStatus
 
 import structlog
@@ -25,7 +24,7 @@ from kafscale.objects.availability import StoreHealth, clock_finding
 from kafscale.objects.interface import ObjectStore
 from kafscale.objects.lifecycle import LifecycleWatch
 from kafscale.objects.metrics import OperationCounters
-from kafscale.process.certificates import CertificateFiles, Followed, server_context
+from kafscale.process.certificates import CertificateFiles, Followed, followed_context
 from kafscale.process.health import Health
 from kafscale.process.http import HttpServer, Response, Route, routed
 from kafscale.process.metrics import CONTENT_TYPE, Metrics
@@ -157,9 +156,7 @@ def _http_tls(http: HttpSettings) -> Followed[ssl.SSLContext] | None:
     if http.http_tls_cert_file is None or http.http_tls_key_file is None:
         return None
     files = CertificateFiles(http.http_tls_cert_file, http.http_tls_key_file, http.http_tls_ca_file)
-    prefix = "KAFSCALE_HTTP_TLS"
-    read = partial(server_context, files, settings=prefix, clients=ssl.CERT_REQUIRED)
-    return Followed([files], read, settings=prefix, what="certificates of the HTTP port")
+    return followed_context(files, settings="KAFSCALE_HTTP_TLS", what="certificates of the HTTP port")
 
 
 def lease_families(current: Callable[[], Membership | None]) -> list[Family]:

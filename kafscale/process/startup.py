@@ -164,12 +164,14 @@ async def start_in_time(
 class Endpoint:
     """The bound port on which this process serves calls. `serving` accepts calls, `ready` reports that it is ready."""
 
-    def __init__(self, server: RpcServer, service: str, address: str) -> None:
+    def __init__(self, server: RpcServer, service: str, address: str, port: int) -> None:
         self._server = server
         self._services: list[str] = []
         self.service = service
         self.address = address
         """The address at which other services reach it."""
+        self.port = port
+        """The bound port, which may be another one than that of the address."""
 
     @classmethod
     async def bind(cls, service: str, settings: Loaded, operations: Operations) -> "Endpoint":
@@ -183,7 +185,7 @@ class Endpoint:
         except ConfigError as error:
             raise ConfigError(f"KAFSCALE_RPC_ADDR: {error}") from error
         server.set_serving(serving=False)
-        return cls(server, service, network.advertised(service, port))
+        return cls(server, service, network.advertised(service, port), port)
 
     @asynccontextmanager
     async def serving(self, *services: BoundService) -> AsyncIterator[None]:

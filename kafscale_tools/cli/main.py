@@ -58,9 +58,10 @@ def main() -> None:
 def run() -> None:
     """Run all services in one process.
 
-    By default, it listens on 127.0.0.1:9092 and stores its data in ./kafscale-data. To change this, set
-    KAFSCALE_BROKER_ADDR, KAFSCALE_DATA_DIR, KAFSCALE_S3_BUCKET and other environment variables; see
-    docs/reference/configuration.md. On SIGINT or SIGTERM it stores all accepted records and exits.
+    By default, it listens on 127.0.0.1:9092, serves the console at http://127.0.0.1:9099/, and stores its data in
+    ./kafscale-data. To change this, set KAFSCALE_BROKER_ADDR, KAFSCALE_CONSOLE_ADDR, KAFSCALE_DATA_DIR,
+    KAFSCALE_S3_BUCKET and other environment variables; see docs/reference/configuration.md. On SIGINT or SIGTERM it
+    stores all accepted records and exits.
     """
     from services.all_in_one.main import run_all_in_one  # noqa: PLC0415 - other commands do not need it
 

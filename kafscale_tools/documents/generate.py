@@ -39,6 +39,7 @@ from kafscale.topics.definitions import DEFINITIONS
 from kafscale_tools.cli.admin.server import SETTINGS as ASKING
 from kafscale_tools.documents import access, group_protocol, protocol
 from services.all_in_one import main as all_in_one
+from services.all_in_one.settings import OneProcessSettings
 from services.console import __main__ as console
 from services.console import monitoring as console_monitoring
 from services.console.records.settings import RecordsSettings
@@ -85,6 +86,7 @@ SETTINGS: dict[str, type] = {
     "Health states": HealthSettings,
     "Console": ConsoleSettings,
     "Records in the console": RecordsSettings,
+    "One-process mode": OneProcessSettings,
     "Kubernetes operator": OperatorSettings,
     "Logs": LogSettings,
     "Traces": TracingSettings,
@@ -240,7 +242,8 @@ _METRICS = """\
 <!-- Generated from the code by `make generate`; do not edit. -->
 
 This page lists all metrics. Each process serves its metrics at `/metrics` on `KAFSCALE_HTTP_ADDR`, in Prometheus' text
-format. The one-process mode serves the metrics of all services except those for calls between services.
+format. The one-process mode serves the metrics of all services and of the console, except those for calls between
+services.
 
 A histogram consists of the series `_bucket`, `_sum` and `_count`. A label value appears when it first occurs.
 
@@ -282,7 +285,7 @@ def variables() -> str:
 def known_settings() -> str:
     """Return services/operator/clusters/known_settings.py."""
     parts = [_KNOWN_SETTINGS]
-    for service in SERVICES:
+    for service in (*SERVICES, "console"):
         names = sorted({s.env for _, settings in documented(READERS[service]) for s in settings if not s.secret})
         parts += [f'    "{service}": frozenset(\n        {{\n', *(f'            "{name}",\n' for name in names)]
         parts.append("        }\n    ),\n")

@@ -1,6 +1,7 @@
-"""The one-process mode: the objects of the four services, connected by the direct transport.
+"""The one-process mode: the objects of the four services, connected by the direct transport, and the console.
 
-Readers and writers of whole topics, such as Spark jobs, call its storage over gRPC, and operators its Admin service.
+Readers and writers of whole topics, such as Spark jobs, call its storage over gRPC. Operators and the console call its
+Admin service.
 """
 
 import random
@@ -10,8 +11,8 @@ import structlog
 import trio
 
 from kafscale.clock import wall_clock_ms
-from kafscale.config.admin_access import AdminClientSettings
 from kafscale.config.calls import RpcSettings
+from kafscale.config.kafka_client import KafkaClientSettings
 from kafscale.config.listeners import Listener
 from kafscale.config.network import HttpSettings, LeaseSettings, NetworkSettings
 from kafscale.config.settings import documented
@@ -38,6 +39,10 @@ from kafscale.rpc.generated import GroupCoordinatorClient, IndexerClient, Segmen
 from kafscale.rpc.peer_health import PeerHealth
 from kafscale.rpc.services import bind_coordinator, bind_indexer, bind_storage
 from kafscale.threads import run_in_thread
+from services.all_in_one.console import serve_own_console
+from services.all_in_one.settings import OneProcessSettings
+from services.console.records.settings import RecordsSettings
+from services.console.settings import ConsoleSettings
 from services.coordinator.monitoring import show as show_coordinator
 from services.coordinator.run import Dependencies as CoordinatorDependencies
 from services.coordinator.service import CoordinatorService
@@ -70,15 +75,19 @@ SETTINGS = (
     HttpSettings,
     HealthSettings,
     LogSettings,
+    OneProcessSettings,
+    ConsoleSettings,
+    RecordsSettings,
+    KafkaClientSettings,
 )
 log = structlog.get_logger()
 
 
 def run_all_in_one() -> int:
     """Read the environment, run until a signal arrives, and return the exit status."""
-    # Only the settings of this process and of the admin commands are known. Settings of separate services, such as
-    # etcd's address, have no effect here, so they cause a warning.
-    known = [declared.env for _, settings in documented((*SETTINGS, AdminClientSettings)) for declared in settings]
+    # Only the settings of this process are known, which include those of the admin commands. Settings of separate
+    # services, such as etcd's address, have no effect here, so they cause a warning.
+    known = [declared.env for _, settings in documented(SETTINGS) for declared in settings]
     return run_process(SETTINGS, _serve, grace_ms=_grace_ms, known=known)
 
 
@@ -101,6 +110,8 @@ async def _serve(settings: Loaded, stopping: trio.Event) -> None:
     ):
         operations.observe_objects(objects, s3, counters, lifecycle)
         endpoint = await Endpoint.bind("storage", settings, operations)
+        # Before clients are served, so that they do not notice a wrong setting of it.
+        await nursery.start(serve_own_console, settings, endpoint, operations, stopping)
         metadata = operations.observed(sqlite)
         catalog = TopicCatalog(metadata, namespace)
         storage_members = Members(metadata, namespace, "storage")
@@ -165,9 +176,11 @@ async def _serve(settings: Loaded, stopping: trio.Event) -> None:
         )
         gateway = Gateway(gateway_parts)
         show_gateway(gateway, gateway_parts.counters, operations)
-        report = ClusterReport(gateway_parts, indexers, operations.health, connector(settings, operations, PeerHealth))
         admin = bind_admin(
-            AdminService(gateway, report),
+            AdminService(
+                gateway,
+                ClusterReport(gateway_parts, indexers, operations.health, connector(settings, operations, PeerHealth)),
+            ),
             token=token,
             guard=own.guard(lambda: acls.current, NEEDS, audit=audit, token=token, verify=verify),
         )

@@ -8,17 +8,12 @@ import trio
 from kafscale.config.calls import RpcSettings
 from kafscale.config.kafka_client import KafkaClientSettings
 from kafscale.config.network import HttpSettings
-from kafscale.process.http import HttpServer
 from kafscale.process.logging import LogSettings
 from kafscale.process.operations import Operations
 from kafscale.process.process import Loaded, run_process
-from services.console.gateways import Gateways
-from services.console.monitoring import families
-from services.console.records.service import Records
 from services.console.records.settings import RecordsSettings
-from services.console.service import LARGEST_BODY, Console
+from services.console.serving import ConsoleParts, serve_console
 from services.console.settings import ConsoleSettings
-from services.console.watching import Watches
 
 SETTINGS = (ConsoleSettings, RecordsSettings, KafkaClientSettings, RpcSettings, HttpSettings, LogSettings)
 _log = structlog.get_logger()
@@ -26,29 +21,15 @@ _log = structlog.get_logger()
 
 async def serve(settings: Loaded, stopping: trio.Event) -> None:
     """Serve browsers until stopped. It can be stopped at any moment."""
-    own, rpc = settings[ConsoleSettings], settings[RpcSettings]
-    token, viewer_token = own.token(), own.viewer_token()
+    own = settings[ConsoleSettings].resolved()
+    parts = ConsoleParts(own, settings[RecordsSettings], settings[KafkaClientSettings], settings[RpcSettings])
     async with (
         Operations.open(settings[HttpSettings], "console", stopping) as operations,
-        Gateways(own.admin_servers, rpc.limits(), rpc.tls(), timeout=own.console_call_ms / 1000) as gateways,
         trio.open_nursery() as nursery,
     ):
-        records = Records(settings[RecordsSettings], settings[KafkaClientSettings], gateways, own_token=token)
-        console = Console(
-            own, gateways, Watches(gateways, nursery), records, token=token, viewer_token=viewer_token, scheme="http"
-        )
-        operations.metrics.add(families(lambda: console))
-        server = HttpServer(
-            console.handle,
-            setting="KAFSCALE_CONSOLE_ADDR",
-            max_connections=own.console_max_connections,
-            max_body_bytes=LARGEST_BODY,
-        )
-        port = await nursery.start(server.run, own.console_addr.host, own.console_addr.port)
+        url = await nursery.start(serve_console, parts, operations, stopping)
         operations.health.start()
-        _log.info("serving", console=f"http://{own.console_addr.host or 'localhost'}:{port}/")
-        await stopping.wait()
-        nursery.cancel_scope.cancel()
+        _log.info("serving", console=url)
 
 
 if __name__ == "__main__":

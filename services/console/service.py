@@ -20,7 +20,6 @@ from kafscale.v1 import admin_pb2 as pb
 from services.console.api import changes, reads
 from services.console.api.reads import WrongRequest
 from services.console.gateways import Gateways, as_unavailable
-from services.console.hosts import is_accepted, is_same_origin
 from services.console.live import Send, serve_live
 from services.console.pages import SECURITY_HEADERS, Pages
 from services.console.records.errors import RecordsRefused
@@ -33,6 +32,7 @@ LARGEST_BODY = 64 << 10
 _API, _LIVE, _SESSION = "/api/", "/live/", "/api/session"
 _REFUSED_SECONDS = 1.0
 """How long the answer to a wrong token takes."""
+_FOREIGN = "the request is not of a page of this console; behind a proxy, set KAFSCALE_CONSOLE_ORIGIN"
 _STATUS = grpc.StatusCode
 _STATUSES = {
     _STATUS.INVALID_ARGUMENT: HTTPStatus.BAD_REQUEST,
@@ -47,8 +47,9 @@ _STATUSES = {
 
 
 class Console:
-    """``scheme``: http or https. ``token``: what the console itself presents to gateways, for viewers and if users do
-    not sign in. ``viewer_token``: the token with which viewers sign in; empty: nobody does.
+    """``token``: what the console itself presents to gateways, for viewers and if users do not sign in.
+
+    ``viewer_token``: the token with which viewers sign in; empty: nobody does.
     """
 
     def __init__(
@@ -60,7 +61,6 @@ class Console:
         *,
         token: str,
         viewer_token: str,
-        scheme: str,
     ) -> None:
         self._settings = settings
         self._gateways = gateways
@@ -68,7 +68,7 @@ class Console:
         self._records = records
         self._token = token
         self._viewer_token = viewer_token.encode()
-        self._scheme = scheme
+        self._origins = settings.origins()
         self._pages = Pages()
         seconds = settings.console_session_ms / 1000
         self._sessions = Sessions(most=settings.console_max_sessions, seconds=seconds, clock=trio.current_time)
@@ -99,8 +99,8 @@ class Console:
         return Response(answer.body, answer.content_type, answer.status, headers=(*answer.headers, *SECURITY_HEADERS))
 
     async def _answer(self, request: Request) -> Response | Handover:
-        if not is_accepted(request.headers.get("host", ""), self._settings.console_hosts):
-            return _error(HTTPStatus.MISDIRECTED_REQUEST, "unknown host name; see KAFSCALE_CONSOLE_HOSTS")
+        if not self._origins.accepts(request.headers.get("host", "")):
+            return _error(HTTPStatus.MISDIRECTED_REQUEST, "unknown host name; see KAFSCALE_CONSOLE_HOSTS and _ORIGIN")
         if request.path.startswith(_LIVE):
             return self._answer_live(request)
         if not request.path.startswith(_API):
@@ -131,8 +131,8 @@ class Console:
             return _failure(error)
 
     async def _change(self, request: Request, session: Session) -> Response:
-        if not is_same_origin(request.headers, self._scheme) or not allows_change(session, request.headers):
-            return _error(HTTPStatus.FORBIDDEN, "the request is not of a page of this console")
+        if not self._origins.is_own(request.headers) or not allows_change(session, request.headers):
+            return _error(HTTPStatus.FORBIDDEN, _FOREIGN)
         if not session.may_change:
             return _error(HTTPStatus.FORBIDDEN, "viewers may not change anything")
         try:
@@ -168,15 +168,15 @@ class Console:
             return _json(described)
         if request.method not in ("POST", "DELETE"):
             return _error(HTTPStatus.METHOD_NOT_ALLOWED, "only GET, POST and DELETE are allowed")
-        if not is_same_origin(request.headers, self._scheme):
-            return _error(HTTPStatus.FORBIDDEN, "the request is not of a page of this console")
+        if not self._origins.is_own(request.headers):
+            return _error(HTTPStatus.FORBIDDEN, _FOREIGN)
         if request.method == "POST":
             return await self._sign_in(request)
         session = self._session(request)
         if session is not None and not allows_change(session, request.headers):
             return _error(HTTPStatus.FORBIDDEN, "the request has no valid token of the session")
         self._sessions.end(request.headers)
-        return _json({}, ("set-cookie", set_cookie("", seconds=0, secure=self._secure)))
+        return _json({}, ("set-cookie", set_cookie("", seconds=0, secure=_is_secure(request))))
 
     async def _sign_in(self, request: Request) -> Response:
         try:
@@ -202,7 +202,7 @@ class Console:
             return _error(HTTPStatus.CONFLICT, text)
         name, _ = self._sessions.begin(token, may_change=not views and not self._settings.console_read_only)
         seconds = self._settings.console_session_ms / 1000
-        return _json({}, ("set-cookie", set_cookie(name, seconds=seconds, secure=self._secure)))
+        return _json({}, ("set-cookie", set_cookie(name, seconds=seconds, secure=_is_secure(request))))
 
     async def _accepts_anything(self) -> bool:
         """Whether gateways accept a token that nobody has. Raises StatusError, Unavailable if they do not answer."""
@@ -214,13 +214,9 @@ class Console:
             return False
         return True
 
-    @property
-    def _secure(self) -> bool:
-        return self._scheme == "https"
-
     def _answer_live(self, request: Request) -> Response | Handover:
-        if not is_same_origin(request.headers, self._scheme):
-            return _error(HTTPStatus.FORBIDDEN, "the request is not of a page of this console")
+        if not self._origins.is_own(request.headers):
+            return _error(HTTPStatus.FORBIDDEN, _FOREIGN)
         session = self._session(request)
         if session is None:
             return _error(HTTPStatus.UNAUTHORIZED, "not signed in")
@@ -272,6 +268,11 @@ def _object(body: bytes) -> dict[str, Any]:
     if not isinstance(content, dict):
         raise WrongRequest("the body is not a JSON object")
     return content
+
+
+def _is_secure(request: Request) -> bool:
+    """Whether a page of the console sent a request by https, maybe to a proxy."""
+    return request.headers["origin"].startswith("https:")
 
 
 def _json(content: Any, *headers: tuple[str, str]) -> Response:

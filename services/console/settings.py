@@ -1,17 +1,23 @@
 """The settings of the console."""
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Self
+from urllib.parse import urlsplit
 
 from kafscale.config.admin_access import TOKEN_TEXT, AdminClientSettings, token_of
 from kafscale.config.listeners import parse_address
 from kafscale.config.network import HOST, Address
 from kafscale.config.settings import Parser, boolean, choice, integer, optional, setting, text
 from kafscale.errors import ConfigError
-from services.console.hosts import is_loopback
+from services.console.hosts import Origins, is_loopback
 
 NONE, TOKEN = "none", "token"
 _NAME = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?")
+_ORIGIN = re.compile(r"(https?)://([a-z0-9.-]+|\[[0-9a-f:.]+\])(:[0-9]{1,5})?/?")
+_DEFAULT_PORTS = {"http": ":80", "https": ":443"}
+_path = Parser("a path", Path)
 
 
 def _parse_address(value: str) -> Address:
@@ -26,6 +32,15 @@ def _parse_names(value: str) -> tuple[str, ...]:
     if not all(map(_NAME.fullmatch, names)):
         raise ValueError(value)
     return names
+
+
+def _parse_origin(value: str) -> str:
+    found = _ORIGIN.fullmatch(value.lower())
+    if found is None:
+        raise ValueError(value)
+    scheme, host, port = found.groups()
+    # Browsers leave out the default port.
+    return f"{scheme}://{host}{'' if port in (None, _DEFAULT_PORTS[scheme]) else port}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,14 +61,35 @@ class ConsoleSettings(AdminClientSettings):
         "Requests with another name are refused, so that no foreign site can make a browser reach the console by a "
         "name of its own.",
     )
+    console_origin: str = setting(
+        "KAFSCALE_CONSOLE_ORIGIN",
+        default="",
+        parse=Parser("an origin such as `https://console.example.com`", _parse_origin),
+        doc="The scheme, host and port at which browsers reach the console through a proxy, such as an ingress "
+        "controller. Its host needs no entry in KAFSCALE_CONSOLE_HOSTS.",
+    )
+    console_tls_cert_file: Path | None = setting(  # noqa: RUF009 - a field, not a default
+        "KAFSCALE_CONSOLE_TLS_CERT_FILE",
+        default=None,
+        parse=optional(_path),
+        doc="The certificate chain (PEM) of KAFSCALE_CONSOLE_ADDR. If set, browsers reach the console only by https. "
+        "Changed files are used for new connections within seconds.",
+    )
+    console_tls_key_file: Path | None = setting(  # noqa: RUF009 - a field, not a default
+        "KAFSCALE_CONSOLE_TLS_KEY_FILE",
+        default=None,
+        parse=optional(_path),
+        doc="The private key (PEM, not encrypted) for KAFSCALE_CONSOLE_TLS_CERT_FILE.",
+    )
     console_sign_in: str = setting(
         "KAFSCALE_CONSOLE_SIGN_IN",
         default="",
         parse=choice(NONE, TOKEN),
         doc="`token`: users sign in with a token that the gateways accept, and may do in the console what it allows. "
-        "`none`: whoever reaches the console has the rights of KAFSCALE_ADMIN_TOKEN. It must be set if "
-        "KAFSCALE_CONSOLE_ADDR is not a loopback address.",
-        default_text="none",
+        "`none`: whoever reaches the console has the rights of KAFSCALE_ADMIN_TOKEN and of "
+        "KAFSCALE_RPC_TLS_CERT_FILE. It must be set if KAFSCALE_CONSOLE_ADDR is not a loopback address.",
+        default_text="token if KAFSCALE_ADMIN_TOKEN is set, in the one-process mode also with KAFSCALE_ACLS or "
+        "KAFSCALE_RPC_TLS_CLIENT_AUTH=required; otherwise none",
     )
     console_viewer_token: str = setting(
         "KAFSCALE_CONSOLE_VIEWER_TOKEN",
@@ -111,14 +147,25 @@ class ConsoleSettings(AdminClientSettings):
     def __post_init__(self) -> None:
         if self.console_max_live >= self.console_max_connections:
             raise ConfigError("KAFSCALE_CONSOLE_MAX_LIVE must be less than KAFSCALE_CONSOLE_MAX_CONNECTIONS")
+        if (self.console_tls_cert_file is None) != (self.console_tls_key_file is None):
+            raise ConfigError("KAFSCALE_CONSOLE_TLS_CERT_FILE and KAFSCALE_CONSOLE_TLS_KEY_FILE must be set together")
         if not self.console_sign_in and not is_loopback(self.console_addr.host):
             raise ConfigError(
                 "KAFSCALE_CONSOLE_ADDR is not a loopback address; set KAFSCALE_CONSOLE_SIGN_IN to token, or to none if "
                 "only trusted users can reach the address"
             )
 
+    def resolved(self, *, secured: bool = False) -> Self:
+        """Return the settings with the default of KAFSCALE_CONSOLE_SIGN_IN, if it is not set. Raises ConfigError.
+
+        ``secured``: whether not everybody who reaches the gateways may call them, also without an admin token.
+        """
+        if self.console_sign_in:
+            return self
+        return replace(self, console_sign_in=TOKEN if secured or self.token() else NONE)
+
     def viewer_token(self) -> str:
-        """Return the token of viewers; empty if there is none. Raises ConfigError."""
+        """Return the token of viewers; empty if there is none. The settings must be `resolved`. Raises ConfigError."""
         found = token_of("KAFSCALE_CONSOLE_VIEWER_TOKEN", self.console_viewer_token, self.console_viewer_token_file)
         if found and not self.signs_in:
             raise ConfigError("KAFSCALE_CONSOLE_VIEWER_TOKEN needs KAFSCALE_CONSOLE_SIGN_IN=token")
@@ -129,3 +176,11 @@ class ConsoleSettings(AdminClientSettings):
     @property
     def signs_in(self) -> bool:
         return self.console_sign_in == TOKEN
+
+    @property
+    def scheme(self) -> str:
+        return "http" if self.console_tls_cert_file is None else "https"
+
+    def origins(self) -> Origins:
+        names = (*self.console_hosts, urlsplit(self.console_origin).hostname or "")
+        return Origins(self.scheme, names, self.console_origin)

@@ -1,6 +1,7 @@
 """The table at the end of a chaos run."""
 
 from tests.chaos.run import Report
+from tests.chaos.world import LEASE_SECONDS
 from tests.support.chaos.history import Verdict
 
 _MOST_OF_A_KIND = 5
@@ -26,6 +27,7 @@ def table(report: Report) -> str:
         f"faults                 {sum(report.faults.values())}",
         *(f"  {name:<30} {count:>6}" for name, count in sorted(report.faults.items())),
         f"  {'unexpected exits':<30} {sum(report.ended.values()):>6}  {_listed(report.ended)}".rstrip(),
+        f"longest stall          {report.longest_stall:.1f} s of the proxies; leases last {LEASE_SECONDS} s",
         f"rewrites               {_listed(report.rewrites)}, abandoned: {report.abandoned}",
         *verdict_lines(report.verdict),
     ]

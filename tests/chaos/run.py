@@ -41,7 +41,8 @@ _LOOK_SECONDS = 0.2
 class Report:
     """The result of a run. ``ended`` counts unexpected exits by node and status.
 
-    ``rewrites``: the committed rewrites by kind. ``abandoned``: how many others were begun.
+    ``rewrites``: the committed rewrites by kind. ``abandoned``: how many others were begun. ``longest_stall``: for how
+    long this process, with all proxies, did not run although it was due, in seconds.
     """
 
     seed: int
@@ -50,6 +51,7 @@ class Report:
     ended: Counter[str] = field(default_factory=Counter)
     rewrites: Counter[str] = field(default_factory=Counter)
     abandoned: int = 0
+    longest_stall: float = 0.0
     verdict: Verdict = field(default_factory=lambda: Verdict([], {}, {}, 0, 0.0))
 
     @property
@@ -79,6 +81,7 @@ async def run(directory: Path, *, minutes: float, seed: int, say: Callable[[str]
         others = readers(world.bootstrap, directory, LOGS)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(_supervise, world, report, report_line)
+            nursery.start_soon(_measure_stalls, report)
             try:
                 await trio.to_thread.run_sync(_make_topics, world.bootstrap)
                 report_line(f"everything is running; seed {seed}")
@@ -180,6 +183,14 @@ async def _supervise(world: World, report: Report, report_line: Callable[[str], 
                 report.ended[f"{node.name}, status {node.status}"] += 1
                 node.start()
         await trio.sleep(1.0)
+
+
+async def _measure_stalls(report: Report) -> None:
+    """On a busy machine, leases expire and calls fail because of stalls, and not only because of faults."""
+    while True:
+        due = trio.current_time() + _LOOK_SECONDS
+        await trio.sleep_until(due)
+        report.longest_stall = max(report.longest_stall, trio.current_time() - due)
 
 
 async def _report_sums(senders: Iterable[Client], others: Iterable[Client], report_line: Callable[[str], None]) -> None:

@@ -1,13 +1,14 @@
 """The checker gets the clients' events and complains if records are lost, swapped, duplicated or changed."""
 
 import itertools
-from collections.abc import Callable
+import tracemalloc
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.support.chaos.history import RECONNECTING, Event, events, judge
-from tests.support.chaos.workload import Logs, key_of
+from tests.support.chaos.workload import KEYS, Logs, key_of
 from tests.support.checker import IDEMPOTENT
 from tests.support.compacted import Key
 
@@ -190,6 +191,50 @@ def test_a_compacted_log_may_lack_only_records_that_are_not_the_last_of_their_ke
     # Every fourth record has a key of its own.
     assert complaints(LOG.index("p/0/4"), keys=2) == {"removed"}
     assert complaints(len(LOG) - 1, keys=2) == {"gap", "removed"}
+
+
+def test_a_damaged_record_of_a_compacted_log_causes_a_complaint() -> None:
+    verdict = judge(
+        _renamed(_history(LOG), LAST, "p/0/2", "p/0/damaged"),
+        PROMISES,
+        last_reader=LAST,
+        compacted=["0"],
+        key_of=lambda name: Key(key_of(name.decode(), 2).encode(), False),
+    )
+    assert {text.partition(":")[0] for text in verdict.complaints} == {"changed", "unknown"}
+
+
+_MOST_BYTES_OF_A_RECORD = 500
+
+
+def test_the_judgement_of_a_long_compacted_log_needs_little_memory() -> None:
+    count = 4_000
+
+    def key(name: bytes) -> Key:
+        return Key(key_of(name.decode(), KEYS).encode(), False)
+
+    names = [f"p/0/{number}" for number in range(count)]
+    last = {key(name.encode()): offset for offset, name in enumerate(names)}
+    kept = sorted(last.values())
+
+    def long() -> Iterator[Event]:
+        for offset in range(count):
+            yield offset, "p", ["s", "0", str(offset)]
+            yield offset, "p", ["a", "0", str(offset), str(offset)]
+        for reader in ("one", "two", LAST):
+            yield count, reader, ["m", "0", "0"]
+            yield count, reader, ["w", "0", "0", str(count), str(count)]
+            for offset in kept:
+                yield count, reader, ["r", "0", str(offset), f"p/0/{offset}"]
+
+    tracemalloc.start()
+    try:
+        verdict = judge(long(), PROMISES, last_reader=LAST, compacted=["0"], key_of=key)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert (verdict.complaints, verdict.in_log) == ([], count)
+    assert peak / count < _MOST_BYTES_OF_A_RECORD
 
 
 def test_logs_are_the_partitions_of_all_topics_in_turn() -> None:

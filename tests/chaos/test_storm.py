@@ -84,12 +84,14 @@ def test_the_table_contains_everything_that_was_counted() -> None:
     report.ended["storage-1, status 1"] += 1
     report.rewrites.update(merge=3, compaction=14)
     report.abandoned = 2
+    report.longest_stall = 1.25
     report.verdict = Verdict([], {"java": ProducerSums(12, 11, {"TIMED_OUT": 1}, 3.25)}, {"reader": 11}, 11, 4.5)
     words = table(report).split()
     for line in (
         "minutes of faults 1.5, seed 5",
         "kill storage 2",
         "unexpected exits 1 storage-1, status 1: 1",
+        "longest stall 1.2 s of the proxies; leases last 3 s",
         "rewrites compaction: 14, merge: 3, abandoned: 2",
         "java 12 11 1 3.2 s TIMED_OUT: 1",
         "any ack 4.5 s",

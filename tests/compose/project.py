@@ -24,7 +24,7 @@ from tests.servers.docker import IMAGE, KCAT, ROOT, Engine, running_engine
 LONG_SECONDS = 150.0
 SPARK_SECONDS = 400.0
 NAME = "kafscale-test"
-SERVICES = ("gateway", "storage", "indexer", "coordinator", "etcd", "minio", "edge")
+SERVICES = ("gateway", "storage", "indexer", "coordinator", "console", "etcd", "minio", "edge")
 """The services that run without a profile."""
 SPARK = ("spark-demo", "spark-worker", "spark-master")
 """The services of the profile `spark`."""
@@ -33,6 +33,9 @@ STACK = DockerCompose(ROOT)
 EVERYTHING = DockerCompose(ROOT, profiles=["*"])
 """`docker compose` with all profiles."""
 OURS = ("gateway", "storage", "indexer", "coordinator")
+"""The services that register in a cluster."""
+PROCESSES = (*OURS, "console")
+"""The services that have health and metrics."""
 _LOG_LINES = 30
 _FIRST_PORTS = range(9092, 9492, 10)
 
@@ -139,7 +142,7 @@ def running_project(**variables: str) -> Iterator[Project]:
         ends.enter_context(mock.patch.dict(os.environ, {**_environment(engine, port), **variables}, clear=True))
         # A run that was killed has left its containers, which may be of services that only the other file defines.
         remove = ("compose", "--profile", "*", "down", "--volumes", "--remove-orphans")
-        engine.run(*remove, **os.environ)
+        engine.run(*remove, check=True, **os.environ)
         ends.callback(EVERYTHING.stop)
         ends.callback(show_logs)
         STACK.start()
@@ -179,14 +182,14 @@ def await_targets() -> None:
         targets = ask_prometheus("targets?state=active")["activeTargets"]
         return {target["labels"]["job"]: target["health"] for target in targets}
 
-    once("targets", up, lambda found: found == {f"kafscale-{service}": "up" for service in OURS})
+    once("targets", up, lambda found: found == {f"kafscale-{service}": "up" for service in PROCESSES})
 
 
 def _environment(engine: Engine, port: int) -> dict[str, str]:
     """Return the environment for `docker compose` with ``engine`` and the first gateway at ``port``."""
-    of_settings = ("KAFSCALE_", "COMPOSE_", "PIP_", "PROMETHEUS_", "GRAFANA_")
+    of_settings = ("KAFSCALE_", "COMPOSE_", "PIP_", "PROMETHEUS_", "GRAFANA_", "CONSOLE_")
     others = {name: value for name, value in engine.environ.items() if not name.startswith(of_settings)}
-    ports = {"HOST_PORTS": f"{port}-{port + 3}", "PROMETHEUS_PORT": "0"}
+    ports = {"HOST_PORTS": f"{port}-{port + 3}", "PROMETHEUS_PORT": "0", "CONSOLE_PORT": "0"}
     return {**others, "COMPOSE_PROJECT_NAME": NAME, "COMPOSE_PROGRESS": "plain", "IMAGE_TAG": "latest", **ports}
 
 

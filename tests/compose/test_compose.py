@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 import tomllib
+import urllib.request
 from collections.abc import Iterator
 from typing import Any
 
@@ -27,6 +28,7 @@ from tests.compose.project import (
     EVERYTHING,
     LONG_SECONDS,
     OURS,
+    PROCESSES,
     SERVICES,
     SPARK,
     SPARK_SECONDS,
@@ -44,7 +46,7 @@ from tests.servers.docker import IMAGE, ROOT, SPARK_IMAGE
 
 HEADING = "## Start with Docker"
 READ = {
-    **{service: READERS[service] for service in OURS},
+    **{service: READERS[service] for service in PROCESSES},
     # Its script uses only the settings of S3.
     "bucket": (S3Settings,),
     "spark-demo": READERS["the `kafscale` command"],
@@ -124,6 +126,14 @@ def test_the_readmes_commands_produce_and_consume_on_the_host_and_scale(project:
     # test_all_containers_stop_with_status_0_and_the_data_survives runs these two; the fixture uses testcontainers.
     assert up.startswith("docker compose up")
     assert down == "docker compose down"
+
+
+def test_the_console_shows_the_cluster_to_a_browser_on_this_machine(project: Project) -> None:
+    assert "localhost:9099" in (ROOT / "README.md").read_text().partition(HEADING)[2].partition("\n## ")[0]
+    host, port = STACK.get_service_host_and_port("console", 9099)
+    with urllib.request.urlopen(f"http://localhost:{port}/api/topics", timeout=LONG_SECONDS) as answer:
+        assert "greetings" in [topic["name"] for topic in json.loads(answer.read())["topics"]]
+    assert host == "127.0.0.1"
 
 
 def test_a_client_in_the_network_produces_and_consumes(project: Project, log: Log) -> None:
@@ -234,7 +244,7 @@ def test_all_containers_stop_with_status_0_and_the_data_survives(project: Projec
     with socket.create_connection(("localhost", project.port)):
         DockerCompose(ROOT, services=["gateway"]).stop(down=False)
         STACK.stop(down=False)
-    ended = {each.name: each.exit_code for service in OURS for each in project.containers(service)}
+    ended = {each.name: each.exit_code for service in PROCESSES for each in project.containers(service)}
     assert set(ended.values()) == {0}, ended
     project.shell(commands("README.md", HEADING)[-1])
     assert project.containers() == []
@@ -287,7 +297,7 @@ def test_every_variable_and_file_of_compose_exists(project: Project) -> None:
     assert mounts
     for mount in mounts:
         assert (ROOT / mount["source"]).exists(), mount
-    for name in (*OURS, *SPARK):
+    for name in (*PROCESSES, *SPARK):
         service = config["services"][name]
         assert (service["read_only"], service["cap_drop"]) == (True, ["ALL"])
         assert service["deploy"]["resources"]["limits"].keys() == {"cpus", "memory"}

@@ -1,11 +1,13 @@
 """compose.yaml with compose.secure.yaml in operation: what users may do, who is refused, and where secrets are."""
 
+import http.client
 import json
 import re
 import shlex
 import ssl
 import subprocess
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import confluent_kafka as ck
@@ -21,6 +23,7 @@ from tests.compose.project import (
     EVERYTHING,
     LONG_SECONDS,
     OURS,
+    PROCESSES,
     SPARK,
     SPARK_SECONDS,
     Project,
@@ -181,8 +184,37 @@ def test_calls_need_a_certificate_and_the_token(project: Project) -> None:
 
 
 def test_health_is_shown_only_over_https_to_clients_with_a_certificate(project: Project) -> None:
-    shown = project.shell(f"docker compose exec -T gateway python -c {shlex.quote(_PROBE)} {' '.join(OURS)}")
-    assert json.loads(shown) == {service: [200, "refused", "refused"] for service in OURS}
+    shown = project.shell(f"docker compose exec -T gateway python -c {shlex.quote(_PROBE)} {' '.join(PROCESSES)}")
+    assert json.loads(shown) == {service: [200, "refused", "refused"] for service in PROCESSES}
+
+
+def test_browsers_reach_the_console_by_https_and_sign_in_with_the_token(
+    project: Project, given: dict[str, str], tmp_path: Path
+) -> None:
+    [fetch] = [command for command in commands(GUIDE, HEADING) if "console-ca.pem" in command]
+    authority = tmp_path / "console-ca.pem"
+    authority.write_text(project.shell(fetch.partition(" >")[0]))
+    place = f"localhost:{_console_port()}"
+    connection = http.client.HTTPSConnection(
+        place, timeout=LONG_SECONDS, context=ssl.create_default_context(cafile=authority)
+    )
+
+    def ask(method: str, path: str, body: str = "", **headers: str) -> tuple[int, str]:
+        connection.request(method, path, body or None, {"origin": f"https://{place}", **headers})
+        answer = connection.getresponse()
+        answer.read()
+        return answer.status, answer.getheader("set-cookie", "")
+
+    assert ask("GET", "/api/topics")[0] == 401
+    assert ask("POST", "/api/session", json.dumps({"token": "not-the-right-token"}))[0] == 403
+    status, cookie = ask("POST", "/api/session", json.dumps({"token": given["admin-token"]}))
+    assert (status, "; Secure" in cookie) == (200, True)
+    assert ask("GET", "/api/topics", cookie=cookie.partition(";")[0])[0] == 200
+    connection.close()
+
+
+def _console_port() -> int:
+    return int(EVERYTHING.get_service_host_and_port("console", 9099)[1] or 0)
 
 
 def test_etcd_refuses_clients_without_a_certificate(project: Project) -> None:
@@ -208,7 +240,7 @@ def test_secrets_are_neither_in_the_configuration_of_containers_nor_in_logs(
 def test_ports_are_published_only_on_the_loopback_interface(project: Project) -> None:
     services = EVERYTHING.get_config()["services"]
     published = {(name, port["host_ip"]) for name, each in services.items() for port in each.get("ports", [])}
-    assert published == {("edge", "127.0.0.1"), ("prometheus", "127.0.0.1"), ("grafana", "127.0.0.1")}
+    assert published == {(name, "127.0.0.1") for name in ("edge", "console", "prometheus", "grafana")}
 
 
 def test_a_spark_job_with_its_own_certificate_needs_acls(project: Project) -> None:
@@ -235,10 +267,11 @@ def test_renewed_certificates_are_used_without_a_restart(project: Project, admin
     [renew] = [command for command in commands(GUIDE, HEADING) if command.startswith("RENEW=")]
 
     def presented() -> set[str]:
-        """Return the certificates of a Kafka listener and of MinIO."""
+        """Return the certificates of a Kafka listener, of the console and of MinIO."""
         program = "import ssl; print(ssl.get_server_certificate(('minio', 9000)))"
         of_minio = project.shell(f"docker compose exec -T storage python -c {shlex.quote(program)}")
-        return {ssl.get_server_certificate(("localhost", project.port)), of_minio}
+        ports = (project.port, _console_port())
+        return {*(ssl.get_server_certificate(("localhost", port)) for port in ports), of_minio}
 
     before = presented()
     project.shell(renew)

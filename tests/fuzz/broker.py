@@ -214,6 +214,7 @@ async def attacked(directory: Path) -> AsyncIterator[Attacked]:
         "KAFSCALE_TLS_KEY_FILE": str(directory / "key.pem"),
         "KAFSCALE_HTTP_ADDR": f"127.0.0.1:{ports['http']}",
         "KAFSCALE_RPC_ADDR": f"127.0.0.1:{ports['rpc']}",
+        "KAFSCALE_CONSOLE": "false",
     }
     node = Node("attacked", COMMAND, env, directory)
     node.start()

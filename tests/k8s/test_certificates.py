@@ -84,12 +84,13 @@ def test_one_ca_signs_all_certificates(objects: Objects) -> None:
     authority = certificates.pop("kafscale-ca")
     assert authority["isCA"]
     assert issuers[authority["issuerRef"]["name"]] == {"selfSigned": {}}
-    assert certificates.keys() == {f"kafscale-{name}" for name in (*SERVICES, "client")}
+    assert certificates.keys() == {f"kafscale-{name}" for name in (*SERVICES, "console", "client")}
     for certificate in certificates.values():
         assert issuers[certificate["issuerRef"]["name"]] == {"ca": {"secretName": authority["secretName"]}}
     secrets = [each["secretName"] for each in (authority, *certificates.values())]
     assert len(set(secrets)) == len(secrets)
-    assert "server auth" not in certificates["kafscale-client"]["usages"]
+    for caller in ("console", "client"):
+        assert "server auth" not in certificates[f"kafscale-{caller}"]["usages"]
 
 
 def test_nothing_but_the_services_and_their_settings_changes(kubernetes: Kubernetes, objects: Objects) -> None:

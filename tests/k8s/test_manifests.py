@@ -16,6 +16,8 @@ from kafscale.config.settings import GIB, MIB, documented
 from kafscale.process.process import LAST_SECONDS, Loaded
 from kafscale.process.startup import check_shared
 from kafscale_tools.documents import generate as docs
+from services.console import __main__ as console
+from services.console.settings import ConsoleSettings
 from services.coordinator import __main__ as coordinator
 from services.coordinator.settings import CoordinatorSettings
 from services.gateway import __main__ as gateway
@@ -30,7 +32,18 @@ from tests.servers.etcd import Etcd
 from tests.servers.kubernetes import ZONES
 from tests.servers.minio import IMAGE, Minio
 from tests.support.k8s import processes
-from tests.support.k8s.live import NAME, SERVICES, Json, Overlay, container, labels_of, matches, outside, port_names
+from tests.support.k8s.live import (
+    NAME,
+    SERVICES,
+    WORKLOADS,
+    Json,
+    Overlay,
+    container,
+    labels_of,
+    matches,
+    outside,
+    port_names,
+)
 
 ROOT = Path(__file__).parents[2]
 ZONE = "topology.kubernetes.io/zone"
@@ -52,7 +65,7 @@ HELD: dict[str, list[tuple[type, str, int]]] = {
 # The only connections that are allowed, by port. `clients` and `monitoring` are namespaces with those labels.
 ASKED = {
     "gateway": {
-        "rpc": {"gateway", "clients"},
+        "rpc": {"gateway", "console", "clients"},
         "inside": {"clients"},
         "outside": {"anybody"},
         "http": {"monitoring"},
@@ -60,6 +73,7 @@ ASKED = {
     "storage": {"rpc": {"gateway", "clients", "coordinator", "storage"}, "http": {"monitoring"}},
     "indexer": {"rpc": {"gateway", "storage"}, "http": {"monitoring"}},
     "coordinator": {"rpc": {"gateway"}, "http": {"monitoring"}},
+    "console": {"web": {"clients"}, "http": {"monitoring"}},
     "etcd": {"client": {*SERVICES, "etcd-snapshots"}, "peer": {"etcd"}, "metrics": {"monitoring"}},
     "minio": {"s3": {"storage", "indexer", "etcd-snapshots"}},
     "etcd-snapshots": {},
@@ -132,7 +146,7 @@ def test_autoscalers_use_cpu_and_a_metric_that_their_service_exposes(overlay: Ov
 def test_one_pod_of_each_kind_may_be_evicted_at_a_time(overlays: dict[str, Overlay]) -> None:
     overlay = overlays["production"]
     names = {budget["metadata"]["name"] for budget in overlay.items("pdb")}
-    assert names == {f"kafscale-{name}" for name in (*SERVICES, "etcd")}
+    assert names == {f"kafscale-{name}" for name in WORKLOADS}
     for name in names:
         overlay.kubectl("wait", "--for=jsonpath={.status.disruptionsAllowed}=1", f"pdb/{name}", "--timeout=120s")
 
@@ -304,6 +318,21 @@ def test_every_variable_in_a_pod_is_a_setting_of_its_process(overlay: Overlay, s
         assert settings[HttpSettings].address(service) == Address("", ports["http"])
 
 
+def test_the_console_asks_the_gateways_and_listens_at_its_ports(overlay: Overlay) -> None:
+    [pod] = overlay.pods("console")
+    main, ports = container(pod), port_names(pod)
+    assert main["command"] == ["python", "-m", "services.console"]
+    settings = Loaded(console.SETTINGS, overlay.environment(pod, main))
+    own = settings[ConsoleSettings]
+    assert (own.console_addr, own.signs_in) == (Address("", ports["web"]), overlay.name == "production")
+    assert settings[HttpSettings].address("console") == Address("", ports["http"])
+    [server] = own.admin_servers
+    name, _, port = server.partition(":")
+    asked = overlay.get("service", name)["spec"]
+    assert asked["selector"] == {NAME: "kafscale-gateway", **asked["selector"]}
+    assert int(port) in [each["port"] for each in asked["ports"] if each["targetPort"] == "rpc"]
+
+
 def test_each_pod_advertises_its_own_address(overlay: Overlay, service: str) -> None:
     pods = overlay.pods(service)
     addresses = [overlay.environment(pod, container(pod))["KAFSCALE_RPC_ADVERTISED_ADDR"] for pod in pods]
@@ -323,7 +352,7 @@ def test_each_pod_advertises_its_own_address(overlay: Overlay, service: str) -> 
 def test_every_value_of_a_config_map_is_used_by_a_pod(overlay: Overlay) -> None:
     read = {
         declared.env
-        for process in PROCESSES.values()
+        for process in (*PROCESSES.values(), console)
         for _, found in documented(process.SETTINGS)
         for declared in found
     }
@@ -381,9 +410,9 @@ def test_probes_use_existing_ports_and_paths(overlay: Overlay) -> None:
     for name, template in overlay.templates().items():
         for each in template["spec"]["containers"]:
             for kind in ("startupProbe", "livenessProbe", "readinessProbe"):
-                if name.removeprefix("kafscale-") in (*SERVICES, "etcd"):
+                if name.removeprefix("kafscale-") in WORKLOADS:
                     assert each[kind]["httpGet"]["port"] in port_names(template)
-        if name.removeprefix("kafscale-") in SERVICES:
+        if name.removeprefix("kafscale-") in (*SERVICES, "console"):
             paths = [container(template)[kind]["httpGet"]["path"] for kind in ("livenessProbe", "readinessProbe")]
             assert paths == ["/healthz", "/readyz"]
 

@@ -14,6 +14,8 @@ from kafscale.config.network import HttpSettings
 from kafscale.process.process import Loaded
 from kafscale.process.startup import check_callers, check_shared
 from kafscale.security.principals import NameRules, Principal, user
+from services.console import __main__ as console
+from services.console.settings import ConsoleSettings
 from services.coordinator import __main__ as coordinator
 from services.gateway import __main__ as gateway
 from services.gateway.settings import GatewaySettings
@@ -26,6 +28,11 @@ from tests.support.k8s.live import OVERLAYS, Json, Overlay, container
 GUIDE = Path(__file__).parents[2] / "docs" / "guides" / "production.md"
 PROCESSES = {"gateway": gateway, "storage": storage, "indexer": indexer, "coordinator": coordinator}
 _ACCESS = {"gateway": GatewaySettings}
+# What workloads read that do not read all settings. The job's container `store` reads none.
+_READ = {
+    "kafscale-etcd-snapshots": ("ETCD", "KAFSCALE_ETCD"),
+    "kafscale-console": ("KAFSCALE_CONSOLE", "KAFSCALE_HTTP", "KAFSCALE_RPC"),
+}
 
 
 @pytest.fixture
@@ -77,6 +84,24 @@ def test_every_process_enforces_acls_and_accepts_only_tls(objects: Objects, serv
     assert principal("kafscale-client") not in access.super_users
 
 
+def test_users_sign_in_at_the_console_by_https_and_it_has_no_rights_of_its_own(objects: Objects) -> None:
+    template = _template(objects, "console")
+    settings = Loaded(console.SETTINGS, environment(objects, template))
+    own = settings[ConsoleSettings]
+    assert (own.scheme, own.signs_in, own.token()) == ("https", True, "")
+    assert set(own.console_hosts) <= set(_certificate(objects, "kafscale-web")["dnsNames"])
+    for probe in ("startupProbe", "livenessProbe", "readinessProbe"):
+        assert container(template)[probe]["httpGet"]["scheme"] == "HTTPS"
+    assert settings[HttpSettings].http_tls_cert_file is not None
+    tls = settings[RpcSettings].tls()
+    assert tls is not None
+    assert tls.server_name in _certificate(objects, "kafscale-gateway")["dnsNames"]
+    access = _settings(objects, "gateway")[GatewaySettings]
+    name = _certificate(objects, "kafscale-console")["commonName"]
+    principal = NameRules(access.tls_principal_mapping_rules).user_of(f"CN={name}")
+    assert principal not in access.super_users
+
+
 def test_kafka_listeners_have_tls_and_authentication_and_secrets_come_from_files(objects: Objects) -> None:
     settings = _settings(objects, "gateway")[GatewaySettings]
     listeners = settings.resolve()
@@ -106,16 +131,15 @@ def test_each_file_that_a_setting_names_is_in_a_volume(kubernetes: Kubernetes, o
             for source in each.get("envFrom", []):
                 if "configMapRef" in source and not source["configMapRef"].get("optional"):
                     variables |= objects["ConfigMap", source["configMapRef"]["name"]]["data"]
-            # The job uses the settings of etcd only, and its container `store` not even these.
-            prefixes = ("ETCD", "KAFSCALE_ETCD") if workload == "kafscale-etcd-snapshots" else ("ETCD", "KAFSCALE")
+            read = _READ.get(workload, ("ETCD", "KAFSCALE"))
             for name, value in variables.items():
-                if name.startswith(prefixes) and value.startswith("/etc/") and each["name"] != "store":
+                if name.startswith(read) and value.startswith("/etc/") and each["name"] != "store":
                     path = PurePosixPath(value)
                     volume = mounts[str(path.parent)]
                     assert volume is not None
                     assert path.name in _files(volume, made), (workload, each["name"], name)
                     checked.add(each["name"])
-    assert checked == {*PROCESSES, "etcd", "save", "backup"}
+    assert checked == {*PROCESSES, "console", "etcd", "save", "backup"}
 
 
 def _pods(objects: Objects) -> Iterator[tuple[str, Json]]:
@@ -179,6 +203,7 @@ def test_a_ca_signs_for_one_purpose(objects: Objects) -> None:
     }
     assert {name: signer for name, signer in signers.items() if signer != "kafscale-ca"} == {
         "kafscale-kafka": "kafscale-kafka-ca",
+        "kafscale-web": "kafscale-web-ca",
         "kafscale-http": "kafscale-http-ca",
         "kafscale-etcd": "kafscale-etcd-ca",
         "kafscale-etcd-user": "kafscale-etcd-ca",

@@ -22,6 +22,11 @@ MUTATIONS = (
         _COMPACTION + "test_replaced_objects_are_deleted_after_the_grace_and_once",
     ),
     Mutation(
+        "an object that stays whole is told by its place, not by the number of its attempt",
+        Change(_REWRITES, "_checked", "entry not in there", "entry.attempt == request.attempt"),
+        _COMPACTION + "test_an_object_of_an_earlier_owner_that_stays_whole_may_have_the_number_of_the_attempt",
+    ),
+    Mutation(
         "a new owner deletes what its predecessor's root lists",
         Change("services.storage.owning.owned", "OwnedPartitions._partition", "taken.rewritten.root.obsolete", "()"),
         _COMPACTION + "test_another_owner_reads_and_continues",

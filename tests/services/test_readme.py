@@ -75,9 +75,10 @@ def _await(there: Callable[[], bool], what: str) -> None:
 def test_the_readme_starts_one_process(tmp_path: Path) -> None:
     run, *others = _commands("## Start")
     assert run == "make run"
-    broker, rpc, http = (f"127.0.0.1:{port}" for port in free_ports(3))
+    broker, rpc, http, console = (f"127.0.0.1:{port}" for port in free_ports(4))
     programs = Path(sys.executable).parent
     addresses = f"KAFSCALE_BROKER_ADDR={broker} KAFSCALE_RPC_ADDR={rpc} KAFSCALE_HTTP_ADDR={http}"
+    addresses += f" KAFSCALE_CONSOLE_ADDR={console}"
     log = tmp_path / "run.log"
     printed = ""
     with _running(f"{addresses} KAFSCALE_DATA_DIR={tmp_path / 'data'} {programs}/kafscale run", log):

@@ -5,6 +5,7 @@ import re
 import shutil
 import subprocess
 import sys
+import urllib.request
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -102,8 +103,9 @@ def test_the_installed_wheel_stores_and_returns_a_record(released: Released, tmp
     programs = installed_programs(released.tree / "dist" / f"kafscale-{NEXT}-py3-none-any.whl", tmp_path / "venv")
     empty = tmp_path / "empty"
     empty.mkdir()
-    kafka, rpc, http = (f"127.0.0.1:{port}" for port in free_ports(3))
+    kafka, rpc, http, console = (f"127.0.0.1:{port}" for port in free_ports(4))
     addresses = {"KAFSCALE_BROKER_ADDR": kafka, "KAFSCALE_RPC_ADDR": rpc, "KAFSCALE_HTTP_ADDR": http}
+    addresses["KAFSCALE_CONSOLE_ADDR"] = console
     environ = {**_environ(), "KAFSCALE_ADMIN_SERVER": rpc}
 
     def kafscale(*arguments: str) -> str:
@@ -119,5 +121,6 @@ def test_the_installed_wheel_stores_and_returns_a_record(released: Released, tmp
         kafscale("topic", "create", "greetings")
         assert ConfluentClient(kafka).produce("greetings", [Message(b"hello")]) == [0]
         assert kafscale("consume", "greetings") == "hello\n"
+        assert b"KafScale" in urllib.request.urlopen(f"http://{console}/", timeout=60).read()
         assert process.stop(timeout=60) == 0
     assert [path.name for path in empty.iterdir()] == ["kafscale-data"]

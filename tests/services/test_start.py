@@ -30,8 +30,13 @@ TLS_CA, TLS_CERT, TLS_KEY = (f"KAFSCALE_RPC_TLS_{name}_FILE" for name in ("CA", 
 
 
 def _own_ports() -> dict[str, str]:
-    rpc, http, kafka = (f"127.0.0.1:{port}" for port in free_ports(3))
-    return {"KAFSCALE_RPC_ADDR": rpc, "KAFSCALE_HTTP_ADDR": http, "KAFSCALE_BROKER_ADDR": kafka}
+    rpc, http, kafka, console = (f"127.0.0.1:{port}" for port in free_ports(4))
+    return {
+        "KAFSCALE_RPC_ADDR": rpc,
+        "KAFSCALE_HTTP_ADDR": http,
+        "KAFSCALE_BROKER_ADDR": kafka,
+        "KAFSCALE_CONSOLE_ADDR": console,
+    }
 
 
 def _start(service: str, env: Mapping[str, str]) -> subprocess.CompletedProcess[str]:

@@ -13,10 +13,12 @@ from typing import Any
 import httpcore
 import pytest
 
-from kafscale.config.network import DEFAULTS, HttpSettings, NetworkSettings
+from kafscale.config.network import DEFAULTS, HTTP_DEFAULTS, HttpSettings, NetworkSettings
 from kafscale.config.settings import documented
 from kafscale.process.process import LAST_SECONDS, Loaded
 from kafscale.process.startup import check_shared
+from services.console import __main__ as console
+from services.console.settings import ConsoleSettings
 from services.coordinator import __main__ as coordinator
 from services.gateway import __main__ as gateway
 from services.indexer import __main__ as indexer
@@ -85,6 +87,15 @@ def test_every_variable_in_an_environment_file_is_a_setting_of_the_process(servi
     # systemd must wait longer than a process takes to stop.
     [seconds] = _option("kafscale@.service", "TimeoutStopSec")
     assert PROCESSES[service].grace_ms(settings) / 1000 + LAST_SECONDS < int(seconds)
+
+
+def test_the_console_asks_the_gateway_of_its_machine_and_serves_browsers_of_it() -> None:
+    made = _environment("kafscale@.service", "console")
+    settings = Loaded(console.SETTINGS, made)
+    own = settings[ConsoleSettings]
+    assert own.admin_servers == (f"localhost:{DEFAULTS['gateway'].rpc.port}",)
+    assert (own.console_addr, own.signs_in) == (ConsoleSettings().console_addr, False)
+    assert settings[HttpSettings].address("console").port == HTTP_DEFAULTS["console"].port
 
 
 def test_services_start_and_stop_with_these_files(etcd: Etcd, minio: Minio, tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ pytestmark = pytest.mark.timeout(1200)
 
 @pytest.mark.parametrize(
     ("what", "seeds"),
-    [(THE_PRODUCT, range(1000, 1020)), (WITHOUT_INTAKES, range(8)), (REWRITES, range(20))],
+    [(THE_PRODUCT, range(1000, 1010)), (WITHOUT_INTAKES, range(4)), (REWRITES, range(12))],
     ids=["with-intakes", "without-intakes", "with-rewrites"],
 )
 def test_no_seed_breaks_a_promise(what: Simulated, seeds: range) -> None:

@@ -17,7 +17,8 @@ class KafscaleBroker:
     def __init__(self, directory: Path, env: Mapping[str, str]) -> None:
         directory.mkdir(parents=True, exist_ok=True)
         self._log = directory / "broker.log"
-        self._env = {"KAFSCALE_DATA_DIR": str(directory / "data"), **env}
+        # Tests of the console turn it on.
+        self._env = {"KAFSCALE_DATA_DIR": str(directory / "data"), "KAFSCALE_CONSOLE": "false", **env}
         self._port = 0
         self._rpc = "127.0.0.1:0"
         self._process = self._start()

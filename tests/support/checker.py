@@ -23,14 +23,20 @@ The checks (INVARIANTS.md names the promise of the product behind each):
 If a log is compacted, records may be missing below its last segment, as far as `tests.support.compacted` allows it.
 """
 
+from array import array
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
+from tests.support.by_offset import ByOffset
 from tests.support.compacted import Compacted
 
 _MOST_VIOLATIONS = 1000
+_NOWHERE = -1
+"""The offset of a record that nobody saw, and of an ack without an offset."""
+_UNACKED = -2
 
 Log = Hashable
 """A partition of one incarnation of a topic, for example topic id and index."""
@@ -77,22 +83,55 @@ class Violation:
         return f"{self.kind}: {self.log}: {self.detail}"
 
 
-@dataclass(slots=True)
-class _Sent:
+class _Sender(NamedTuple):
     producer: str
-    number: int
     promise: Promise
+
+
+def _integers() -> "array[int]":
+    return array("q")
+
+
+@dataclass(slots=True)
+class _Records:
+    """The records of a log. The order of sending numbers them from 0, and each column has an item for each.
+
+    Values that nobody sent are numbered from -1 downwards and have no items.
+    """
+
+    numbers: dict[bytes, int] = field(default_factory=dict)
+    strangers: dict[bytes, int] = field(default_factory=dict)
+    values: list[bytes] = field(default_factory=list)
+    senders: list[_Sender] = field(default_factory=list)
     # The high watermark known when the record was first sent. The record cannot be below it.
-    floor: int
-    acked_at: int | None = None
+    floors: "array[int]" = field(default_factory=_integers)
+    acked_at: "array[int]" = field(default_factory=_integers)
+    # Where it was first seen.
+    places: "array[int]" = field(default_factory=_integers)
+
+    def add(self, value: bytes, sender: _Sender, floor: int) -> None:
+        self.numbers[value] = len(self.values)
+        self.values.append(value)
+        self.senders.append(sender)
+        self.floors.append(floor)
+        self.acked_at.append(_UNACKED)
+        self.places.append(_NOWHERE)
+
+    def number(self, value: bytes) -> int:
+        number = self.numbers.get(value)
+        return self.strangers.setdefault(value, -1 - len(self.strangers)) if number is None else number
+
+    def name(self, number: int) -> str:
+        value = self.values[number] if number >= 0 else list(self.strangers)[-1 - number]
+        return value[:40].decode(errors="backslashreplace")
 
 
 @dataclass(slots=True)
 class _Rising:
     """A number that never decreases: the highest answer so far, by the time of the answer."""
 
-    times: list[float] = field(default_factory=list)
-    values: list[int] = field(default_factory=list)
+    times: "array[float]" = field(default_factory=lambda: array("d"))
+    values: "array[int]" = field(default_factory=_integers)
 
     def before(self, time: float) -> int:
         """Return the highest answer before ``time``, or -1. Answers at the same time have no order."""
@@ -111,13 +150,13 @@ class _Rising:
 
 @dataclass(slots=True)
 class _History:
-    """All reports about one log."""
+    """All reports about one log. A long run has hundreds of thousands of records, so they are kept as numbers."""
 
-    sent: dict[bytes, _Sent] = field(default_factory=dict)
-    numbers: dict[str, int] = field(default_factory=dict)
-    acked: dict[int, bytes] = field(default_factory=dict)
-    seen: dict[int, bytes] = field(default_factory=dict)
-    places: dict[bytes, int] = field(default_factory=dict)
+    records: _Records = field(default_factory=_Records)
+    senders: dict[_Sender, _Sender] = field(default_factory=dict)
+    # The record at each offset by acks, and the one that was first seen there.
+    acked: ByOffset = field(default_factory=ByOffset)
+    seen: ByOffset = field(default_factory=ByOffset)
     next_of: dict[str, int] = field(default_factory=dict)
     ends: _Rising = field(default_factory=_Rising)
     starts: _Rising = field(default_factory=_Rising)
@@ -160,37 +199,41 @@ class Checker:
     def sent(self, producer: str, log: Log, value: bytes, promise: Promise) -> None:
         """Report that ``producer`` is about to send its next record for the first time."""
         history = self._of(log)
-        number = history.numbers[producer] = history.numbers.get(producer, 0) + 1
-        if value in history.sent:
+        if value in history.records.numbers:
             raise ValueError(f"{value!r} is reported as a new record twice")
-        history.sent[value] = _Sent(producer, number, promise, max(history.ends.highest, 0))
+        sender = _Sender(producer, promise)
+        # All records of a producer share one object.
+        history.records.add(value, history.senders.setdefault(sender, sender), max(history.ends.highest, 0))
         if history.compacted is not None:
             history.compacted.sent(value)
 
     def acked(self, log: Log, value: bytes, offset: int, *, now: float) -> None:
         """Report the ack of a record with its offset, or -1 if the ack has none."""
         history = self._of(log)
-        sent = history.sent[value]
+        records = history.records
+        number = records.numbers[value]
+        promise, before = records.senders[number].promise, records.acked_at[number]
         self.records_acked += 1
         if offset < 0:
-            sent.acked_at = -1 if sent.acked_at is None else sent.acked_at
+            records.acked_at[number] = max(before, _NOWHERE)
             return
-        if sent.acked_at not in (None, -1, offset) and sent.promise.once:
-            self._complain("acked-twice", log, f"{_name(value)} at {sent.acked_at}, then at {offset}")
-        if sent.promise.once and history.places.get(value, offset) != offset:
-            self._complain(
-                "elsewhere", log, f"{_name(value)} is acked at {offset} and was read at {history.places[value]}"
-            )
-        sent.acked_at = offset
-        self._check_floor(log, sent, value, offset)
-        if not sent.promise.durable:
+        if before >= 0 and before != offset and promise.once:
+            self._complain("acked-twice", log, f"{records.name(number)} at {before}, then at {offset}")
+        place = records.places[number]
+        if promise.once and place not in (_NOWHERE, offset):
+            self._complain("elsewhere", log, f"{records.name(number)} is acked at {offset} and was read at {place}")
+        records.acked_at[number] = offset
+        self._check_floor(log, records, number, offset)
+        if not promise.durable:
             return
-        found = history.seen.get(offset, value)
-        if found != value:
-            self._complain("lost", log, f"{_name(value)} is acked at {offset}, where {_name(found)} was read")
-        there = history.acked.setdefault(offset, value)
-        if there != value:
-            self._complain("offset-twice", log, f"{offset} acked for {_name(there)} and for {_name(value)}")
+        found = history.seen.get(offset)
+        if found is not None and found != number:
+            detail = f"{records.name(number)} is acked at {offset}, where {records.name(found)} was read"
+            self._complain("lost", log, detail)
+        there = history.acked.setdefault(offset, number)
+        if there != number:
+            detail = f"{offset} acked for {records.name(there)} and for {records.name(number)}"
+            self._complain("offset-twice", log, detail)
         history.ends.add(now, offset + 1)
 
     def read(self, reader: str, log: Log, offset: int, value: bytes) -> None:
@@ -199,9 +242,9 @@ class Checker:
         self.records_read += 1
         self._pass(log, history, reader, offset)
         history.next_of[reader] = offset + 1
+        number = self._saw(log, history, offset, value, reader)
         if history.compacted is not None:
-            history.compacted.read(reader, value)
-        self._saw(log, history, offset, value, reader)
+            history.compacted.read(reader, number)
 
     def passed(self, reader: str, log: Log, offset: int) -> None:
         """Report that ``reader`` continues at ``offset``, because there are no more records below it."""
@@ -262,24 +305,24 @@ class Checker:
         if not history.starts.highest <= start:
             self._complain("went-back", log, f"log start {start} at the end, it was {history.starts.highest}")
         self._check_start(log, history, start)
-        final: dict[int, bytes] = {}
+        final = ByOffset()
         for offset, value in records:
-            self._saw(log, history, offset, value, "the last reader")
-            final[offset] = value
+            final[offset] = self._saw(log, history, offset, value, "the last reader")
+        known = ByOffset(history.acked, history.seen, final)
         whole_from = start if history.compacted is None else max(start, last_segment)
-        missing = [offset for offset in range(whole_from, end) if offset not in final]
+        missing = [offset for offset in range(whole_from, end) if final.get(offset) is None]
         if missing:
             self._complain("gap", log, f"{len(missing)} offsets have no record at the end, the first is {missing[0]}")
         if history.compacted is None:
             self._check_seen(log, history, start, final)
-            self._check_acked(log, history, start, final)
-            self._check_unplaced(log, history, start, final)
+            self._check_acked(log, history.records, start, final)
+            self._check_unplaced(log, history, start, known)
         else:
-            self._check_compacted(log, history, history.compacted, start, end, final)
-        self._check_order(log, history, final)
+            self._check_compacted(log, history.compacted, start, end, final, known)
+        self._check_order(log, history.records, known)
 
         for offset, detail in history.left_out:
-            if offset >= start and (history.compacted is None or offset in final):
+            if offset >= start and (history.compacted is None or final.get(offset) is not None):
                 self._complain("left-out", log, detail)
         self._check_epochs(log, history)
 
@@ -327,7 +370,7 @@ class Checker:
     def gone(self, log: Log) -> None:
         """Report that the log was deleted. Check it with what readers saw."""
         history = self._of(log)
-        self._check_order(log, history, {})
+        self._check_order(log, history.records, ByOffset(history.acked, history.seen))
         self._check_epochs(log, history)
 
     def _pass(self, log: Log, history: _History, reader: str, offset: int) -> None:
@@ -337,54 +380,55 @@ class Checker:
         elif offset != expected:
             self._complain("gap", log, f"{reader} got offset {offset} instead of {expected}")
 
-    def _check_seen(self, log: Log, history: _History, start: int, final: dict[int, bytes]) -> None:
-        for offset, value in history.seen.items():
-            if offset >= start and final.get(offset) != value:
-                found = _name(final[offset]) if offset in final else "nothing"
-                self._complain("vanished", log, f"{_name(value)} was read at {offset}, at the end there is {found}")
+    def _check_seen(self, log: Log, history: _History, start: int, final: ByOffset) -> None:
+        for offset, number in history.seen.items():
+            if offset >= start and final.get(offset) != number:
+                name, there = history.records.name(number), _there(history.records, final, offset)
+                self._complain("vanished", log, f"{name} was read at {offset}, at the end there is {there}")
 
     def _check_compacted(
-        self, log: Log, history: _History, compacted: Compacted, start: int, end: int, final: dict[int, bytes]
+        self, log: Log, compacted: Compacted, start: int, end: int, final: ByOffset, known: ByOffset
     ) -> None:
         reader, expected = "the last reader", start
         compacted.began(reader)
-        for offset, value in sorted(final.items()):
+        for offset, number in final.items():
             if offset > expected:
                 compacted.missed(reader, expected, offset)
-            compacted.read(reader, value)
+            compacted.read(reader, number)
             expected = offset + 1
         if expected < end:
             compacted.missed(reader, expected, end)
-        for detail in compacted.faults({**history.acked, **history.seen, **final}):
+        for detail in compacted.faults(known):
             self._complain("removed", log, detail)
 
-    def _check_acked(self, log: Log, history: _History, start: int, final: dict[int, bytes]) -> None:
-        for value, sent in history.sent.items():
-            if sent.acked_at is None or not sent.promise.durable or sent.acked_at < 0:
+    def _check_acked(self, log: Log, records: _Records, start: int, final: ByOffset) -> None:
+        for number, offset in enumerate(records.acked_at):
+            if offset < 0 or not records.senders[number].promise.durable:
                 continue
-            if sent.acked_at >= start and final.get(sent.acked_at) != value:
-                there = _name(final[sent.acked_at]) if sent.acked_at in final else "nothing"
-                self._complain("lost", log, f"{_name(value)} was acked at {sent.acked_at}, where {there} is")
+            if offset >= start and final.get(offset) != number:
+                name, there = records.name(number), _there(records, final, offset)
+                self._complain("lost", log, f"{name} was acked at {offset}, where {there} is")
 
-    def _check_unplaced(self, log: Log, history: _History, start: int, final: dict[int, bytes]) -> None:
+    def _check_unplaced(self, log: Log, history: _History, start: int, known: ByOffset) -> None:
         """Check records acked without an offset and never seen. Each must fit at its own offset below the log start."""
         lowest: dict[str, int] = {}
-        unseen: list[bytes] = []
+        unseen: list[int] = []
+        records = history.records
         # In the order of sending.
-        for value, sent in history.sent.items():
-            place = history.places.get(value)
-            low = max(sent.floor, lowest.get(sent.producer, 0)) if sent.promise.ordered else sent.floor
-            if sent.acked_at == -1 and sent.promise.durable and place is None:
-                unseen.append(value)
+        for number, (producer, promise) in enumerate(records.senders):
+            place, floor = records.places[number], records.floors[number]
+            low = max(floor, lowest.get(producer, 0)) if promise.ordered else floor
+            if records.acked_at[number] == _NOWHERE and promise.durable and place == _NOWHERE:
                 if low >= start:
-                    self._complain("lost", log, f"{_name(value)} was acked and has no possible offset below {low}")
-                    unseen.pop()
-            elif place is not None and sent.promise.unacked_too:
-                lowest[sent.producer] = max(low, place + 1)
-        known = {**history.acked, **history.seen, **final}
+                    detail = f"{records.name(number)} was acked and has no possible offset below {low}"
+                    self._complain("lost", log, detail)
+                else:
+                    unseen.append(number)
+            elif place != _NOWHERE and promise.unacked_too:
+                lowest[producer] = max(low, place + 1)
         free = start - sum(offset < start for offset in known)
         if len(unseen) > free:
-            detail = f"{len(unseen)} records like {_name(unseen[0])} were acked, {free} can be below {start}"
+            detail = f"{len(unseen)} records like {records.name(unseen[0])} were acked, {free} can be below {start}"
             self._complain("lost", log, detail)
 
     def _check_start(self, log: Log, history: _History, start: int) -> None:
@@ -398,49 +442,52 @@ class Checker:
                 f"the log starts at {start}, which nobody requested; the highest allowed start is {highest}",
             )
 
-    def _check_floor(self, log: Log, sent: _Sent, value: bytes, offset: int) -> None:
-        if offset < sent.floor:
-            self._complain(
-                "too-low", log, f"{_name(value)} is at {offset}, the log ended at {sent.floor} before it was sent"
-            )
+    def _check_floor(self, log: Log, records: _Records, number: int, offset: int) -> None:
+        floor = records.floors[number]
+        if offset < floor:
+            name = records.name(number)
+            self._complain("too-low", log, f"{name} is at {offset}, the log ended at {floor} before it was sent")
 
-    def _check_order(self, log: Log, history: _History, final: dict[int, bytes]) -> None:
-        known = {**history.acked, **history.seen, **final}
+    def _check_order(self, log: Log, records: _Records, known: ByOffset) -> None:
         last: dict[str, tuple[int, int]] = {}
-        for offset in sorted(known):
-            sent = history.sent.get(known[offset])
-            if sent is None or not sent.promise.ordered:
+        for offset, number in known.items():
+            if number < 0:
                 continue
-            if sent.acked_at != offset and not sent.promise.unacked_too:
+            producer, promise = records.senders[number]
+            if not promise.ordered or (records.acked_at[number] != offset and not promise.unacked_too):
                 continue
-            number, before = last.get(sent.producer, (0, -1))
-            if sent.number < number:
-                self._complain(
-                    "reordered",
-                    log,
-                    f"{sent.producer}'s record {sent.number} at {offset} is behind its {number} at {before}",
-                )
-            last[sent.producer] = (sent.number, offset)
+            highest, before = last.get(producer, (-1, -1))
+            if number < highest:
+                detail = f"{records.name(number)} at {offset} is behind {records.name(highest)} at {before}"
+                self._complain("reordered", log, detail)
+            last[producer] = (number, offset)
 
-    def _saw(self, log: Log, history: _History, offset: int, value: bytes, reader: str) -> None:
-        there = history.seen.setdefault(offset, value)
-        if there != value:
-            self._complain("changed", log, f"{reader} saw {_name(value)} at {offset}, earlier it was {_name(there)}")
-        sent = history.sent.get(value)
-        if sent is None:
-            self._complain("unknown", log, f"{reader} saw {_name(value)} at {offset}, which nobody sent there")
-            return
-        self._check_floor(log, sent, value, offset)
-        acked = history.acked.get(offset, value)
-        if acked != value:
-            self._complain("lost", log, f"{reader} saw {_name(value)} at {offset}, which was acked for {_name(acked)}")
-        place = history.places.setdefault(value, offset)
-        if not sent.promise.once:
-            return
+    def _saw(self, log: Log, history: _History, offset: int, value: bytes, reader: str) -> int:
+        """Check a record that a reader saw, and return its number."""
+        records = history.records
+        number = records.number(value)
+        there = history.seen.setdefault(offset, number)
+        if there != number:
+            detail = f"{reader} saw {records.name(number)} at {offset}, earlier it was {records.name(there)}"
+            self._complain("changed", log, detail)
+        if number < 0:
+            self._complain("unknown", log, f"{reader} saw {records.name(number)} at {offset}, which nobody sent there")
+            return number
+        self._check_floor(log, records, number, offset)
+        acked = history.acked.get(offset)
+        if acked is not None and acked != number:
+            detail = f"{reader} saw {records.name(number)} at {offset}, which was acked for {records.name(acked)}"
+            self._complain("lost", log, detail)
+        if records.places[number] == _NOWHERE:
+            records.places[number] = offset
+        if not records.senders[number].promise.once:
+            return number
+        place, acked_at = records.places[number], records.acked_at[number]
         if place != offset:
-            self._complain("doubled", log, f"{_name(value)} is at {place} and at {offset}")
-        if sent.acked_at not in (None, -1, offset):
-            self._complain("elsewhere", log, f"{_name(value)} was acked at {sent.acked_at} and is at {offset}")
+            self._complain("doubled", log, f"{records.name(number)} is at {place} and at {offset}")
+        if acked_at >= 0 and acked_at != offset:
+            self._complain("elsewhere", log, f"{records.name(number)} was acked at {acked_at} and is at {offset}")
+        return number
 
     def _complain(self, kind: str, log: Log, detail: str) -> None:
         if len(self.violations) < _MOST_VIOLATIONS:
@@ -453,5 +500,6 @@ class Checker:
         return history
 
 
-def _name(value: bytes) -> str:
-    return value[:40].decode(errors="backslashreplace")
+def _there(records: _Records, final: ByOffset, offset: int) -> str:
+    number = final.get(offset)
+    return "nothing" if number is None else records.name(number)

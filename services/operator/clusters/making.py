@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from kafscale.errors import KafscaleError
 from services.operator.clusters.checks import complaints
 from services.operator.clusters.manifests import Manifests
-from services.operator.clusters.render import INSTANCE, MANAGED_BY, SERVICES, digest, render
+from services.operator.clusters.render import INSTANCE, MANAGED_BY, WORKLOADS, digest, render
 from services.operator.conditions import Condition, Truth, reason_of
 from services.operator.events import Events
 from services.operator.kubernetes import ApiRefused, Kubernetes
@@ -23,7 +23,7 @@ PAUSED, PAUSED_BY = "Paused", f"{GROUP}/paused"
 """The reason, and the annotation that must be "true"."""
 _SHARED_SERVICE = "kafscale"
 _KINDS = {kind.name: kind for kind in MADE}
-_WORKLOADS = {**SERVICES, "etcd": "StatefulSet"}
+_WORKLOADS = {**WORKLOADS, "etcd": "StatefulSet"}
 _STATUS = {"gateway": "gateways", "storage": "storage", "indexer": "indexers", "coordinator": "coordinators"}
 Found = dict[tuple[str, str], Object]
 

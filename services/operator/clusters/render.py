@@ -18,6 +18,9 @@ from services.operator.resources import CLUSTER, MANAGER, Object, name_of
 
 SERVICES = {"gateway": "StatefulSet", "storage": "StatefulSet", "indexer": "Deployment", "coordinator": "Deployment"}
 """The services, and the kind of object that runs each."""
+CONSOLE = "console"
+WORKLOADS = {**SERVICES, CONSOLE: "Deployment"}
+"""The same with the console, which is no member of the cluster."""
 INSTANCE, MANAGED_BY = "app.kubernetes.io/instance", "app.kubernetes.io/managed-by"
 _APP = "app.kubernetes.io/name"
 _SETTINGS = "kafscale.io/settings"
@@ -49,6 +52,7 @@ def render(resource: Object, manifests: Manifests) -> list[Object]:
     parts.set_etcd()
     for service in SERVICES:
         parts.set_service(service, resource["spec"].get(service, {}))
+    parts.set_console(resource["spec"].get(CONSOLE, {}))
     parts.set_outside()
     return parts.finished()
 
@@ -198,9 +202,7 @@ class _Parts:
             del self._objects["HorizontalPodAutoscaler", service]
         elif "autoscaling" in spec:
             self._objects["HorizontalPodAutoscaler", service]["spec"] |= spec["autoscaling"]
-        if "resources" in spec:
-            workload["spec"]["template"]["spec"]["containers"][0]["resources"] = copy.deepcopy(spec["resources"])
-        self._objects["ConfigMap", service]["data"] |= spec.get("settings", {})
+        self._size(service, spec)
         settings = {**self._objects["ConfigMap", ""]["data"], **self._objects["ConfigMap", service]["data"]}
         pod = workload["spec"]["template"]["spec"]
         pod["terminationGracePeriodSeconds"] = max(
@@ -211,6 +213,17 @@ class _Parts:
         if tracing is not None:
             rule = {"to": [_ANYWHERE], "ports": [{"protocol": "TCP", "port": int(tracing[1])}]}
             self._objects["NetworkPolicy", service]["spec"]["egress"].append(rule)
+
+    def set_console(self, spec: Object) -> None:
+        self._size(CONSOLE, spec)
+        server = _variable(self._objects[WORKLOADS[CONSOLE], CONSOLE]["spec"]["template"], "KAFSCALE_ADMIN_SERVER")
+        server["value"] = f"{self._cluster}-{server['value']}"
+
+    def _size(self, service: str, spec: Object) -> None:
+        pod = self._objects[WORKLOADS[service], service]["spec"]["template"]["spec"]
+        if "resources" in spec:
+            pod["containers"][0]["resources"] = copy.deepcopy(spec["resources"])
+        self._objects["ConfigMap", service]["data"] |= spec.get("settings", {})
 
     def set_outside(self) -> None:
         spec = self._spec.get("outside")

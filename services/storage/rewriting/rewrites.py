@@ -307,8 +307,11 @@ async def _next_step(events: MessageStream[RewriteEvent]) -> RewrittenStep:
 
 def _checked(request: RewriteRequest, step: RewrittenStep) -> RewrittenStep:
     """Return the step. Raises Unavailable if it cannot be the result of the request."""
-    added = [entry for entry in step.entries if entry.epoch and entry.attempt == request.attempt]
-    if any(entry.epoch != request.epoch for entry in added) or step.records_out > step.records_in:
+    # A rewritten object of which all stays is returned as it is.
+    there = [one.rewritten for each in request.steps for one in each.inputs if one.start == step.start]
+    added = [entry for entry in step.entries if entry.epoch and entry not in there]
+    attempt = request.epoch, request.attempt
+    if any((entry.epoch, entry.attempt) != attempt for entry in added) or step.records_out > step.records_in:
         raise Unavailable(f"the indexer's step from {step.start} to {step.end} is not that of the request")
     if not request.HasField("compaction") and step.records_in != step.records_out:
         raise Unavailable(f"the indexer merged {step.records_in} records into {step.records_out}")

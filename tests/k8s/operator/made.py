@@ -14,6 +14,7 @@ from services.operator.clusters.render import render
 from services.operator.resources import MADE as KINDS
 from tests.k8s.operator.operators import Namespace
 from tests.servers.kubernetes import Kubernetes
+from tests.support.k8s.live import WORKLOADS
 
 BASE = Path(__file__).parents[3] / "k8s" / "base"
 MADE = [kind.plural for kind in KINDS]
@@ -34,13 +35,13 @@ class MadeCluster:
             self.namespace.kubectl("wait", f"--for={what}", "kafscalecluster/made", "--timeout=120s")
 
     def workload(self, service: str) -> Any:
-        kind = "deployment" if service in ("indexer", "coordinator") else "statefulset"
+        kind = "deployment" if service in ("indexer", "coordinator", "console") else "statefulset"
         return self.namespace.get(kind, f"made-kafscale-{service}")
 
     def pods(self) -> dict[str, int]:
         """Return the number of pods of each kind, which must all be ready."""
         found = {}
-        for service in ("gateway", "storage", "indexer", "coordinator", "etcd"):
+        for service in WORKLOADS:
             workload = self.workload(service)
             assert workload["status"]["readyReplicas"] == workload["spec"]["replicas"]
             found[service] = workload["spec"]["replicas"]
@@ -110,7 +111,9 @@ def _renamed(value: Any, key: str = "") -> Any:
         return [_renamed(each) for each in value]
     if not isinstance(value, str) or key == "app.kubernetes.io/name":
         return value
-    return re.sub(r"(?<![\w-])kafscale-(?=(etcd|gateway|storage)\b)", "made-kafscale-", value)
+    return re.sub(
+        r"(?<![\w-])kafscale-(?=(etcd|gateway|storage)\b)|^kafscale(?=:9094$)", lambda found: f"made-{found[0]}", value
+    )
 
 
 def _in_order(objects: list[Any]) -> list[Any]:

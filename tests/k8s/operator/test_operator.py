@@ -267,7 +267,7 @@ def test_a_cluster_is_created_and_deleted_with_its_resource(
         namespace.apply("KafscaleCluster", "made", **spec)
         made.settled("RolledOut")
         made.settled("Ready")
-        assert made.pods() == {"gateway": 2, "storage": 3, "indexer": 2, "coordinator": 2, "etcd": 1}
+        assert made.pods() == {"gateway": 2, "storage": 3, "indexer": 2, "coordinator": 2, "console": 1, "etcd": 1}
         other = {**spec, "bucket": {**_BUCKET, "name": "other"}, "etcd": {"members": 3}}
         said = namespace.refused([("KafscaleCluster", "made", other)])
         assert "a cluster cannot move to another bucket" in said

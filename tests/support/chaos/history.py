@@ -18,6 +18,8 @@ A record's name is "PRODUCER/PARTITION/NUMBER", the first word of its value.
 
 import heapq
 import math
+from array import array
+from collections import defaultdict
 from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -123,7 +125,9 @@ class _Judging:
         self._checker = Checker()
         self._verdict = Verdict([], {name: ProducerSums() for name in promises}, {}, 0, 0.0)
         self._anybody = ProducerSums()
-        self._log: dict[str, list[tuple[int, bytes]]] = {}
+        # What the last reader read, by partition.
+        self._offsets: dict[str, array[int]] = defaultdict(lambda: array("q"))
+        self._names: dict[str, list[bytes]] = defaultdict(list)
         self._ends: dict[str, tuple[int, int]] = {}
         self._compacted: Container[str] = ()
         self._now = 0.0
@@ -171,7 +175,8 @@ class _Judging:
             )
         self._checker.read(client, words[0], offset, name)
         if client == self._last_reader:
-            self._log.setdefault(words[0], []).append((offset, name))
+            self._offsets[words[0]].append(offset)
+            self._names[words[0]].append(name)
 
     def _hear_producer(self, event: Event) -> None:
         time, client, (letter, partition, number, *words) = event
@@ -198,7 +203,7 @@ class _Judging:
                 partition,
                 start=start,
                 end=end,
-                records=self._log.get(partition, ()),
+                records=zip(self._offsets[partition], self._names[partition], strict=True),
                 # The last segment is never compacted.
                 last_segment=end - 1 if partition in self._compacted else 0,
             )

@@ -15,6 +15,7 @@ WORKLOADS = {
     "storage": ("StatefulSet", "kafscale-storage"),
     "indexer": ("Deployment", "kafscale-indexer"),
     "coordinator": ("Deployment", "kafscale-coordinator"),
+    "console": ("Deployment", "kafscale-console"),
 }
 Objects = dict[tuple[str, str], Json]
 

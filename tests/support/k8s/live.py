@@ -10,6 +10,8 @@ from tests.servers.kubernetes import Kubernetes
 
 OVERLAYS = Path(__file__).parents[3] / "k8s" / "overlays"
 SERVICES = ("gateway", "storage", "indexer", "coordinator")
+WORKLOADS = (*SERVICES, "console", "etcd")
+"""What always runs."""
 NAME = "app.kubernetes.io/name"
 _REFERENCE = re.compile(r"\$\$|\$\(([A-Za-z_][A-Za-z0-9_]*)\)")
 Json = dict[str, Any]

@@ -2,7 +2,7 @@
 
 import pytest
 
-from services.console.hosts import is_accepted, is_loopback, is_same_origin
+from services.console.hosts import Origins, is_loopback
 
 
 @pytest.mark.parametrize(
@@ -25,7 +25,7 @@ from services.console.hosts import is_accepted, is_loopback, is_same_origin
     ],
 )
 def test_only_addresses_and_known_names_are_accepted(authority: str, accepted: bool) -> None:
-    assert is_accepted(authority, ("console.example",)) is accepted
+    assert Origins("http", ("console.example",)).accepts(authority) is accepted
 
 
 @pytest.mark.parametrize(
@@ -40,7 +40,22 @@ def test_only_addresses_and_known_names_are_accepted(authority: str, accepted: b
     ],
 )
 def test_only_pages_of_the_console_have_its_origin(headers: dict[str, str], same: bool) -> None:
-    assert is_same_origin(headers, "http") is same
+    assert Origins("http").is_own(headers) is same
+
+
+@pytest.mark.parametrize(
+    ("headers", "same"),
+    [
+        ({"host": "a.example", "origin": "https://a.example"}, True),
+        ({"host": "10.1.2.3:9099", "origin": "https://a.example"}, True),
+        ({"host": "localhost:9099", "origin": "http://localhost:9099"}, True),
+        ({"host": "a.example", "origin": "http://a.example"}, False),
+        ({"host": "a.example", "origin": "https://b.example"}, False),
+        ({"host": "a.example"}, False),
+    ],
+)
+def test_behind_a_proxy_pages_have_the_public_origin(headers: dict[str, str], same: bool) -> None:
+    assert Origins("http", ("a.example",), "https://a.example").is_own(headers) is same
 
 
 @pytest.mark.parametrize(

@@ -4,25 +4,31 @@ from collections.abc import Sequence
 
 import pytest
 import trio
-from trio.testing import MockClock
+from trio.testing import MockClock, wait_all_tasks_blocked
 
 from kafscale.errors import Unavailable
-from kafscale.metadata.interface import Event, Put, Unchanged
+from kafscale.metadata.interface import Event, Get, Put, Unchanged
 from kafscale.metadata.local import LocalMetadataStore
 from kafscale.metadata.state import FIRST_REVISION, State
 
 
 class TroubledJournal:
+    at_once = 3
+
     def __init__(self) -> None:
         self.durable = FIRST_REVISION
+        self.calls: list[int] = []
+        self.begin = trio.Event()
+        self.begin.set()
         self.lose = False
         self.drop = False
         self.silent = False
 
-    async def commit(self, events: Sequence[Event]) -> None:
-        await trio.lowlevel.checkpoint()
+    async def commit(self, changes: Sequence[Sequence[Event]]) -> None:
+        await self.begin.wait()
+        self.calls.append(len(changes))
         if not self.drop:
-            self.durable = events[0].revision
+            self.durable = changes[-1][0].revision
         if self.lose or self.drop:
             raise Unavailable("commit")
 
@@ -89,3 +95,67 @@ async def test_a_lease_whose_end_could_not_be_stored_ends_later(
         await store.get("a")
     journal.drop = False
     assert await store.get("a") is None
+
+
+async def test_transactions_that_wait_become_durable_together_and_in_order(
+    store: LocalMetadataStore, journal: TroubledJournal
+) -> None:
+    seen = list[tuple[bytes, bool, int]]()
+
+    async def write(value: bytes, after: int) -> None:
+        result = await store.txn([Unchanged("a", after)], [Put("a", value)], [Get("a")])
+        seen.append((value, result.succeeded, result.revision))
+
+    journal.begin = trio.Event()
+    async with trio.open_nursery() as nursery:
+        for value, after in ((b"1", 0), (b"2", 0), (b"3", 2), (b"4", 3), (b"5", 4)):
+            nursery.start_soon(write, value, after)
+            await wait_all_tasks_blocked()
+        assert await store.get("a") is None
+        journal.begin.set()
+    # The second finds the first, and has nothing to make durable.
+    assert seen == [(b"1", True, 2), (b"2", False, 2), (b"3", True, 3), (b"4", True, 4), (b"5", True, 5)]
+    assert journal.calls == [1, 2, 1]
+    async with store.watch("a", 1) as watch:
+        assert [(await watch.next())[0].revision for _ in range(4)] == [2, 3, 4, 5]
+
+
+async def test_all_transactions_of_a_lost_answer_are_visible_and_none_of_a_failed_one(
+    store: LocalMetadataStore, journal: TroubledJournal
+) -> None:
+    async def fail(key: str) -> None:
+        with pytest.raises(Unavailable):
+            await store.txn([], [Put(key, b"1")])
+
+    for lose, drop, found in ((True, False, ["a", "b", "c"]), (False, True, ["a", "b", "c"])):
+        journal.lose, journal.drop = lose, drop
+        journal.begin = trio.Event()
+        async with trio.open_nursery() as nursery:
+            for name in "abc" if lose else "def":
+                nursery.start_soon(fail, name)
+                await wait_all_tasks_blocked()
+            journal.begin.set()
+        journal.lose = journal.drop = False
+        assert [item.key for item in (await store.read_prefix("")).items] == found
+
+
+async def test_a_cancelled_transaction_does_not_take_others_with_it(
+    store: LocalMetadataStore, journal: TroubledJournal
+) -> None:
+    journal.begin = trio.Event()
+    async with trio.open_nursery() as nursery:
+        scopes = [trio.CancelScope() for _ in range(3)]
+        for number, scope in enumerate(scopes):
+
+            async def write(scope: trio.CancelScope = scope, key: str = str(number)) -> None:
+                with scope:
+                    await store.txn([], [Put(key, b"")])
+
+            nursery.start_soon(write)
+            await wait_all_tasks_blocked()
+        # The first is in the journal, which has not begun, and the second waits.
+        scopes[0].cancel()
+        scopes[1].cancel()
+        await wait_all_tasks_blocked()
+        journal.begin.set()
+    assert [item.key for item in (await store.read_prefix("")).items] == ["2"]

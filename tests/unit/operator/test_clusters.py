@@ -38,8 +38,9 @@ async def test_a_cluster_is_created_and_its_progress_is_reported() -> None:
         "storage": "1/1",
         "indexers": "1/1",
         "coordinators": "1/1",
+        "console": "1/1",
         "etcd": "3/3",
-        "all": "7/7",
+        "all": "8/8",
     }
     assert world.events[0] == "ObjectsChanged"
     before = len(world.events)

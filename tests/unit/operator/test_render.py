@@ -170,6 +170,17 @@ def _images(manifests: Manifests, **spec: Any) -> set[str]:
     return {container["image"] for each in objects for container in containers(each)}
 
 
+def test_the_console_asks_the_gateways_of_its_cluster() -> None:
+    found = rendered(console={"settings": {"KAFSCALE_CONSOLE_READ_ONLY": "true"}, "resources": {"limits": {"cpu": 1}}})
+    [container] = containers(found["Deployment", "console"])
+    servers = [each["value"] for each in container["env"] if each["name"] == "KAFSCALE_ADMIN_SERVER"]
+    assert servers == ["main-kafscale:9094"]
+    assert ("Service", "") in found
+    assert container["resources"] == {"limits": {"cpu": 1}}
+    assert found["ConfigMap", "console"]["data"]["KAFSCALE_CONSOLE_READ_ONLY"] == "true"
+    assert rendered()["ConfigMap", "console"]["data"]["KAFSCALE_CONSOLE_SIGN_IN"] == "token"
+
+
 @pytest.mark.parametrize("service", SERVICES)
 def test_the_grace_period_of_a_pod_covers_the_stop_of_its_process(service: str) -> None:
     process = PROCESSES[service]
@@ -212,7 +223,7 @@ def test_the_monitors_of_the_operator_select_the_processes() -> None:
         and _matches(monitor["spec"]["selector"], each["metadata"]["labels"])
         and monitor["spec"]["endpoints"][0]["port"] in {port["name"] for port in each["spec"]["ports"]}
     ]
-    assert scraped == [*SERVICES, "etcd"]
+    assert scraped == [*SERVICES, "console", "etcd"]
 
 
 def _matches(selector: Object, labels: Object) -> bool:

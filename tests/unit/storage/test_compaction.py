@@ -203,6 +203,28 @@ async def test_another_owner_reads_and_continues(autojump_clock: MockClock) -> N
         assert (await caller.epoch_end(ref, 1)).end_offset == 7
 
 
+async def test_an_object_of_an_earlier_owner_that_stays_whole_may_have_the_number_of_the_attempt(
+    autojump_clock: MockClock,
+) -> None:
+    world = a_world()
+    async with compacted(world) as (caller, _, ref):
+        left = await write_log(caller, ref)
+        await trio.sleep(2 * CHECK)
+        [first] = await rewritten(world, RewrittenKey)
+    world.now_ms += HOUR_MS
+    # The object is a step of its own, and the attempts of an owner are numbered from 1.
+    size = len((await world.objects.get(str(first))).body)
+    async with world.service(rewrite_bytes=size) as (caller, _):
+        await write(caller, ref, ("d", "4"))
+        await write(caller, ref, ("more", "4"))
+        await trio.sleep(2 * CHECK)
+        kept, *others = await rewritten(world, RewrittenKey)
+        assert kept == first
+        assert {(key.epoch, key.attempt) for key in others} == {(first.epoch + 1, first.attempt)}
+        assert (await world.state(ref)).root.through == 8
+        assert await read(caller, ref) == left | {7: (b"d", b"4"), 8: (b"more", b"4")}
+
+
 @pytest.mark.parametrize("piece_bytes", [0, 64 * 1024])
 async def test_scans_and_counts_of_a_compacted_log(piece_bytes: int, autojump_clock: MockClock) -> None:
     async with compacted(a_world()) as (caller, _, ref):
