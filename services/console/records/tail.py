@@ -18,7 +18,7 @@ from services.console.api.reads import WrongRequest
 from services.console.live import Send
 from services.console.records.query import Query
 from services.console.records.reading import beginnings, partitions_of
-from services.console.records.sifting import Found, Piece, Sieve, pieces
+from services.console.records.sifting import Piece, Sieve, pieces
 
 _TICK = 0.5
 """Seconds from one fetch to the next, at least. Fetches wait at brokers for new records."""
@@ -49,7 +49,7 @@ class Tail:
         """Since when a partition has been behind its end."""
         self._tokens = 0.0
         self._filled = trio.current_time()
-        self._rows: list[Found] = []
+        self._rows: list[dict[str, Any]] = []
         self._left_out: dict[int, tuple[int, int]] = {}
         self._faults: list[str] = []
 
@@ -80,7 +80,7 @@ class Tail:
                 self._refill()
                 await self._take(fetched)
             if self._rows or self._left_out or self._faults:
-                await send(await self._message())
+                await send(self._message())
             await trio.sleep_until(started + _TICK)
 
     def _refill(self) -> None:
@@ -98,7 +98,8 @@ class Tail:
                 passing = await self._sieve.passing(piece.records)
                 shown = passing[: math.floor(self._tokens)]
                 self._tokens -= len(shown)
-                self._rows += shown
+                # At once, because records may be much larger than what is shown of them.
+                self._rows += await self._sieve.rows(shown)
                 self._faults += piece.faults
                 if len(shown) == len(passing):
                     self._positions[place] = piece.following
@@ -138,15 +139,14 @@ class Tail:
             self._left_out[place] = first, until
             self._positions[place] = until
 
-    async def _message(self) -> dict[str, Any]:
-        rows = await self._sieve.rows(self._rows)
+    def _message(self) -> dict[str, Any]:
+        rows = sorted(self._rows, key=lambda row: int(row["timestamp"]))
         left_out = [
             {"partition": place, "from": str(first), "to": str(until)}
             for place, (first, until) in sorted(self._left_out.items())
         ]
         faults = list(itertools.islice(self._faults, 20))
         self._rows, self._left_out, self._faults = [], {}, []
-        rows.sort(key=lambda row: int(row["timestamp"]))
         return {"records": rows, "left_out": left_out, "faults": faults, "positions": self._as_json()}
 
     def _as_json(self) -> dict[str, str]:

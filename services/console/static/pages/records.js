@@ -2,7 +2,7 @@
 import { ask, badge, bytes, count, dialog, empty, h, link, live, path, time } from "/static/lib.js";
 
 const MOST_ROWS = 1000, RATES = [1, 5, 20, 50, 100, 200, 500, 1000];
-const FORMS = [["auto", "by schema, or as JSON or text"], ["text", "as text"], ["json", "as JSON"], ["hex", "as hexadecimal"]];
+const FORMS = [["auto", "by schema, JSON or text"], ["text", "as text"], ["json", "as JSON"], ["hex", "as hexadecimal"]];
 const STARTS = [["newest", "the newest"], ["beginning", "the beginning"], ["offset", "an offset"], ["time", "a time"]];
 
 // A key, value or header as the console decoded it. What it contains becomes text only.
