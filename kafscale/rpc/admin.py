@@ -20,6 +20,7 @@ _HEALTH_CHECK_SECONDS = 10.0
 SERVICE = pb.DESCRIPTOR.services_by_name["Admin"]
 
 CLUSTER_STATUS = method(SERVICE, "ClusterStatus", pb.ClusterStatusRequest, pb.ClusterStatusReply)
+CLUSTER_TOTALS = method(SERVICE, "ClusterTotals", pb.ClusterTotalsRequest, pb.ClusterTotalsReply)
 LIST_TOPICS = method(SERVICE, "ListTopics", pb.ListTopicsRequest, pb.ListTopicsReply)
 CREATE_TOPIC = method(SERVICE, "CreateTopic", pb.CreateTopicRequest, pb.CreateTopicReply)
 DESCRIBE_TOPIC = method(SERVICE, "DescribeTopic", pb.DescribeTopicRequest, pb.DescribeTopicReply)

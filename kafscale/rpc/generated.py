@@ -11,7 +11,7 @@ from typing import Protocol
 from kafscale.rpc.bulk import Bulk
 from kafscale.rpc.interface import MessageStream, Peer
 from kafscale.rpc.methods import method
-from kafscale.v1 import coordinator_pb2, indexer_pb2, storage_pb2
+from kafscale.v1 import coordinator_pb2, indexer_pb2, process_pb2, storage_pb2
 from kafscale.v1.coordinator_pb2 import (
     DeleteGroupsReply,
     DeleteGroupsRequest,
@@ -47,6 +47,7 @@ from kafscale.v1.indexer_pb2 import (
     WriteIndexesReply,
     WriteIndexesRequest,
 )
+from kafscale.v1.process_pb2 import ProcessTotals, TotalsRequest
 from kafscale.v1.storage_pb2 import (
     AppendReply,
     AppendRequest,
@@ -293,3 +294,23 @@ class GroupCoordinatorClient:
 
     async def delete_groups(self, request: DeleteGroupsRequest, *, timeout: float) -> DeleteGroupsReply:
         return await self._peer.call(_GROUP_COORDINATOR_DELETE_GROUPS, request, timeout=timeout)
+
+
+PROCESS = process_pb2.DESCRIPTOR.services_by_name["Process"]
+_PROCESS_TOTALS = method(PROCESS, "Totals", TotalsRequest, ProcessTotals)
+
+
+class Process(Protocol):
+    """A service object of Process."""
+
+    async def totals(self, request: TotalsRequest) -> ProcessTotals: ...
+
+
+class ProcessClient:
+    """Calls Process of ``peer``."""
+
+    def __init__(self, peer: Peer) -> None:
+        self._peer = peer
+
+    async def totals(self, request: TotalsRequest, *, timeout: float) -> ProcessTotals:
+        return await self._peer.call(_PROCESS_TOTALS, request, timeout=timeout)

@@ -1,3 +1,4 @@
+from kafscale.v1 import process_pb2 as _process_pb2
 from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from google.protobuf import descriptor as _descriptor
@@ -72,6 +73,28 @@ class ClusterMember(_message.Message):
     known_state_format: int
     state_format: int
     def __init__(self, service: _Optional[str] = ..., run_id: _Optional[str] = ..., address: _Optional[str] = ..., version: _Optional[str] = ..., started_ms: _Optional[int] = ..., leaving: _Optional[bool] = ..., node_id: _Optional[int] = ..., listeners: _Optional[_Iterable[str]] = ..., health: _Optional[_Union[ClusterMember.Health, str]] = ..., detail: _Optional[str] = ..., owned: _Optional[int] = ..., draining: _Optional[bool] = ..., intake: _Optional[bool] = ..., known_state_format: _Optional[int] = ..., state_format: _Optional[int] = ...) -> None: ...
+
+class ClusterTotalsRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class ClusterTotalsReply(_message.Message):
+    __slots__ = ("instances",)
+    INSTANCES_FIELD_NUMBER: _ClassVar[int]
+    instances: _containers.RepeatedCompositeFieldContainer[InstanceTotals]
+    def __init__(self, instances: _Optional[_Iterable[_Union[InstanceTotals, _Mapping]]] = ...) -> None: ...
+
+class InstanceTotals(_message.Message):
+    __slots__ = ("services", "address", "error", "totals")
+    SERVICES_FIELD_NUMBER: _ClassVar[int]
+    ADDRESS_FIELD_NUMBER: _ClassVar[int]
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    TOTALS_FIELD_NUMBER: _ClassVar[int]
+    services: _containers.RepeatedScalarFieldContainer[str]
+    address: str
+    error: str
+    totals: _process_pb2.ProcessTotals
+    def __init__(self, services: _Optional[_Iterable[str]] = ..., address: _Optional[str] = ..., error: _Optional[str] = ..., totals: _Optional[_Union[_process_pb2.ProcessTotals, _Mapping]] = ...) -> None: ...
 
 class TopicStatus(_message.Message):
     __slots__ = ("name", "id", "partitions", "configs", "created_ms", "deleting", "cleanup_policy")

@@ -12,6 +12,7 @@ from kafscale.process.logging import LogSettings
 from kafscale.process.operations import Operations
 from kafscale.process.process import Loaded, run_process
 from services.console.gateways import Gateways
+from services.console.histories import Histories
 from services.console.monitoring import families
 from services.console.service import LARGEST_BODY, Console
 from services.console.settings import ConsoleSettings
@@ -30,9 +31,10 @@ async def serve(settings: Loaded, stopping: trio.Event) -> None:
         Gateways(own.admin_servers, rpc.limits(), rpc.tls(), timeout=own.console_call_ms / 1000) as gateways,
         trio.open_nursery() as nursery,
     ):
-        console = Console(
-            own, gateways, Watches(gateways, nursery), token=token, viewer_token=viewer_token, scheme="http"
-        )
+        histories = Histories(gateways, own, token)
+        nursery.start_soon(histories.run)
+        watches = Watches(gateways, nursery)
+        console = Console(own, gateways, watches, histories, token=token, viewer_token=viewer_token, scheme="http")
         operations.metrics.add(families(lambda: console))
         server = HttpServer(
             console.handle,

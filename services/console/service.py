@@ -19,6 +19,7 @@ from kafscale.v1 import admin_pb2 as pb
 from services.console.api import changes, reads
 from services.console.api.reads import WrongRequest
 from services.console.gateways import Gateways, as_unavailable
+from services.console.histories import Histories
 from services.console.hosts import is_accepted, is_same_origin
 from services.console.live import Send, serve_live
 from services.console.pages import SECURITY_HEADERS, Pages
@@ -53,6 +54,7 @@ class Console:
         settings: ConsoleSettings,
         gateways: Gateways,
         watches: Watches,
+        histories: Histories,
         *,
         token: str,
         viewer_token: str,
@@ -61,6 +63,7 @@ class Console:
         self._settings = settings
         self._gateways = gateways
         self._watches = watches
+        self._histories = histories
         self._token = token
         self._viewer_token = viewer_token.encode()
         self._scheme = scheme
@@ -116,10 +119,11 @@ class Console:
             found = reads.found(request.path, request.query)
         except WrongRequest as error:
             return _error(HTTPStatus.BAD_REQUEST, str(error))
-        if found is None:
-            return _error(HTTPStatus.NOT_FOUND, "no such path")
         try:
-            return _json(await self._gateways.read(*found, session.token))
+            if found is not None:
+                return _json(await self._gateways.read(*found, session.token))
+            history = await self._histories.find(request.path, session.token)
+            return _error(HTTPStatus.NOT_FOUND, "no such path") if history is None else _json(history)
         except (StatusError, Unavailable) as error:
             return _failure(error)
 

@@ -27,6 +27,8 @@ from kafscale.rpc.methods import Method
 from services.console.api.reads import WrongRequest
 
 _NAME = r"([^/]+)"
+_GROUP = r"([^/]*)"
+"""The name of a group may be empty."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,8 +46,8 @@ CHANGES = (
     Change("POST", re.compile(f"/api/topics/{_NAME}/partitions"), GROW_TOPIC, "name"),
     Change("POST", re.compile(f"/api/topics/{_NAME}/configs"), ALTER_CONFIGS, "topic"),
     Change("DELETE", re.compile(f"/api/topics/{_NAME}"), DELETE_TOPIC, "name"),
-    Change("POST", re.compile(f"/api/groups/{_NAME}/offsets"), RESET_OFFSETS, "group"),
-    Change("DELETE", re.compile(f"/api/groups/{_NAME}"), DELETE_GROUP, "group"),
+    Change("POST", re.compile(f"/api/groups/{_GROUP}/offsets"), RESET_OFFSETS, "group"),
+    Change("DELETE", re.compile(f"/api/groups/{_GROUP}"), DELETE_GROUP, "group"),
     Change("POST", re.compile(f"/api/instances/{_NAME}/drain"), DRAIN_INSTANCE, "instance"),
     Change("DELETE", re.compile(f"/api/instances/{_NAME}/drain"), CANCEL_DRAIN, "instance"),
 )

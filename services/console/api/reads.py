@@ -28,6 +28,8 @@ from kafscale.rpc.methods import Method
 from kafscale.v1 import admin_pb2 as pb
 
 _NAME = r"([^/]+)"
+_GROUP = r"([^/]*)"
+"""The name of a group may be empty."""
 _SEGMENTS_OF_A_PAGE = 500
 _MOST_SEGMENTS = 1000
 
@@ -79,7 +81,7 @@ READS = (
     _read(f"/api/topics/{_NAME}/configs", DESCRIBE_CONFIGS, lambda names, _: pb.DescribeConfigsRequest(topic=names[0])),
     _read(f"/api/topics/{_NAME}/partitions/{_NAME}/segments", LIST_SEGMENTS, _segments),
     _read("/api/groups", LIST_GROUPS, lambda _, __: pb.ListConsumerGroupsRequest()),
-    _read(f"/api/groups/{_NAME}", DESCRIBE_GROUP, lambda names, _: pb.DescribeConsumerGroupRequest(group=names[0])),
+    _read(f"/api/groups/{_GROUP}", DESCRIBE_GROUP, lambda names, _: pb.DescribeConsumerGroupRequest(group=names[0])),
     _read("/api/users", LIST_USERS, lambda _, __: pb.ListUsersRequest()),
     _read("/api/acls", LIST_ACLS, lambda _, __: pb.ListAclsRequest()),
 )

@@ -15,7 +15,7 @@ const PAGES = [
   [/^\/topics\/([^/]+)$/, topic],
   [/^\/topics\/([^/]+)\/([0-9]+)$/, segments],
   [/^\/groups$/, groups],
-  [/^\/groups\/([^/]+)$/, group],
+  [/^\/groups\/([^/]*)$/, group],
   [/^\/instances$/, instances],
   [/^\/access$/, access],
 ];

@@ -46,6 +46,7 @@ _DESCRIBE, _ALTER = (Need(DESCRIBE_CLUSTER),), (Need(ALTER_CLUSTER),)
 
 NEEDS: Needs = {
     "ClusterStatus": _DESCRIBE,
+    "ClusterTotals": _DESCRIBE,
     "WatchCluster": _DESCRIBE,
     "ListTopics": _DESCRIBE,
     "CreateTopic": (Need(CREATE_IN_CLUSTER), Need(CREATE_TOPIC, _name)),

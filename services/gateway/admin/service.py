@@ -14,6 +14,7 @@ from services.gateway.admin import acls, configs, consumer_groups, offsets, part
 from services.gateway.admin.cluster import ClusterReport
 from services.gateway.admin.drain import Drains
 from services.gateway.admin.state_format import finalize_upgrade
+from services.gateway.admin.totals import TotalsReport
 from services.gateway.admin.watch import Watches
 from services.gateway.api import Environment
 from services.gateway.owners.errors import RefusedPart
@@ -44,9 +45,10 @@ _CODES = {
 class AdminService:
     """The service of one gateway. Methods raise StatusError, and Unavailable until ``gateway`` has started."""
 
-    def __init__(self, gateway: Gateway, cluster: ClusterReport) -> None:
+    def __init__(self, gateway: Gateway, cluster: ClusterReport, totals: TotalsReport) -> None:
         self._gateway = gateway
         self._cluster = cluster
+        self._totals = totals
         self._drains = Drains(gateway.parts, cluster.members)
         self._watches = Watches(gateway.parts, cluster)
 
@@ -89,6 +91,10 @@ class AdminService:
     async def cluster_status(self, _: pb.ClusterStatusRequest) -> pb.ClusterStatusReply:
         with self._handling() as environment:
             return await self._cluster.status(environment)
+
+    async def cluster_totals(self, _: pb.ClusterTotalsRequest) -> pb.ClusterTotalsReply:
+        with self._handling():
+            return await self._totals.report()
 
     async def list_topics(self, _: pb.ListTopicsRequest) -> pb.ListTopicsReply:
         with self._handling() as environment:

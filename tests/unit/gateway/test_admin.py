@@ -62,6 +62,24 @@ async def test_cluster_status_lists_processes_with_health_and_owned_partitions()
     assert (members["i"].version, members["i"].started_ms, members["i"].owned) == ("9.9", 7, 0)
 
 
+async def test_each_process_is_asked_once_for_its_totals_and_one_that_does_not_answer_is_named() -> None:
+    cluster = Cluster()
+    await cluster.add("a", FakeStorage())
+    await cluster.add("b", FakeStorage())
+    both = Member(format=1, run_id="i", service="indexer", address="a:9095")
+    await cluster.metadata.txn((), [Put(paths.member_key(NAMESPACE, "indexer", "i"), both.SerializeToString())])
+    async with running_gateway(cluster=cluster) as harness:
+        admin = await admin_of(harness, answers={"b": Unavailable("no connection")})
+        await settled()
+        reply = await admin.cluster_totals(pb.ClusterTotalsRequest())
+    found = [(each.address, list(each.services), each.totals.process, each.error) for each in reply.instances]
+    assert found == [
+        ("", ["gateway"], "own", ""),
+        ("a:9095", ["indexer", "storage"], "a", ""),
+        ("b:9095", ["storage"], "", "no connection"),
+    ]
+
+
 async def test_topics_are_created_grown_and_deleted_for_kafka_clients_too() -> None:
     async with running_gateway(auto_create_partitions=3) as harness:
         admin, client = await admin_of(harness), await harness.connect()
@@ -123,7 +141,7 @@ async def test_invalid_topic_requests_have_distinct_codes() -> None:
 async def test_a_starting_gateway_is_unavailable() -> None:
     async with running_gateway() as harness:
         running = await admin_of(harness)
-        starting = AdminService(Gateway(harness.parts), running._cluster)
+        starting = AdminService(Gateway(harness.parts), running._cluster, running._totals)
         with pytest.raises(Unavailable, match="starting"):
             await starting.list_topics(pb.ListTopicsRequest())
 
