@@ -3,9 +3,10 @@
 import http.client
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib.resources import files
+from pathlib import Path
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
@@ -27,24 +28,34 @@ TOPIC, PARTITIONS = "flights", 24
 HOSTILE = "<img src=x onerror=alert(1)>\u202egroup\n'\""
 # The default of five seconds is too short for a busy machine.
 expect.set_options(timeout=30_000)
-PAGES = ("/", "/topics", f"/topics/{TOPIC}", f"/topics/{TOPIC}/0", "/groups", "/instances", "/access", "/no/such/page")
+PAGES = (
+    "/",
+    "/topics",
+    f"/topics/{TOPIC}",
+    f"/topics/{TOPIC}/0",
+    "/groups",
+    "/instances",
+    "/access",
+    "/access/acls",
+    "/access/quotas",
+    "/no/such/page",
+)
 
 
 class Console:
     """A console as a process, and the address at which browsers reach it."""
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, directory: Path, env: Mapping[str, str], gateways: Sequence[str]) -> None:
         own, health = (f"127.0.0.1:{port}" for port in free_ports(2))
-        gateways = ",".join(gateway.address for gateway in cluster.gateways)
         env = {
-            **cluster.env,
+            **env,
             "KAFSCALE_CONSOLE_ADDR": own,
             "KAFSCALE_CONSOLE_SIGN_IN": "token",
             "KAFSCALE_CONSOLE_VIEWER_TOKEN": VIEWER_TOKEN,
             "KAFSCALE_HTTP_ADDR": health,
-            "KAFSCALE_ADMIN_SERVER": gateways,
+            "KAFSCALE_ADMIN_SERVER": ",".join(gateways),
         }
-        self.process = ServiceProcess("console", 0, cluster.directory, env)
+        self.process = ServiceProcess("console", 0, directory, env)
         self.host = own
 
     def request(self, method: str, path: str, body: str = "", **headers: str) -> tuple[int, dict[str, str], bytes]:
@@ -76,7 +87,7 @@ def cluster(etcd: Etcd, minio: Minio, tmp_path_factory: pytest.TempPathFactory) 
 
 @pytest.fixture(scope="module")
 def console(cluster: Cluster) -> Iterator[Console]:
-    running = Console(cluster)
+    running = Console(cluster.directory, cluster.env, [gateway.address for gateway in cluster.gateways])
     running.process.start()
     try:
         running.process.await_ready()

@@ -20,6 +20,7 @@ from kafscale.rpc.admin import (
     LIST_ACLS,
     LIST_GROUPS,
     LIST_PARTITIONS,
+    LIST_QUOTAS,
     LIST_SEGMENTS,
     LIST_TOPICS,
     LIST_USERS,
@@ -83,6 +84,7 @@ READS = (
     _read("/api/groups", LIST_GROUPS, lambda _, __: pb.ListConsumerGroupsRequest()),
     _read(f"/api/groups/{_GROUP}", DESCRIBE_GROUP, lambda names, _: pb.DescribeConsumerGroupRequest(group=names[0])),
     _read("/api/users", LIST_USERS, lambda _, __: pb.ListUsersRequest()),
+    _read("/api/quotas", LIST_QUOTAS, lambda _, __: pb.ListQuotasRequest()),
     _read("/api/acls", LIST_ACLS, lambda _, __: pb.ListAclsRequest()),
 )
 

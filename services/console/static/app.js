@@ -7,7 +7,9 @@ import { segments } from "/static/pages/segments.js";
 import { groups } from "/static/pages/groups.js";
 import { group } from "/static/pages/group.js";
 import { instances } from "/static/pages/instances.js";
-import { access } from "/static/pages/access.js";
+import { acls } from "/static/pages/acls.js";
+import { quotas } from "/static/pages/quotas.js";
+import { users } from "/static/pages/users.js";
 
 const PAGES = [
   [/^\/$/, overview],
@@ -17,7 +19,9 @@ const PAGES = [
   [/^\/groups$/, groups],
   [/^\/groups\/([^/]*)$/, group],
   [/^\/instances$/, instances],
-  [/^\/access$/, access],
+  [/^\/access$/, users],
+  [/^\/access\/acls$/, acls],
+  [/^\/access\/quotas$/, quotas],
 ];
 const NAV = [["/", "Overview"], ["/topics", "Topics"], ["/groups", "Groups"], ["/instances", "Instances"], ["/access", "Access"]];
 const main = document.getElementById("main"), notice = document.getElementById("notice");

@@ -138,14 +138,14 @@ export function table(caption, columns, rows, nothing) {
 }
 
 // Asks for values in a dialog, and passes them to act(values). It stays open until that succeeds.
-// fields: {name, label, value, type, options, help, required}
+// fields: {name, label, value, type, step, options, help, required}
 export function dialog(title, fields, button, act, { danger = false } = {}) {
   const wrong = h("p", { role: "alert", class: "wrong" });
   const inputs = fields.map((each, index) => {
     const id = `field-${index}`, common = { id, name: each.name, required: each.required ?? false };
     const input = each.options ? h("select", common, each.options.map(([value, text]) => h("option", { value }, text)))
       : each.type === "textarea" ? h("textarea", { ...common, rows: 4 }, each.value ?? "")
-      : h("input", { ...common, type: each.type ?? "text", value: each.value ?? "", autocomplete: "off", step: each.type === "datetime-local" ? "0.001" : null });
+      : h("input", { ...common, type: each.type ?? "text", value: each.value ?? "", autocomplete: each.type === "password" ? "new-password" : "off", step: each.type === "datetime-local" ? "0.001" : each.step });
     return [h("label", { for: id }, each.label), input, each.help ? h("small", {}, each.help) : ""];
   });
   const send = h("button", { class: danger ? "danger" : "" }, button);

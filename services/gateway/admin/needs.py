@@ -6,6 +6,7 @@ from typing import Any
 from kafscale.rpc.access import Need, Needs
 from kafscale.security.asks import (
     ALTER_CLUSTER,
+    ALTER_CLUSTER_CONFIGS,
     ALTER_TOPIC,
     ALTER_TOPIC_CONFIGS,
     CREATE_IN_CLUSTER,
@@ -13,6 +14,7 @@ from kafscale.security.asks import (
     DELETE_GROUP,
     DELETE_TOPIC,
     DESCRIBE_CLUSTER,
+    DESCRIBE_CLUSTER_CONFIGS,
     DESCRIBE_GROUP,
     DESCRIBE_TOPIC,
     DESCRIBE_TOPIC_CONFIGS,
@@ -72,6 +74,8 @@ NEEDS: Needs = {
     "ListAcls": _DESCRIBE,
     "CreateAcls": _ALTER,
     "DeleteAcls": _ALTER,
+    "ListQuotas": (Need(DESCRIBE_CLUSTER_CONFIGS),),
+    "SetQuotas": (Need(ALTER_CLUSTER_CONFIGS),),
     "DrainInstance": _ALTER,
     "CancelDrain": _ALTER,
     "FinalizeUpgrade": _ALTER,

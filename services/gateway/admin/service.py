@@ -10,7 +10,7 @@ from kio.schema.errors import ErrorCode
 from kafscale.errors import Refused, Unavailable
 from kafscale.rpc.errors import StatusError
 from kafscale.v1 import admin_pb2 as pb
-from services.gateway.admin import acls, configs, consumer_groups, offsets, partitions, topics, users
+from services.gateway.admin import acls, configs, consumer_groups, offsets, partitions, quotas, topics, users
 from services.gateway.admin.cluster import ClusterReport
 from services.gateway.admin.drain import Drains
 from services.gateway.admin.state_format import finalize_upgrade
@@ -179,6 +179,14 @@ class AdminService:
     async def delete_acls(self, request: pb.DeleteAclsRequest) -> pb.DeleteAclsReply:
         with self._handling() as environment:
             return await acls.delete(environment, request)
+
+    async def list_quotas(self, _: pb.ListQuotasRequest) -> pb.ListQuotasReply:
+        with self._handling() as environment:
+            return quotas.list_quotas(environment)
+
+    async def set_quotas(self, request: pb.SetQuotasRequest) -> pb.SetQuotasReply:
+        with self._handling() as environment:
+            return await quotas.set_quotas(environment, request)
 
     async def drain_instance(
         self, request: pb.DrainInstanceRequest, send: Callable[[pb.DrainProgress], Awaitable[None]]

@@ -138,6 +138,37 @@ async def test_invalid_topic_requests_have_distinct_codes() -> None:
                 await call()
 
 
+async def test_quotas_are_set_changed_and_removed_with_kafkas_rules() -> None:
+    user, default = pb.QuotaPart(type="user", name="ann"), pb.QuotaPart(type="client-id")
+    async with running_gateway() as harness:
+        admin = await admin_of(harness)
+
+        async def change(*entity: pb.QuotaPart, remove: tuple[str, ...] = (), check: bool = False, **to: float) -> None:
+            await admin.set_quotas(pb.SetQuotasRequest(entity=entity, set=to, remove=remove, validate_only=check))
+
+        await change(user, default, producer_byte_rate=5, request_percentage=2.5)
+        await change(default, user, producer_byte_rate=7, remove=("request_percentage",))
+        await change(pb.QuotaPart(type="ip"), connection_creation_rate=9)
+        await change(user, producer_byte_rate=1, check=True)
+        found = (await admin.list_quotas(pb.ListQuotasRequest())).quotas
+        assert [(list(each.entity), dict(each.limits)) for each in found] == [
+            ([pb.QuotaPart(type="ip")], {"connection_creation_rate": 9}),
+            ([user, default], {"producer_byte_rate": 7}),
+        ]
+        await change(user, default, remove=("producer_byte_rate", "never-set"))
+        assert len((await admin.list_quotas(pb.ListQuotasRequest())).quotas) == 1
+        with refused(CODE.INVALID_ARGUMENT, "must be greater than 0"):
+            await change(user, producer_byte_rate=float("nan"))
+        with refused(CODE.INVALID_ARGUMENT, "Invalid configuration key"):
+            await change(user, connection_creation_rate=1)
+        with refused(CODE.INVALID_ARGUMENT, "named twice"):
+            await change(user, pb.QuotaPart(type="user"), producer_byte_rate=1)
+        with refused(CODE.INVALID_ARGUMENT, "sets and removes the same"):
+            await change(user, producer_byte_rate=1, remove=("producer_byte_rate",))
+        with refused(CODE.INVALID_ARGUMENT, "neither"):
+            await change(user)
+
+
 async def test_a_starting_gateway_is_unavailable() -> None:
     async with running_gateway() as harness:
         running = await admin_of(harness)
