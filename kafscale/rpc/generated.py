@@ -57,6 +57,7 @@ from kafscale.v1.storage_pb2 import (
     CommitsRequest,
     DeleteRecordsReply,
     DeleteRecordsRequest,
+    DescribeSegmentRequest,
     DiscardStagesReply,
     DiscardStagesRequest,
     EpochEndsReply,
@@ -75,6 +76,7 @@ from kafscale.v1.storage_pb2 import (
     ProducersRequest,
     ScanPiece,
     ScanRequest,
+    SegmentDescribed,
     SegmentsReply,
     SegmentsRequest,
     StageReply,
@@ -94,6 +96,7 @@ _SEGMENT_STORAGE_EPOCH_ENDS = method(SEGMENT_STORAGE, "EpochEnds", EpochEndsRequ
 _SEGMENT_STORAGE_PRODUCERS = method(SEGMENT_STORAGE, "Producers", ProducersRequest, ProducersReply)
 _SEGMENT_STORAGE_LOG_SIZES = method(SEGMENT_STORAGE, "LogSizes", LogSizesRequest, LogSizesReply)
 _SEGMENT_STORAGE_SEGMENTS = method(SEGMENT_STORAGE, "Segments", SegmentsRequest, SegmentsReply)
+_SEGMENT_STORAGE_DESCRIBE_SEGMENT = method(SEGMENT_STORAGE, "DescribeSegment", DescribeSegmentRequest, SegmentDescribed)
 _SEGMENT_STORAGE_TOPICS = method(SEGMENT_STORAGE, "Topics", TopicsRequest, TopicsReply)
 _SEGMENT_STORAGE_PLAN_SCAN = method(SEGMENT_STORAGE, "PlanScan", PlanScanRequest, PlanScanReply)
 _SEGMENT_STORAGE_SCAN = method(SEGMENT_STORAGE, "Scan", ScanRequest, ScanPiece)
@@ -117,6 +120,7 @@ class SegmentStorage(Protocol):
     async def producers(self, request: ProducersRequest) -> ProducersReply: ...
     async def log_sizes(self, request: LogSizesRequest) -> LogSizesReply: ...
     async def segments(self, request: SegmentsRequest) -> SegmentsReply: ...
+    async def describe_segment(self, request: DescribeSegmentRequest) -> SegmentDescribed: ...
     async def topics(self, request: TopicsRequest) -> TopicsReply: ...
     async def plan_scan(self, request: PlanScanRequest) -> PlanScanReply: ...
     async def scan(
@@ -162,6 +166,9 @@ class SegmentStorageClient:
 
     async def segments(self, request: SegmentsRequest, *, timeout: float) -> SegmentsReply:
         return await self._peer.call(_SEGMENT_STORAGE_SEGMENTS, request, timeout=timeout)
+
+    async def describe_segment(self, request: DescribeSegmentRequest, *, timeout: float) -> SegmentDescribed:
+        return await self._peer.call(_SEGMENT_STORAGE_DESCRIBE_SEGMENT, request, timeout=timeout)
 
     async def topics(self, request: TopicsRequest, *, timeout: float) -> TopicsReply:
         return await self._peer.call(_SEGMENT_STORAGE_TOPICS, request, timeout=timeout)

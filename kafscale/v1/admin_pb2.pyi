@@ -1,4 +1,5 @@
 from kafscale.v1 import process_pb2 as _process_pb2
+from kafscale.v1 import segment_pb2 as _segment_pb2
 from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from google.protobuf import descriptor as _descriptor
@@ -271,6 +272,26 @@ class SegmentStatus(_message.Message):
     faults: _containers.RepeatedScalarFieldContainer[str]
     reindexed: bool
     def __init__(self, base_offset: _Optional[int] = ..., end_offset: _Optional[int] = ..., bytes: _Optional[int] = ..., epoch: _Optional[int] = ..., object: _Optional[str] = ..., faults: _Optional[_Iterable[str]] = ..., reindexed: _Optional[bool] = ...) -> None: ...
+
+class DescribeStoredSegmentRequest(_message.Message):
+    __slots__ = ("topic", "partition", "offset", "first_batch", "limit")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    PARTITION_FIELD_NUMBER: _ClassVar[int]
+    OFFSET_FIELD_NUMBER: _ClassVar[int]
+    FIRST_BATCH_FIELD_NUMBER: _ClassVar[int]
+    LIMIT_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    partition: int
+    offset: int
+    first_batch: int
+    limit: int
+    def __init__(self, topic: _Optional[str] = ..., partition: _Optional[int] = ..., offset: _Optional[int] = ..., first_batch: _Optional[int] = ..., limit: _Optional[int] = ...) -> None: ...
+
+class DescribeStoredSegmentReply(_message.Message):
+    __slots__ = ("contents",)
+    CONTENTS_FIELD_NUMBER: _ClassVar[int]
+    contents: _segment_pb2.SegmentContents
+    def __init__(self, contents: _Optional[_Union[_segment_pb2.SegmentContents, _Mapping]] = ...) -> None: ...
 
 class FlushTopicsRequest(_message.Message):
     __slots__ = ("topics", "partition")
@@ -791,3 +812,39 @@ class SetQuotasRequest(_message.Message):
 class SetQuotasReply(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
+
+class ListSinksRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class ListSinksReply(_message.Message):
+    __slots__ = ("sinks",)
+    SINKS_FIELD_NUMBER: _ClassVar[int]
+    sinks: _containers.RepeatedCompositeFieldContainer[SinkStatus]
+    def __init__(self, sinks: _Optional[_Iterable[_Union[SinkStatus, _Mapping]]] = ...) -> None: ...
+
+class SinkStatus(_message.Message):
+    __slots__ = ("name", "epoch", "committed_ms", "once", "remaining", "discarded_epochs", "error")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    COMMITTED_MS_FIELD_NUMBER: _ClassVar[int]
+    ONCE_FIELD_NUMBER: _ClassVar[int]
+    REMAINING_FIELD_NUMBER: _ClassVar[int]
+    DISCARDED_EPOCHS_FIELD_NUMBER: _ClassVar[int]
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    epoch: int
+    committed_ms: int
+    once: bool
+    remaining: _containers.RepeatedCompositeFieldContainer[SinkPartition]
+    discarded_epochs: int
+    error: str
+    def __init__(self, name: _Optional[str] = ..., epoch: _Optional[int] = ..., committed_ms: _Optional[int] = ..., once: _Optional[bool] = ..., remaining: _Optional[_Iterable[_Union[SinkPartition, _Mapping]]] = ..., discarded_epochs: _Optional[int] = ..., error: _Optional[str] = ...) -> None: ...
+
+class SinkPartition(_message.Message):
+    __slots__ = ("topic", "partition")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    PARTITION_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    partition: int
+    def __init__(self, topic: _Optional[str] = ..., partition: _Optional[int] = ...) -> None: ...

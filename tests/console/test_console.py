@@ -33,6 +33,8 @@ PAGES = (
     "/topics",
     f"/topics/{TOPIC}",
     f"/topics/{TOPIC}/0",
+    f"/topics/{TOPIC}/0/0",
+    "/sinks",
     "/groups",
     "/instances",
     "/access",

@@ -7,13 +7,19 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+import trio
 from playwright.sync_api import Browser, Page, expect
 
+from kafscale.rpc.client import Channel
+from kafscale.rpc.generated import SegmentStorageClient
+from kafscale.rpc.limits import RpcLimits
+from kafscale.v1.storage_pb2 import CommitSinkRequest
 from tests.console.test_console import TOKEN, Console, _page, _sign_in
 from tests.servers.ports import free_ports
 from tests.servers.process import ServerProcess
 from tests.support.browser import running_browser
 from tests.support.clients.confluent import ConfluentClient
+from tests.support.clients.interface import Message
 
 PASSWORD = "a-password-that-nobody-sees"
 
@@ -156,6 +162,37 @@ def test_quotas_are_set_changed_and_removed(one: OneProcess, page: Page) -> None
     page.get_by_role("button", name="Remove producer_byte_rate of user (default), client-id loader").click()
     page.get_by_role("button", name="Remove", exact=True).click()
     expect(row).to_have_count(0)
+
+
+def test_a_segment_is_opened_down_to_its_batches_and_damage_is_shown(one: OneProcess, page: Page) -> None:
+    client = ConfluentClient(one.bootstrap)
+    client.create_topic("opened", partitions=1)
+    client.produce("opened", [Message(b"x" * 1000) for _ in range(10)])
+    page.goto("/topics/opened/0")
+    page.get_by_role("table", name="segments").get_by_role("link", name="0").click()
+    batches = page.get_by_role("table", name="batches").get_by_role("row")
+    expect(batches.nth(1)).to_contain_text("snappy")
+    expect(page.get_by_text("None. All checksums are correct.")).to_be_visible()
+    expect(page.get_by_role("table", name="index entries").get_by_role("row")).to_have_count(2)
+    (object_file,) = (one.directory / "data" / "objects").rglob("opened/0/segment-00000000000000000000.kfs")
+    object_file.write_bytes(object_file.read_bytes()[:-20])
+    page.reload()
+    expect(page.locator(".concerns li").first).to_contain_text("truncated or damaged")
+    expect(page.get_by_text("The footer is damaged.")).to_be_visible()
+
+
+def test_spark_sinks_are_listed_and_opened(one: OneProcess, page: Page) -> None:
+    async def commit() -> None:
+        async with Channel(one.address, RpcLimits()) as channel:
+            await SegmentStorageClient(channel).commit_sink(CommitSinkRequest(sink="job/1", epoch=0), timeout=30)
+
+    page.goto("/sinks")
+    expect(page.get_by_text("There are no sinks.")).to_be_visible()
+    trio.run(commit)
+    page.reload()
+    page.get_by_role("link", name="job/1").click()
+    expect(page.get_by_role("heading", name="job/1")).to_be_visible()
+    expect(page.locator("main")).to_contain_text("All records of the last epoch are in the log.")
 
 
 def test_the_rates_of_one_process_are_counted_once(one: OneProcess, page: Page) -> None:

@@ -4,6 +4,8 @@ import { overview } from "/static/pages/overview.js";
 import { topics } from "/static/pages/topics.js";
 import { topic } from "/static/pages/topic.js";
 import { segments } from "/static/pages/segments.js";
+import { segment } from "/static/pages/segment.js";
+import { sink, sinks } from "/static/pages/sinks.js";
 import { groups } from "/static/pages/groups.js";
 import { group } from "/static/pages/group.js";
 import { instances } from "/static/pages/instances.js";
@@ -16,6 +18,9 @@ const PAGES = [
   [/^\/topics$/, topics],
   [/^\/topics\/([^/]+)$/, topic],
   [/^\/topics\/([^/]+)\/([0-9]+)$/, segments],
+  [/^\/topics\/([^/]+)\/([0-9]+)\/([0-9]+)$/, segment],
+  [/^\/sinks$/, sinks],
+  [/^\/sinks\/([^/]+)$/, sink],
   [/^\/groups$/, groups],
   [/^\/groups\/([^/]*)$/, group],
   [/^\/instances$/, instances],
@@ -23,7 +28,7 @@ const PAGES = [
   [/^\/access\/acls$/, acls],
   [/^\/access\/quotas$/, quotas],
 ];
-const NAV = [["/", "Overview"], ["/topics", "Topics"], ["/groups", "Groups"], ["/instances", "Instances"], ["/access", "Access"]];
+const NAV = [["/", "Overview"], ["/topics", "Topics"], ["/groups", "Groups"], ["/sinks", "Sinks"], ["/instances", "Instances"], ["/access", "Access"]];
 const main = document.getElementById("main"), notice = document.getElementById("notice");
 let session, leave = () => {}, turn = 0;
 

@@ -13,6 +13,7 @@ from kafscale.v1 import admin_pb2 as pb
 from services.gateway.admin import acls, configs, consumer_groups, offsets, partitions, quotas, topics, users
 from services.gateway.admin.cluster import ClusterReport
 from services.gateway.admin.drain import Drains
+from services.gateway.admin.sinks import list_sinks
 from services.gateway.admin.state_format import finalize_upgrade
 from services.gateway.admin.totals import TotalsReport
 from services.gateway.admin.watch import Watches
@@ -124,6 +125,10 @@ class AdminService:
         with self._handling() as environment:
             return await partitions.list_segments(environment, request)
 
+    async def describe_segment(self, request: pb.DescribeStoredSegmentRequest) -> pb.DescribeStoredSegmentReply:
+        with self._handling() as environment:
+            return await partitions.describe_segment(environment, request)
+
     async def rebuild_indexes(self, request: pb.RebuildIndexesRequest) -> pb.ListSegmentsReply:
         with self._handling() as environment:
             return await partitions.rebuild_indexes(environment, request)
@@ -187,6 +192,10 @@ class AdminService:
     async def set_quotas(self, request: pb.SetQuotasRequest) -> pb.SetQuotasReply:
         with self._handling() as environment:
             return await quotas.set_quotas(environment, request)
+
+    async def list_sinks(self, _: pb.ListSinksRequest) -> pb.ListSinksReply:
+        with self._handling():
+            return await list_sinks(self._gateway.parts.metadata, self._gateway.parts.namespace)
 
     async def drain_instance(
         self, request: pb.DrainInstanceRequest, send: Callable[[pb.DrainProgress], Awaitable[None]]

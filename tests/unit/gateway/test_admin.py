@@ -14,8 +14,17 @@ from kafscale.process.health import Health
 from kafscale.telemetry import Finding, State
 from kafscale.v1 import admin_pb2 as pb
 from kafscale.v1 import common_pb2
-from kafscale.v1.metadata_pb2 import Member
-from kafscale.v1.storage_pb2 import LogSizesReply, LogSizesRequest, PartitionOffset, SegmentsReply, SegmentsRequest
+from kafscale.v1.metadata_pb2 import Member, Sink
+from kafscale.v1.segment_pb2 import SegmentContents
+from kafscale.v1.storage_pb2 import (
+    DescribeSegmentRequest,
+    LogSizesReply,
+    LogSizesRequest,
+    PartitionOffset,
+    SegmentDescribed,
+    SegmentsReply,
+    SegmentsRequest,
+)
 from services.gateway.admin import topics
 from services.gateway.admin.service import AdminService
 from services.gateway.service import Gateway
@@ -295,6 +304,52 @@ async def test_damage_and_an_unavailable_owner_are_different_errors(monkeypatch:
         monkeypatch.setattr(harness.storage, "segments", silent)
         with refused(CODE.UNAVAILABLE, "t-0: no storage instance answered"):
             await admin.list_segments(pb.ListSegmentsRequest(topic="t"))
+
+
+async def test_the_owner_describes_a_segment_or_says_why_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    answer, asked = SegmentDescribed(contents=SegmentContents(object="key", batch_count=7)), []
+
+    async def describe(request: DescribeSegmentRequest, *, timeout: float) -> SegmentDescribed:
+        asked.append((request.partition.topic, request.offset, request.first_batch, request.limit))
+        return answer
+
+    async with running_gateway() as harness:
+        admin = await admin_of(harness)
+        await harness.topic("t")
+        monkeypatch.setattr(harness.storage, "describe_segment", describe, raising=False)
+        request = pb.DescribeStoredSegmentRequest(topic="t", offset=5, first_batch=6, limit=7)
+        assert (await admin.describe_segment(request)).contents == answer.contents
+        assert asked == [("t", 5, 6, 7)]
+        for status, code in (
+            (common_pb2.INVALID, CODE.INVALID_ARGUMENT),
+            (common_pb2.DAMAGED, CODE.DATA_LOSS),
+            (common_pb2.UNAVAILABLE, CODE.UNAVAILABLE),
+        ):
+            answer = SegmentDescribed(status=status, detail="why")
+            with refused(code, "t-0: [A-Z]+: why"):
+                await admin.describe_segment(request)
+
+
+async def test_sinks_are_listed_also_those_whose_record_another_release_wrote() -> None:
+    async with running_gateway() as harness:
+        admin = await admin_of(harness)
+        left = [common_pb2.PartitionRef(topic="t", partition=3)]
+        records = {
+            "a": Sink(format=1, sink="a", epoch=4, committed_ms=9, remaining=left).SerializeToString(),
+            "b": Sink(format=1, sink="b", epoch=-1, once=True, discarded=[Sink.Discard()]).SerializeToString(),
+            "c": Sink(format=99, sink="c").SerializeToString(),
+            "d": b"\xff",
+        }
+        await harness.metadata.txn((), [Put(paths.sink_key(NAMESPACE, name), value) for name, value in records.items()])
+        found = (await admin.list_sinks(pb.ListSinksRequest())).sinks
+    assert [(each.name, each.epoch, each.error) for each in found] == [
+        ("a", 4, ""),
+        ("b", -1, ""),
+        ("c", 0, "its record has format 99"),
+        ("d", 0, "its record does not parse"),
+    ]
+    assert [(each.topic, each.partition) for each in found[0].remaining] == [("t", 3)]
+    assert (found[1].once, found[1].discarded_epochs) == (True, 1)
 
 
 async def test_configs_are_described_set_and_unset() -> None:
