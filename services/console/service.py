@@ -7,7 +7,6 @@ from typing import Any
 
 import grpc
 import trio
-from google.protobuf.json_format import MessageToDict
 
 from kafscale.config.admin_access import TOKEN_TEXT
 from kafscale.errors import KafscaleError, Unavailable
@@ -17,6 +16,7 @@ from kafscale.rpc.admin import CLUSTER_STATUS
 from kafscale.rpc.errors import StatusError
 from kafscale.v1 import admin_pb2 as pb
 from services.console.api import changes, reads
+from services.console.api.encoding import encode
 from services.console.api.reads import WrongRequest
 from services.console.gateways import Gateways, as_unavailable
 from services.console.histories import Histories
@@ -121,7 +121,7 @@ class Console:
             return _error(HTTPStatus.BAD_REQUEST, str(error))
         try:
             if found is not None:
-                return _json(await self._gateways.read(*found, session.token))
+                return Response(await encode(await self._gateways.read(*found, session.token)))
             history = await self._histories.find(request.path, session.token)
             return _error(HTTPStatus.NOT_FOUND, "no such path") if history is None else _json(history)
         except (StatusError, Unavailable) as error:
@@ -141,7 +141,7 @@ class Console:
         method, message = call
         send = self._gateways.begin if method.streams else self._gateways.change
         try:
-            return _json(await send(method, message, session.token))
+            return Response(await encode(await send(method, message, session.token)))
         except (StatusError, Unavailable) as error:
             return _failure(error)
 
@@ -213,15 +213,19 @@ class Console:
         return self._scheme == "https"
 
     def _answer_live(self, request: Request) -> Response | Handover:
-        if not is_same_origin(request.headers, self._scheme):
+        """Serve a live page. Without a WebSocket, only say whether it would be, because browsers hide why it is not."""
+        upgrades = request.headers.get("upgrade", "").lower() == "websocket"
+        if upgrades and not is_same_origin(request.headers, self._scheme):
             return _error(HTTPStatus.FORBIDDEN, "the request is not of a page of this console")
         session = self._session(request)
         if session is None:
             return _error(HTTPStatus.UNAUTHORIZED, "not signed in")
-        if request.path != f"{_LIVE}cluster" or request.headers.get("upgrade", "").lower() != "websocket":
+        if request.path != f"{_LIVE}cluster":
             return _error(HTTPStatus.NOT_FOUND, "no such path")
         if self.live >= self._settings.console_max_live:
             return _error(HTTPStatus.SERVICE_UNAVAILABLE, "too many live pages; see KAFSCALE_CONSOLE_MAX_LIVE")
+        if not upgrades:
+            return _json({})
 
         async def talk(send: Send) -> None:
             async with self._watches.page(session.token) as (watch, page):
@@ -252,9 +256,7 @@ def _object(body: bytes) -> dict[str, Any]:
     return content
 
 
-def _json(content: Any, *headers: tuple[str, str]) -> Response:
-    if not isinstance(content, dict):
-        content = MessageToDict(content, preserving_proto_field_name=True, always_print_fields_with_no_presence=True)
+def _json(content: dict[str, Any], *headers: tuple[str, str]) -> Response:
     return Response(json.dumps(content, separators=(",", ":")).encode(), headers=headers)
 
 

@@ -60,7 +60,7 @@ def one(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OneProcess]:
 
 @pytest.fixture(scope="module")
 def console(one: OneProcess) -> Iterator[Console]:
-    running = Console(one.directory, one.env, [one.address])
+    running = Console(one.directory, {**one.env, "KAFSCALE_CONSOLE_MAX_LIVE": "1"}, [one.address])
     running.process.start()
     try:
         running.process.await_ready()
@@ -193,6 +193,27 @@ def test_spark_sinks_are_listed_and_opened(one: OneProcess, page: Page) -> None:
     page.get_by_role("link", name="job/1").click()
     expect(page.get_by_role("heading", name="job/1")).to_be_visible()
     expect(page.locator("main")).to_contain_text("All records of the last epoch are in the log.")
+
+
+def test_a_page_beyond_the_limit_of_live_pages_says_why_and_connects_when_it_may(
+    browser: Browser, console: Console, page: Page
+) -> None:
+    page.goto("/instances")
+    expect(page.locator(".card")).not_to_have_count(0)
+    with _page(browser, console) as second:
+        _sign_in(second)
+        second.goto("/instances")
+        expect(second.locator("#notice")).to_contain_text("KAFSCALE_CONSOLE_MAX_LIVE")
+        page.goto("/topics")
+        expect(second.locator("#notice")).to_be_empty()
+        expect(second.locator(".card")).not_to_have_count(0)
+        second.evaluate(
+            "fetch('/api/session').then((answer) => answer.json()).then((session) => fetch('/api/session', "
+            "{ method: 'DELETE', headers: { 'x-csrf-token': session.csrf } }))"
+        )
+        ConfluentClient(console.process.env["KAFSCALE_BROKER_ADDR"]).create_topic("news", partitions=1)
+        ConfluentClient(console.process.env["KAFSCALE_BROKER_ADDR"]).produce("news", [Message(b"x")])
+        expect(second.get_by_role("heading", name="Sign in")).to_be_visible()
 
 
 def test_the_rates_of_one_process_are_counted_once(one: OneProcess, page: Page) -> None:

@@ -1,4 +1,4 @@
-import { ask, badge, count, dialog, empty, facts, h, link, path, table } from "/static/lib.js";
+import { ask, badge, count, dialog, empty, every, facts, h, link, path, table } from "/static/lib.js";
 import { plot } from "/static/plot.js";
 
 const EVERY = 5000, HISTORY_EVERY = 10_000;
@@ -73,10 +73,10 @@ export async function group([name], { say, mayChange, change, again, go }) {
     drawn.replaceChildren(plot("Lag of all partitions", "records", columns.time_ms, columns.lag, every_ms), h("p", {}, h("small", {}, unknown ? `The lag of ${count(unknown)} partitions is not known and not included. ` : "", "The console remembers the lag of the last hour of groups that somebody watched in that hour.")));
   }).catch((error) => drawn.replaceChildren(empty(error.message)));
   await past();
-  const timers = [setInterval(() => ask(at).then(draw).catch((error) => say(error.message)), EVERY), setInterval(past, HISTORY_EVERY)];
+  const stops = [every(EVERY, () => ask(at).then(draw).catch((error) => say(error.message))), every(HISTORY_EVERY, past)];
   return {
     title: name || "(empty name)",
     content: [facts(["State", state], ["Members", members], ["Lag", lag], ["Protocol", first.protocol || "none"], ["Coordinator", first.group.coordinator || "in this process"]), mayChange ? h("p", { class: "tools" }, h("button", { type: "button", onclick: reset }, "Reset offsets"), h("button", { type: "button", class: "danger", onclick: remove }, "Delete the group")) : "", preview, h("h2", {}, "Lag"), drawn, h("h2", {}, "Partitions"), list, h("h2", {}, "Members"), people],
-    leave: () => timers.forEach(clearInterval),
+    leave: () => stops.forEach((stop) => stop()),
   };
 }

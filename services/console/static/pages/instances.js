@@ -1,19 +1,37 @@
-import { badge, count, dialog, empty, h, health, live, path, svg, time } from "/static/lib.js";
+import { badge, collator, count, dialog, empty, h, health, live, path, svg, time } from "/static/lib.js";
 
 const CELL = 12, ACROSS = 60, MOST_CELLS = 20_000, COLORS = 8;
 
-// One cell for each partition that has an owner, in the colour of the owner.
-function map(owners, colors) {
-  const cells = [...owners.values()].sort((a, b) => a.topic.localeCompare(b.topic, "en", { numeric: true }) || a.partition - b.partition).slice(0, MOST_CELLS);
-  const rows = Math.max(1, Math.ceil(cells.length / ACROSS));
-  return svg("svg", { viewBox: `0 0 ${ACROSS * CELL} ${rows * CELL}`, class: "owners", role: "img", "aria-label": `Owners of ${cells.length} partitions` }, cells.map((each, index) => svg("rect", { x: (index % ACROSS) * CELL + 1, y: Math.floor(index / ACROSS) * CELL + 1, width: CELL - 2, height: CELL - 2, rx: 2, class: colors.has(each.owner_run) ? `color-${colors.get(each.owner_run)}` : "gone" }, svg("title", {}, `${each.topic}-${each.partition}: ${each.owner || each.owner_run}, epoch ${each.epoch}`))));
+// One cell for each partition that has an owner, in the colour of the owner. A cell whose owner changes is only recoloured.
+function ownerMap() {
+  const cells = new Map(), element = svg("svg", { class: "owners", role: "img" });
+  function paint(cell, each, colors) {
+    const wanted = colors.has(each.owner_run) ? `color-${colors.get(each.owner_run)}` : "gone";
+    const title = `${each.topic}-${each.partition}: ${each.owner || each.owner_run}, epoch ${each.epoch}`;
+    if (cell.getAttribute("class") !== wanted) cell.setAttribute("class", wanted);
+    if (cell.firstChild.textContent !== title) cell.firstChild.textContent = title;
+  }
+  function place(owners) {
+    const shown = [...owners].sort(([, a], [, b]) => collator.compare(a.topic, b.topic) || a.partition - b.partition).slice(0, MOST_CELLS);
+    const rows = Math.max(1, Math.ceil(shown.length / ACROSS));
+    element.setAttribute("viewBox", `0 0 ${ACROSS * CELL} ${rows * CELL}`);
+    element.setAttribute("aria-label", `Owners of ${shown.length} partitions`);
+    cells.clear();
+    shown.forEach(([key], index) => cells.set(key, svg("rect", { x: (index % ACROSS) * CELL + 1, y: Math.floor(index / ACROSS) * CELL + 1, width: CELL - 2, height: CELL - 2, rx: 2, class: "gone" }, svg("title"))));
+    element.replaceChildren(...cells.values());
+  }
+  function draw(owners, colors) {
+    if (Math.min(owners.size, MOST_CELLS) !== cells.size || [...cells.keys()].some((key) => !owners.has(key))) place(owners);
+    for (const [key, cell] of cells) paint(cell, owners.get(key), colors);
+  }
+  return { element, draw };
 }
 
 export async function instances(_, { say, mayChange, change }) {
   const members = new Map(), owners = new Map(), colors = new Map();
   const cards = h("div", { class: "cards" }), drawn = h("div"), events = h("ol", { class: "events", "aria-label": "Latest changes" });
+  const owned = new Map(), map = ownerMap();
   let due = false, known = false;
-  const of = (run) => [...owners.values()].filter((each) => each.owner_run === run).length;
   const drain = (each) => {
     const way = each.draining ? ["Cancel the drain", "DELETE"] : ["Drain", "POST"];
     dialog(`${way[0]}: ${each.service} ${each.address || each.run_id}`, [], way[0], () => change(`/api/instances${path(each.run_id)}/drain`, way[1]));
@@ -28,8 +46,11 @@ export async function instances(_, { say, mayChange, change }) {
       const used = new Set(colors.values()), free = [...Array(COLORS).keys()].find((color) => !used.has(color));
       colors.set(each.run_id, free ?? colors.size % COLORS);
     }
-    cards.replaceChildren(...sorted.map((each) => h("section", { class: "card" }, h("h3", {}, each.service, " ", h("small", {}, each.address || "in this process")), h("p", {}, health(each), each.draining ? badge("draining") : each.leaving ? badge("stopping") : "", each.service === "storage" ? [" ", h("span", { class: `swatch color-${colors.get(each.run_id)}` }), ` ${count(of(each.run_id))} partitions`] : ""), each.detail ? h("p", { class: "wrong" }, each.detail) : "", h("p", {}, h("small", {}, each.version, " since ", time(each.started_ms))), moves(each) ? h("button", { type: "button", onclick: () => drain(each) }, each.draining ? "Cancel the drain" : "Drain") : "")));
-    drawn.replaceChildren(owners.size ? map(owners, colors) : empty("No partition has an owner yet. A partition gets one when it is used for the first time."));
+    owned.clear();
+    for (const each of owners.values()) owned.set(each.owner_run, (owned.get(each.owner_run) ?? 0) + 1);
+    cards.replaceChildren(...sorted.map((each) => h("section", { class: "card" }, h("h3", {}, each.service, " ", h("small", {}, each.address || "in this process")), h("p", {}, health(each), each.draining ? badge("draining") : each.leaving ? badge("stopping") : "", each.service === "storage" ? [" ", h("span", { class: `swatch color-${colors.get(each.run_id)}` }), ` ${count(owned.get(each.run_id) ?? 0)} partitions`] : ""), each.detail ? h("p", { class: "wrong" }, each.detail) : "", h("p", {}, h("small", {}, each.version, " since ", time(each.started_ms))), moves(each) ? h("button", { type: "button", onclick: () => drain(each) }, each.draining ? "Cancel the drain" : "Drain") : "")));
+    map.draw(owners, colors);
+    drawn.replaceChildren(owners.size ? map.element : empty("No partition has an owner yet. A partition gets one when it is used for the first time."));
   }
   const soon = () => { if (!due) { due = true; requestAnimationFrame(draw); } };
   function note(text) {
@@ -58,6 +79,6 @@ export async function instances(_, { say, mayChange, change }) {
     }
     soon();
   }
-  const leave = live("/live/cluster", take, (connected) => say(connected ? "" : "The console does not answer. This page reconnects automatically."));
+  const leave = live("/live/cluster", take, (connected, reason) => say(connected ? "" : reason));
   return { title: "Instances", content: [h("h2", {}, "Processes"), cards, h("h2", {}, "Owners of partitions"), drawn, h("h2", {}, "Changes"), events], leave };
 }

@@ -1,4 +1,4 @@
-import { ask, bytes, count, empty, facts, h, health, link, time } from "/static/lib.js";
+import { ask, bytes, count, empty, every, facts, h, health, link, time } from "/static/lib.js";
 import { plot } from "/static/plot.js";
 
 const EVERY = 5000, MONTH_SECONDS = 30 * 86_400;
@@ -69,6 +69,6 @@ export async function overview(_, { say }) {
   };
   const updateRates = () => ask("/api/rates").then((found) => rates.replaceChildren(...drawRates(found)), (error) => rates.replaceChildren(empty(error.message)));
   await Promise.all([update(), updateRates()]);
-  const timers = [setInterval(() => update().catch((error) => say(error.message)), EVERY), setInterval(updateRates, 2 * EVERY)];
-  return { title: "Overview", content: [body, h("h2", {}, "Rates of the last hour"), rates], leave: () => timers.forEach(clearInterval) };
+  const stops = [every(EVERY, () => update().catch((error) => say(error.message))), every(2 * EVERY, updateRates)];
+  return { title: "Overview", content: [body, h("h2", {}, "Rates of the last hour"), rates], leave: () => stops.forEach((stop) => stop()) };
 }
