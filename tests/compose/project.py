@@ -139,7 +139,7 @@ def running_project(**variables: str) -> Iterator[Project]:
         ends.enter_context(mock.patch.dict(os.environ, {**_environment(engine, port), **variables}, clear=True))
         # A run that was killed has left its containers, which may be of services that only the other file defines.
         remove = ("compose", "--profile", "*", "down", "--volumes", "--remove-orphans")
-        engine.run(*remove, **os.environ)
+        engine.run(*remove, check=True, **os.environ)
         ends.callback(EVERYTHING.stop)
         ends.callback(show_logs)
         STACK.start()
