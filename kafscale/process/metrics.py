@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 
-from kafscale.telemetry import Family, Histogram
+from kafscale.telemetry import Family, Histogram, Values
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -55,6 +55,11 @@ class Metrics:
     @property
     def names(self) -> set[str]:
         return set(self._families)
+
+    def values(self, name: str) -> Values:
+        """Return the current values of a metric, by labels; none if the process does not have it."""
+        family = self._families.get(name)
+        return {} if family is None else family.read()
 
     def text(self) -> bytes:
         return generate_latest(self._registry)

@@ -11,7 +11,7 @@ from typing import Protocol
 from kafscale.rpc.bulk import Bulk
 from kafscale.rpc.interface import MessageStream, Peer
 from kafscale.rpc.methods import method
-from kafscale.v1 import coordinator_pb2, indexer_pb2, storage_pb2
+from kafscale.v1 import coordinator_pb2, indexer_pb2, process_pb2, storage_pb2
 from kafscale.v1.coordinator_pb2 import (
     DeleteGroupsReply,
     DeleteGroupsRequest,
@@ -47,6 +47,7 @@ from kafscale.v1.indexer_pb2 import (
     WriteIndexesReply,
     WriteIndexesRequest,
 )
+from kafscale.v1.process_pb2 import ProcessTotals, TotalsRequest
 from kafscale.v1.storage_pb2 import (
     AppendReply,
     AppendRequest,
@@ -56,6 +57,7 @@ from kafscale.v1.storage_pb2 import (
     CommitsRequest,
     DeleteRecordsReply,
     DeleteRecordsRequest,
+    DescribeSegmentRequest,
     DiscardStagesReply,
     DiscardStagesRequest,
     EpochEndsReply,
@@ -74,6 +76,7 @@ from kafscale.v1.storage_pb2 import (
     ProducersRequest,
     ScanPiece,
     ScanRequest,
+    SegmentDescribed,
     SegmentsReply,
     SegmentsRequest,
     StageReply,
@@ -93,6 +96,7 @@ _SEGMENT_STORAGE_EPOCH_ENDS = method(SEGMENT_STORAGE, "EpochEnds", EpochEndsRequ
 _SEGMENT_STORAGE_PRODUCERS = method(SEGMENT_STORAGE, "Producers", ProducersRequest, ProducersReply)
 _SEGMENT_STORAGE_LOG_SIZES = method(SEGMENT_STORAGE, "LogSizes", LogSizesRequest, LogSizesReply)
 _SEGMENT_STORAGE_SEGMENTS = method(SEGMENT_STORAGE, "Segments", SegmentsRequest, SegmentsReply)
+_SEGMENT_STORAGE_DESCRIBE_SEGMENT = method(SEGMENT_STORAGE, "DescribeSegment", DescribeSegmentRequest, SegmentDescribed)
 _SEGMENT_STORAGE_TOPICS = method(SEGMENT_STORAGE, "Topics", TopicsRequest, TopicsReply)
 _SEGMENT_STORAGE_PLAN_SCAN = method(SEGMENT_STORAGE, "PlanScan", PlanScanRequest, PlanScanReply)
 _SEGMENT_STORAGE_SCAN = method(SEGMENT_STORAGE, "Scan", ScanRequest, ScanPiece)
@@ -116,6 +120,7 @@ class SegmentStorage(Protocol):
     async def producers(self, request: ProducersRequest) -> ProducersReply: ...
     async def log_sizes(self, request: LogSizesRequest) -> LogSizesReply: ...
     async def segments(self, request: SegmentsRequest) -> SegmentsReply: ...
+    async def describe_segment(self, request: DescribeSegmentRequest) -> SegmentDescribed: ...
     async def topics(self, request: TopicsRequest) -> TopicsReply: ...
     async def plan_scan(self, request: PlanScanRequest) -> PlanScanReply: ...
     async def scan(
@@ -161,6 +166,9 @@ class SegmentStorageClient:
 
     async def segments(self, request: SegmentsRequest, *, timeout: float) -> SegmentsReply:
         return await self._peer.call(_SEGMENT_STORAGE_SEGMENTS, request, timeout=timeout)
+
+    async def describe_segment(self, request: DescribeSegmentRequest, *, timeout: float) -> SegmentDescribed:
+        return await self._peer.call(_SEGMENT_STORAGE_DESCRIBE_SEGMENT, request, timeout=timeout)
 
     async def topics(self, request: TopicsRequest, *, timeout: float) -> TopicsReply:
         return await self._peer.call(_SEGMENT_STORAGE_TOPICS, request, timeout=timeout)
@@ -293,3 +301,23 @@ class GroupCoordinatorClient:
 
     async def delete_groups(self, request: DeleteGroupsRequest, *, timeout: float) -> DeleteGroupsReply:
         return await self._peer.call(_GROUP_COORDINATOR_DELETE_GROUPS, request, timeout=timeout)
+
+
+PROCESS = process_pb2.DESCRIPTOR.services_by_name["Process"]
+_PROCESS_TOTALS = method(PROCESS, "Totals", TotalsRequest, ProcessTotals)
+
+
+class Process(Protocol):
+    """A service object of Process."""
+
+    async def totals(self, request: TotalsRequest) -> ProcessTotals: ...
+
+
+class ProcessClient:
+    """Calls Process of ``peer``."""
+
+    def __init__(self, peer: Peer) -> None:
+        self._peer = peer
+
+    async def totals(self, request: TotalsRequest, *, timeout: float) -> ProcessTotals:
+        return await self._peer.call(_PROCESS_TOTALS, request, timeout=timeout)

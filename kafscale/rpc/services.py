@@ -17,3 +17,7 @@ def bind_indexer(service: generated.Indexer, guard: CallGuard | None = None) -> 
 def bind_coordinator(service: generated.GroupCoordinator, guard: CallGuard | None = None) -> BoundService:
     """Bind a coordinator. Members that join wait for each other."""
     return bind(generated.GROUP_COORDINATOR, service, waiting=("JoinGroup", "SyncGroup"), guard=guard)
+
+
+def bind_process(service: generated.Process, guard: CallGuard | None = None) -> BoundService:
+    return bind(generated.PROCESS, service, guard=guard)

@@ -23,6 +23,22 @@ def batch_at(buf: Buffer, position: int, end: int) -> BatchHeader:
     return found
 
 
+def batches_of(buf: Buffer, position: int, end: int) -> tuple[list[tuple[int, BatchHeader]], str]:
+    """Return positions and headers of the batches up to the first invalid one, and why that is invalid; empty: none is.
+
+    CRCs are not checked.
+    """
+    found: list[tuple[int, BatchHeader]] = []
+    while position < end:
+        try:
+            header = batch_at(buf, position, end)
+        except CorruptSegment as error:
+            return found, str(error)
+        found.append((position, header))
+        position += header.size
+    return found, ""
+
+
 def link_fault(found: BatchHeader, expected: int, epoch: int, *, exact: bool) -> str | None:
     """Return what is wrong with a batch in a segment of ``epoch`` in which offset ``expected`` is next, or None.
 

@@ -1,3 +1,5 @@
+from kafscale.v1 import process_pb2 as _process_pb2
+from kafscale.v1 import segment_pb2 as _segment_pb2
 from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from google.protobuf import descriptor as _descriptor
@@ -72,6 +74,28 @@ class ClusterMember(_message.Message):
     known_state_format: int
     state_format: int
     def __init__(self, service: _Optional[str] = ..., run_id: _Optional[str] = ..., address: _Optional[str] = ..., version: _Optional[str] = ..., started_ms: _Optional[int] = ..., leaving: _Optional[bool] = ..., node_id: _Optional[int] = ..., listeners: _Optional[_Iterable[str]] = ..., health: _Optional[_Union[ClusterMember.Health, str]] = ..., detail: _Optional[str] = ..., owned: _Optional[int] = ..., draining: _Optional[bool] = ..., intake: _Optional[bool] = ..., known_state_format: _Optional[int] = ..., state_format: _Optional[int] = ...) -> None: ...
+
+class ClusterTotalsRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class ClusterTotalsReply(_message.Message):
+    __slots__ = ("instances",)
+    INSTANCES_FIELD_NUMBER: _ClassVar[int]
+    instances: _containers.RepeatedCompositeFieldContainer[InstanceTotals]
+    def __init__(self, instances: _Optional[_Iterable[_Union[InstanceTotals, _Mapping]]] = ...) -> None: ...
+
+class InstanceTotals(_message.Message):
+    __slots__ = ("services", "address", "error", "totals")
+    SERVICES_FIELD_NUMBER: _ClassVar[int]
+    ADDRESS_FIELD_NUMBER: _ClassVar[int]
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    TOTALS_FIELD_NUMBER: _ClassVar[int]
+    services: _containers.RepeatedScalarFieldContainer[str]
+    address: str
+    error: str
+    totals: _process_pb2.ProcessTotals
+    def __init__(self, services: _Optional[_Iterable[str]] = ..., address: _Optional[str] = ..., error: _Optional[str] = ..., totals: _Optional[_Union[_process_pb2.ProcessTotals, _Mapping]] = ...) -> None: ...
 
 class TopicStatus(_message.Message):
     __slots__ = ("name", "id", "partitions", "configs", "created_ms", "deleting", "cleanup_policy")
@@ -248,6 +272,26 @@ class SegmentStatus(_message.Message):
     faults: _containers.RepeatedScalarFieldContainer[str]
     reindexed: bool
     def __init__(self, base_offset: _Optional[int] = ..., end_offset: _Optional[int] = ..., bytes: _Optional[int] = ..., epoch: _Optional[int] = ..., object: _Optional[str] = ..., faults: _Optional[_Iterable[str]] = ..., reindexed: _Optional[bool] = ...) -> None: ...
+
+class DescribeStoredSegmentRequest(_message.Message):
+    __slots__ = ("topic", "partition", "offset", "first_batch", "limit")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    PARTITION_FIELD_NUMBER: _ClassVar[int]
+    OFFSET_FIELD_NUMBER: _ClassVar[int]
+    FIRST_BATCH_FIELD_NUMBER: _ClassVar[int]
+    LIMIT_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    partition: int
+    offset: int
+    first_batch: int
+    limit: int
+    def __init__(self, topic: _Optional[str] = ..., partition: _Optional[int] = ..., offset: _Optional[int] = ..., first_batch: _Optional[int] = ..., limit: _Optional[int] = ...) -> None: ...
+
+class DescribeStoredSegmentReply(_message.Message):
+    __slots__ = ("contents",)
+    CONTENTS_FIELD_NUMBER: _ClassVar[int]
+    contents: _segment_pb2.SegmentContents
+    def __init__(self, contents: _Optional[_Union[_segment_pb2.SegmentContents, _Mapping]] = ...) -> None: ...
 
 class FlushTopicsRequest(_message.Message):
     __slots__ = ("topics", "partition")
@@ -712,3 +756,95 @@ class DeleteAclsReply(_message.Message):
     ACLS_FIELD_NUMBER: _ClassVar[int]
     acls: _containers.RepeatedCompositeFieldContainer[AccessRule]
     def __init__(self, acls: _Optional[_Iterable[_Union[AccessRule, _Mapping]]] = ...) -> None: ...
+
+class QuotaPart(_message.Message):
+    __slots__ = ("type", "name")
+    TYPE_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    type: str
+    name: str
+    def __init__(self, type: _Optional[str] = ..., name: _Optional[str] = ...) -> None: ...
+
+class EntityQuotas(_message.Message):
+    __slots__ = ("entity", "limits")
+    class LimitsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: float
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[float] = ...) -> None: ...
+    ENTITY_FIELD_NUMBER: _ClassVar[int]
+    LIMITS_FIELD_NUMBER: _ClassVar[int]
+    entity: _containers.RepeatedCompositeFieldContainer[QuotaPart]
+    limits: _containers.ScalarMap[str, float]
+    def __init__(self, entity: _Optional[_Iterable[_Union[QuotaPart, _Mapping]]] = ..., limits: _Optional[_Mapping[str, float]] = ...) -> None: ...
+
+class ListQuotasRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class ListQuotasReply(_message.Message):
+    __slots__ = ("quotas",)
+    QUOTAS_FIELD_NUMBER: _ClassVar[int]
+    quotas: _containers.RepeatedCompositeFieldContainer[EntityQuotas]
+    def __init__(self, quotas: _Optional[_Iterable[_Union[EntityQuotas, _Mapping]]] = ...) -> None: ...
+
+class SetQuotasRequest(_message.Message):
+    __slots__ = ("entity", "set", "remove", "validate_only")
+    class SetEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: float
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[float] = ...) -> None: ...
+    ENTITY_FIELD_NUMBER: _ClassVar[int]
+    SET_FIELD_NUMBER: _ClassVar[int]
+    REMOVE_FIELD_NUMBER: _ClassVar[int]
+    VALIDATE_ONLY_FIELD_NUMBER: _ClassVar[int]
+    entity: _containers.RepeatedCompositeFieldContainer[QuotaPart]
+    set: _containers.ScalarMap[str, float]
+    remove: _containers.RepeatedScalarFieldContainer[str]
+    validate_only: bool
+    def __init__(self, entity: _Optional[_Iterable[_Union[QuotaPart, _Mapping]]] = ..., set: _Optional[_Mapping[str, float]] = ..., remove: _Optional[_Iterable[str]] = ..., validate_only: _Optional[bool] = ...) -> None: ...
+
+class SetQuotasReply(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class ListSinksRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class ListSinksReply(_message.Message):
+    __slots__ = ("sinks",)
+    SINKS_FIELD_NUMBER: _ClassVar[int]
+    sinks: _containers.RepeatedCompositeFieldContainer[SinkStatus]
+    def __init__(self, sinks: _Optional[_Iterable[_Union[SinkStatus, _Mapping]]] = ...) -> None: ...
+
+class SinkStatus(_message.Message):
+    __slots__ = ("name", "epoch", "committed_ms", "once", "remaining", "discarded_epochs", "error")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    COMMITTED_MS_FIELD_NUMBER: _ClassVar[int]
+    ONCE_FIELD_NUMBER: _ClassVar[int]
+    REMAINING_FIELD_NUMBER: _ClassVar[int]
+    DISCARDED_EPOCHS_FIELD_NUMBER: _ClassVar[int]
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    epoch: int
+    committed_ms: int
+    once: bool
+    remaining: _containers.RepeatedCompositeFieldContainer[SinkPartition]
+    discarded_epochs: int
+    error: str
+    def __init__(self, name: _Optional[str] = ..., epoch: _Optional[int] = ..., committed_ms: _Optional[int] = ..., once: _Optional[bool] = ..., remaining: _Optional[_Iterable[_Union[SinkPartition, _Mapping]]] = ..., discarded_epochs: _Optional[int] = ..., error: _Optional[str] = ...) -> None: ...
+
+class SinkPartition(_message.Message):
+    __slots__ = ("topic", "partition")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    PARTITION_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    partition: int
+    def __init__(self, topic: _Optional[str] = ..., partition: _Optional[int] = ...) -> None: ...

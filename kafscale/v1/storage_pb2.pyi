@@ -1,4 +1,5 @@
 from kafscale.v1 import common_pb2 as _common_pb2
+from kafscale.v1 import segment_pb2 as _segment_pb2
 from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from google.protobuf import descriptor as _descriptor
@@ -401,6 +402,30 @@ class StoredSegment(_message.Message):
     faults: _containers.RepeatedScalarFieldContainer[str]
     reindexed: bool
     def __init__(self, base_offset: _Optional[int] = ..., end_offset: _Optional[int] = ..., bytes: _Optional[int] = ..., epoch: _Optional[int] = ..., object: _Optional[str] = ..., faults: _Optional[_Iterable[str]] = ..., reindexed: _Optional[bool] = ...) -> None: ...
+
+class DescribeSegmentRequest(_message.Message):
+    __slots__ = ("partition", "offset", "first_batch", "limit")
+    PARTITION_FIELD_NUMBER: _ClassVar[int]
+    OFFSET_FIELD_NUMBER: _ClassVar[int]
+    FIRST_BATCH_FIELD_NUMBER: _ClassVar[int]
+    LIMIT_FIELD_NUMBER: _ClassVar[int]
+    partition: _common_pb2.PartitionRef
+    offset: int
+    first_batch: int
+    limit: int
+    def __init__(self, partition: _Optional[_Union[_common_pb2.PartitionRef, _Mapping]] = ..., offset: _Optional[int] = ..., first_batch: _Optional[int] = ..., limit: _Optional[int] = ...) -> None: ...
+
+class SegmentDescribed(_message.Message):
+    __slots__ = ("status", "detail", "owner", "contents")
+    STATUS_FIELD_NUMBER: _ClassVar[int]
+    DETAIL_FIELD_NUMBER: _ClassVar[int]
+    OWNER_FIELD_NUMBER: _ClassVar[int]
+    CONTENTS_FIELD_NUMBER: _ClassVar[int]
+    status: _common_pb2.Status
+    detail: str
+    owner: str
+    contents: _segment_pb2.SegmentContents
+    def __init__(self, status: _Optional[_Union[_common_pb2.Status, str]] = ..., detail: _Optional[str] = ..., owner: _Optional[str] = ..., contents: _Optional[_Union[_segment_pb2.SegmentContents, _Mapping]] = ...) -> None: ...
 
 class TopicsRequest(_message.Message):
     __slots__ = ("names",)

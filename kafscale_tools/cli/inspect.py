@@ -17,7 +17,7 @@ from kafscale.records.codecs import codec_of
 from kafscale.records.record import Record, read_records
 from kafscale.rewritten.index import VERSION as REWRITTEN_INDEX_VERSION
 from kafscale.rewritten.object import REWRITTEN_FLAG
-from kafscale.segment.chain import batch_at
+from kafscale.segment.chain import batches_of
 from kafscale.segment.format import (
     FOOTER_SIZE,
     HEADER_SIZE,
@@ -158,7 +158,7 @@ def _show_segment(place: Source, data: bytes, kind: str, *, records: bool, width
     _lines(facts(_header_facts(header, rewritten)))
     footer, footer_error = _footer(data)
     end = len(data) - FOOTER_SIZE if footer else len(data)
-    batches, stopped = _batches(data, end)
+    batches, stopped = batches_of(data, HEADER_SIZE, end)
     click.echo(f"\nBatches ({len(batches)})")
     _lines(_batch_lines(batches))
     if stopped:
@@ -192,20 +192,6 @@ def _footer(data: bytes) -> tuple[SegmentFooter | None, str]:
         return SegmentFooter.parse(memoryview(data)[HEADER_SIZE:]), ""
     except CorruptSegment as error:
         return None, str(error)
-
-
-def _batches(data: bytes, end: int) -> tuple[list[tuple[int, BatchHeader]], str]:
-    """Return all batches up to the first invalid one, and the reason why that is invalid."""
-    found: list[tuple[int, BatchHeader]] = []
-    position = HEADER_SIZE
-    while position < end:
-        try:
-            header = batch_at(data, position, end)
-        except CorruptSegment as error:
-            return found, str(error)
-        found.append((position, header))
-        position += header.size
-    return found, ""
 
 
 def _batch_lines(batches: list[tuple[int, BatchHeader]]) -> Iterator[str]:

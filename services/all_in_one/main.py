@@ -33,9 +33,10 @@ from kafscale.process.operations import Operations
 from kafscale.process.process import Loaded, run_process
 from kafscale.process.startup import Endpoint, connector
 from kafscale.process.tokens import open_verifier
+from kafscale.process.totals import Totals
 from kafscale.rpc.admin import bind_admin
 from kafscale.rpc.direct import Direct
-from kafscale.rpc.generated import GroupCoordinatorClient, IndexerClient, SegmentStorageClient
+from kafscale.rpc.generated import GroupCoordinatorClient, IndexerClient, ProcessClient, SegmentStorageClient
 from kafscale.rpc.peer_health import PeerHealth
 from kafscale.rpc.services import bind_coordinator, bind_indexer, bind_storage
 from kafscale.threads import run_in_thread
@@ -50,6 +51,7 @@ from services.coordinator.settings import CoordinatorSettings
 from services.gateway.admin.cluster import ClusterReport
 from services.gateway.admin.needs import NEEDS
 from services.gateway.admin.service import AdminService
+from services.gateway.admin.totals import TotalsReport
 from services.gateway.monitoring import show as show_gateway
 from services.gateway.service import Gateway, GatewayDependencies
 from services.gateway.settings import GatewaySettings
@@ -113,8 +115,7 @@ async def _serve(settings: Loaded, stopping: trio.Event) -> None:
         # Before clients are served, so that they do not notice a wrong setting of it.
         await nursery.start(serve_own_console, settings, endpoint, operations, stopping)
         metadata = operations.observed(sqlite)
-        catalog = TopicCatalog(metadata, namespace)
-        storage_members = Members(metadata, namespace, "storage")
+        catalog, storage_members = TopicCatalog(metadata, namespace), Members(metadata, namespace, "storage")
         indexer = IndexerService(objects, namespace, settings[IndexerSettings])
         operations.metrics.add(indexer_families(indexer.counters))
         deps = Dependencies(
@@ -176,10 +177,17 @@ async def _serve(settings: Loaded, stopping: trio.Event) -> None:
         )
         gateway = Gateway(gateway_parts)
         show_gateway(gateway, gateway_parts.counters, operations)
+        report = ClusterReport(gateway_parts, indexers, operations.health, connector(settings, operations, PeerHealth))
         admin = bind_admin(
             AdminService(
                 gateway,
-                ClusterReport(gateway_parts, indexers, operations.health, connector(settings, operations, PeerHealth)),
+                report,
+                TotalsReport(
+                    report.members,
+                    gateway_parts.address,
+                    Totals(operations.metrics).current,
+                    connector(settings, operations, ProcessClient),
+                ),
             ),
             token=token,
             guard=own.guard(lambda: acls.current, NEEDS, audit=audit, token=token, verify=verify),

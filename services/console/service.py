@@ -7,7 +7,6 @@ from typing import Any
 
 import grpc
 import trio
-from google.protobuf.json_format import MessageToDict
 
 from kafscale.config.admin_access import TOKEN_TEXT
 from kafscale.errors import KafscaleError, Unavailable
@@ -18,8 +17,10 @@ from kafscale.rpc.admin import CLUSTER_STATUS
 from kafscale.rpc.errors import StatusError
 from kafscale.v1 import admin_pb2 as pb
 from services.console.api import changes, reads
+from services.console.api.encoding import encode
 from services.console.api.reads import WrongRequest
 from services.console.gateways import Gateways, as_unavailable
+from services.console.histories import Histories
 from services.console.live import Send, serve_live
 from services.console.pages import SECURITY_HEADERS, Pages
 from services.console.records.errors import RecordsRefused
@@ -58,6 +59,7 @@ class Console:
         gateways: Gateways,
         watches: Watches,
         records: Records,
+        histories: Histories,
         *,
         token: str,
         viewer_token: str,
@@ -66,6 +68,7 @@ class Console:
         self._gateways = gateways
         self._watches = watches
         self._records = records
+        self._histories = histories
         self._token = token
         self._viewer_token = viewer_token.encode()
         self._origins = settings.origins()
@@ -122,9 +125,10 @@ class Console:
             if answer is not None:
                 return answer if isinstance(answer, Response) else _json(answer)
             found = reads.found(request.path, request.query)
-            if found is None:
-                return _error(HTTPStatus.NOT_FOUND, "no such path")
-            return _json(await self._gateways.read(*found, session.token))
+            if found is not None:
+                return Response(await encode(await self._gateways.read(*found, session.token)))
+            history = await self._histories.find(request.path, session.token)
+            return _error(HTTPStatus.NOT_FOUND, "no such path") if history is None else _json(history)
         except WrongRequest as error:
             return _error(HTTPStatus.BAD_REQUEST, str(error))
         except KafscaleError as error:
@@ -145,7 +149,7 @@ class Console:
                 return _error(HTTPStatus.NOT_FOUND, "no such path")
             method, message = call
             send = self._gateways.begin if method.streams else self._gateways.change
-            return _json(await send(method, message, session.token))
+            return Response(await encode(await send(method, message, session.token)))
         except WrongRequest as error:
             return _error(HTTPStatus.BAD_REQUEST, str(error))
         except KafscaleError as error:
@@ -215,7 +219,9 @@ class Console:
         return True
 
     def _answer_live(self, request: Request) -> Response | Handover:
-        if not self._origins.is_own(request.headers):
+        """Serve a live page. Without a WebSocket, only say whether it would be, because browsers hide why it is not."""
+        upgrades = request.headers.get("upgrade", "").lower() == "websocket"
+        if upgrades and not self._origins.is_own(request.headers):
             return _error(HTTPStatus.FORBIDDEN, _FOREIGN)
         session = self._session(request)
         if session is None:
@@ -226,10 +232,12 @@ class Console:
             return _error(HTTPStatus.BAD_REQUEST, str(error))
         except KafscaleError as error:
             return _failure(error)
-        if talk is None or request.headers.get("upgrade", "").lower() != "websocket":
+        if talk is None:
             return _error(HTTPStatus.NOT_FOUND, "no such path")
         if self.live >= self._settings.console_max_live:
             return _error(HTTPStatus.SERVICE_UNAVAILABLE, "too many live pages; see KAFSCALE_CONSOLE_MAX_LIVE")
+        if not upgrades:
+            return _json({})
 
         async def take(stream: trio.abc.Stream) -> None:
             self.live += 1
@@ -275,9 +283,7 @@ def _is_secure(request: Request) -> bool:
     return request.headers["origin"].startswith("https:")
 
 
-def _json(content: Any, *headers: tuple[str, str]) -> Response:
-    if not isinstance(content, dict):
-        content = MessageToDict(content, preserving_proto_field_name=True, always_print_fields_with_no_presence=True)
+def _json(content: dict[str, Any], *headers: tuple[str, str]) -> Response:
     return Response(json.dumps(content, separators=(",", ":")).encode(), headers=headers)
 
 

@@ -12,6 +12,7 @@ from kafscale.process.certificates import CertificateFiles, Followed, followed_c
 from kafscale.process.http import HttpServer
 from kafscale.process.operations import Operations
 from services.console.gateways import Gateways
+from services.console.histories import Histories
 from services.console.monitoring import families
 from services.console.records.service import Records
 from services.console.records.settings import RecordsSettings
@@ -47,7 +48,10 @@ async def serve_console(
         trio.open_nursery() as nursery,
     ):
         records = Records(parts.records, parts.kafka, gateways, own_token=token)
-        console = Console(own, gateways, Watches(gateways, nursery), records, token=token, viewer_token=viewer_token)
+        histories = Histories(gateways, own, token)
+        nursery.start_soon(histories.run)
+        watches = Watches(gateways, nursery)
+        console = Console(own, gateways, watches, records, histories, token=token, viewer_token=viewer_token)
         operations.metrics.add(families(lambda: console))
         server = HttpServer(
             console.handle,

@@ -43,6 +43,15 @@ def _parse_origin(value: str) -> str:
     return f"{scheme}://{host}{'' if port in (None, _DEFAULT_PORTS[scheme]) else port}"
 
 
+def _parse_price(value: str) -> float:
+    if not re.fullmatch(r"[0-9]{1,6}(\.[0-9]{1,9})?", value):
+        raise ValueError(value)
+    return float(value)
+
+
+_PRICE = Parser("a number with at most nine decimal places", _parse_price, lambda value: f"{value:g}")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsoleSettings(AdminClientSettings):
     """Where the console serves browsers, who may use it, and its limits."""
@@ -142,6 +151,27 @@ class ConsoleSettings(AdminClientSettings):
         default=10_000,
         parse=integer(100, 600_000),
         doc="The timeout of a call to a gateway.",
+    )
+
+    console_lag_groups: int = setting(
+        "KAFSCALE_CONSOLE_LAG_GROUPS",
+        default=50,
+        parse=integer(1, 10_000),
+        doc="The maximum number of consumer groups whose lag the console remembers for an hour. Those are groups that "
+        "somebody watched in the last hour. Beyond it, the group that nobody has watched for the longest time is "
+        "forgotten.",
+    )
+    console_put_price: float = setting(
+        "KAFSCALE_CONSOLE_PUT_PRICE",
+        default=0.005,
+        parse=_PRICE,
+        doc="The price of 1000 PUT or LIST requests in USD, for the cost on the overview.",
+    )
+    console_get_price: float = setting(
+        "KAFSCALE_CONSOLE_GET_PRICE",
+        default=0.0004,
+        parse=_PRICE,
+        doc="The price of 1000 GET requests in USD, for the cost on the overview.",
     )
 
     def __post_init__(self) -> None:

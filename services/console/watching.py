@@ -10,17 +10,18 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import trio
-from google.protobuf.json_format import MessageToDict
 
 from kafscale.errors import Unavailable
 from kafscale.rpc.admin import LIST_PARTITIONS, WATCH_CLUSTER
 from kafscale.rpc.errors import StatusError
 from kafscale.v1 import admin_pb2 as pb
+from services.console.api.encoding import as_dict
 from services.console.gateways import Gateways
 
 _QUEUE = 1000
 """Changes that a page may be behind."""
 _PAUSE = 1.0
+_AT_ONCE = 500
 Message = dict[str, Any]
 
 
@@ -59,7 +60,10 @@ class Watch:
         self._owners.clear()
         self._fault = ""
         self._take(first)
-        for each in listed.partitions:
+        for number, each in enumerate(listed.partitions):
+            if not number % _AT_ONCE:
+                # There may be many partitions; let other tasks run.
+                await trio.lowlevel.checkpoint()
             if each.owner_run:
                 owner = pb.OwnerChange(
                     topic=each.topic,
@@ -68,7 +72,7 @@ class Watch:
                     owner_run=each.owner_run,
                     epoch=each.epoch,
                 )
-                self._owners[each.topic, each.partition] = _as_json(owner)
+                self._owners[each.topic, each.partition] = as_dict(owner)
         self._tell(self._everything())
         while True:
             message = self._take(await changes.receive())
@@ -77,7 +81,7 @@ class Watch:
 
     def _take(self, change: pb.ClusterChange) -> Message | None:
         """Apply a change, and return the message about it, or None if it is older than what is known."""
-        message = _as_json(change)
+        message: Message = as_dict(change)
         if change.WhichOneof("change") == "member":
             run = change.member.member.run_id
             if change.member.kind == pb.MemberChange.LEFT:
@@ -121,11 +125,6 @@ class Watch:
         """Return the next message of a page, or everything if it was too slow."""
         message = await page.next()
         return {**self._everything(), "too_slow": True} if message is None else message
-
-
-def _as_json(message: Any) -> Message:
-    found: Message = MessageToDict(message, preserving_proto_field_name=True, always_print_fields_with_no_presence=True)
-    return found
 
 
 class _Page:

@@ -23,8 +23,9 @@ from kafscale.process.startup import (
     running,
     start_in_time,
 )
+from kafscale.process.totals import Totals
 from kafscale.rpc.generated import SegmentStorageClient
-from kafscale.rpc.services import bind_coordinator
+from kafscale.rpc.services import bind_coordinator, bind_process
 from kafscale.telemetry import State
 from services.coordinator.monitoring import show
 from services.coordinator.run import Dependencies
@@ -67,7 +68,7 @@ async def serve(settings: Loaded, stopping: trio.Event) -> None:
         show(coordinator, deps.counters, operations)
         async with (
             running(settings, acls.run, members.run, storages.run),
-            endpoint.serving(bind_coordinator(coordinator, guard)),
+            endpoint.serving(bind_coordinator(coordinator, guard), bind_process(Totals(operations.metrics), guard)),
             trio.open_nursery() as nursery,
         ):
             await start_in_time(nursery, settings, coordinator.run, stopping)

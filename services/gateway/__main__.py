@@ -27,12 +27,15 @@ from kafscale.process.startup import (
     start_in_time,
 )
 from kafscale.process.tokens import open_verifier
+from kafscale.process.totals import Totals
 from kafscale.rpc.admin import bind_admin
-from kafscale.rpc.generated import GroupCoordinatorClient, SegmentStorageClient
+from kafscale.rpc.generated import GroupCoordinatorClient, ProcessClient, SegmentStorageClient
 from kafscale.rpc.peer_health import PeerHealth
+from kafscale.rpc.services import bind_process
 from services.gateway.admin.cluster import ClusterReport
 from services.gateway.admin.needs import NEEDS
 from services.gateway.admin.service import AdminService
+from services.gateway.admin.totals import TotalsReport
 from services.gateway.monitoring import show
 from services.gateway.service import Gateway, GatewayDependencies
 from services.gateway.settings import GatewaySettings
@@ -81,14 +84,16 @@ async def serve(settings: Loaded, stopping: trio.Event) -> None:
         )
         gateway = Gateway(parts)
         report = ClusterReport(parts, indexers, operations.health, connector(settings, operations, PeerHealth))
+        own_totals, connect = Totals(operations.metrics), connector(settings, operations, ProcessClient)
+        totals = TotalsReport(report.members, endpoint.address, own_totals.current, connect)
         verify = tokens.verify if tokens else None
         guard = own.guard(lambda: acls.current, NEEDS, audit=audit, token=token, verify=verify)
-        admin = bind_admin(AdminService(gateway, report), token=token, guard=guard)
+        admin = bind_admin(AdminService(gateway, report, totals), token=token, guard=guard)
         members = (storages.run, gateways.run, coordinators.run, indexers.run)
         watched = (catalog.run, users.run, acls.run, quotas.run, *members, ownership.run)
         async with (
             running(settings, *watched),
-            endpoint.serving(admin),
+            endpoint.serving(admin, bind_process(own_totals, guard)),
             trio.open_nursery() as nursery,
         ):
             show(gateway, parts.counters, operations)

@@ -21,7 +21,8 @@ from kafscale.process.startup import (
     registered,
     running,
 )
-from kafscale.rpc.services import bind_indexer
+from kafscale.process.totals import Totals
+from kafscale.rpc.services import bind_indexer, bind_process
 from services.indexer.monitoring import families
 from services.indexer.service import IndexerService
 from services.indexer.settings import IndexerSettings
@@ -45,7 +46,7 @@ async def serve(settings: Loaded, stopping: trio.Event) -> None:
         guard = access.guard(lambda: acls.current, {}, audit=access.audit_log())
         async with (
             running(settings, acls.run),
-            endpoint.serving(bind_indexer(indexer, guard)),
+            endpoint.serving(bind_indexer(indexer, guard), bind_process(Totals(operations.metrics), guard)),
             registered(endpoint, metadata, settings, operations),
         ):
             endpoint.ready(operations)

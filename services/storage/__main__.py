@@ -27,8 +27,9 @@ from kafscale.process.startup import (
     running,
 )
 from kafscale.process.tokens import open_verifier
+from kafscale.process.totals import Totals
 from kafscale.rpc.generated import IndexerClient, SegmentStorageClient
-from kafscale.rpc.services import bind_storage
+from kafscale.rpc.services import bind_process, bind_storage
 from kafscale.threads import run_in_thread
 from services.storage.dependencies import Dependencies
 from services.storage.monitoring import show
@@ -76,7 +77,10 @@ async def serve(settings: Loaded, stopping: trio.Event) -> None:
             show(storage, deps.counters, members, operations)
             verify, audit = tokens.verify if tokens else None, access.audit_log()
             guard = access.guard(lambda: acls.current, needs(catalog), audit=audit, verify=verify)
-            async with endpoint.serving(bind_storage(storage, guard)), trio.open_nursery() as nursery:
+            async with (
+                endpoint.serving(bind_storage(storage, guard), bind_process(Totals(operations.metrics), guard)),
+                trio.open_nursery() as nursery,
+            ):
                 await nursery.start(storage.run, stopping)
                 endpoint.ready(operations)
 

@@ -18,6 +18,7 @@ from kafscale.v1.storage_pb2 import (
     CommitsRequest,
     DeleteRecordsReply,
     DeleteRecordsRequest,
+    DescribeSegmentRequest,
     DiscardStagesReply,
     DiscardStagesRequest,
     EpochEndsReply,
@@ -36,6 +37,7 @@ from kafscale.v1.storage_pb2 import (
     ProducersRequest,
     ScanPiece,
     ScanRequest,
+    SegmentDescribed,
     SegmentsReply,
     SegmentsRequest,
     StageReply,
@@ -47,6 +49,7 @@ from services.storage.dependencies import Dependencies
 from services.storage.intake.power_failure import cut_after_power_failure
 from services.storage.methods.append import append
 from services.storage.methods.delete_records import delete_records
+from services.storage.methods.describe_segment import describe_segment
 from services.storage.methods.epoch_ends import epoch_ends
 from services.storage.methods.fetch import fetch
 from services.storage.methods.flush import flush
@@ -115,6 +118,9 @@ class StorageService:
 
     async def log_sizes(self, request: LogSizesRequest) -> LogSizesReply:
         return await log_sizes(self._current(), self._deps, request)
+
+    async def describe_segment(self, request: DescribeSegmentRequest) -> SegmentDescribed:
+        return await describe_segment(self._current(), request)
 
     async def segments(self, request: SegmentsRequest) -> SegmentsReply:
         return await segments(self._current(), self._deps, request)

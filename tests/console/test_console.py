@@ -1,11 +1,14 @@
 """The console in a real browser, beside the four services."""
 
 import json
+import re
 from collections.abc import Iterator
 from importlib.resources import files
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
+from kafka import KafkaConsumer, OffsetAndMetadata
+from kafka import TopicPartition as KafkaTopicPartition
 from playwright.sync_api import Browser, Page, expect
 
 from services.console.api.changes import CHANGES
@@ -19,7 +22,20 @@ from tests.support.shell import Shell
 
 TOPIC, PARTITIONS = "flights", 24
 HOSTILE = "<img src=x onerror=alert(1)>\u202egroup\n'\""
-PAGES = ("/", "/topics", f"/topics/{TOPIC}", f"/topics/{TOPIC}/0", "/groups", "/instances", "/access", "/no/such/page")
+PAGES = (
+    "/",
+    "/topics",
+    f"/topics/{TOPIC}",
+    f"/topics/{TOPIC}/0",
+    f"/topics/{TOPIC}/0/0",
+    "/sinks",
+    "/groups",
+    "/instances",
+    "/access",
+    "/access/acls",
+    "/access/quotas",
+    "/no/such/page",
+)
 
 
 @pytest.fixture(scope="module")
@@ -137,6 +153,48 @@ def test_an_operator_resets_offsets_after_a_preview(cluster: Cluster, page: Page
     assert client.committed("late", TOPIC) == {3: 1}
 
 
+def test_the_overview_shows_rates_and_the_cost_of_requests_of_the_time_before_it_was_opened(
+    cluster: Cluster, page: Page
+) -> None:
+    producer = Producer({"bootstrap.servers": cluster.bootstrap})
+    for number in range(1000):
+        producer.produce(TOPIC, b"record", partition=number % PARTITIONS)
+    assert producer.flush(60) == 0
+    page.goto("/")
+    produced = page.get_by_role("img", name=re.compile("^Records produced in the last hour: "))
+    expect(produced).to_have_attribute("aria-label", re.compile(r"at most (?!0 )[0-9,.]+ records/s"))
+    puts = page.get_by_role("table", name="cost of requests").get_by_role("row", name="PUT").get_by_role("cell")
+    expect(puts.first).not_to_have_text("0")
+    expect(page.get_by_text(re.compile(r"\$[0-9.]+ in 30 days"))).to_be_visible()
+
+
+def test_the_lag_of_a_group_that_was_watched_is_known_when_its_page_is_opened_again(
+    cluster: Cluster, page: Page
+) -> None:
+    consumer = Consumer({"bootstrap.servers": cluster.bootstrap, "group.id": "lagging"})
+    consumer.commit(offsets=[TopicPartition(TOPIC, 5, 0)], asynchronous=False)
+    consumer.close()
+    page.goto("/groups/lagging")
+    lag = page.get_by_role("img", name=re.compile("^Lag of all partitions in the last hour: now [0-9,]+ records"))
+    expect(lag.locator("polyline")).to_have_count(1)
+    page.goto("/topics")
+    page.wait_for_timeout(25_000)
+    page.goto("/groups/lagging")
+    expect(lag.locator("polyline")).to_have_attribute("points", re.compile(r"^(\S+ ){3}"))
+
+
+def test_a_group_whose_name_is_empty_has_a_page(cluster: Cluster, page: Page) -> None:
+    # librdkafka does not commit for a group without a name.
+    consumer = KafkaConsumer(bootstrap_servers=cluster.bootstrap, group_id="", enable_auto_commit=False)
+    partition = KafkaTopicPartition(TOPIC, 2)
+    consumer.assign([partition])
+    consumer.commit({partition: OffsetAndMetadata(0, "", -1)})
+    consumer.close()
+    page.goto("/groups")
+    page.get_by_role("link", name="(empty name)").click()
+    expect(page.get_by_role("table", name="partitions")).to_contain_text(TOPIC)
+
+
 def test_a_viewer_sees_no_buttons_and_can_change_nothing_by_any_request(browser: Browser, console: Console) -> None:
     with opened_page(browser, console) as page:
         sign_in(page, VIEWER_TOKEN)
@@ -149,7 +207,7 @@ def test_a_viewer_sees_no_buttons_and_can_change_nothing_by_any_request(browser:
         csrf = page.evaluate("fetch('/api/session').then((answer) => answer.json()).then((session) => session.csrf)")
         (cookie,) = page.context.cookies()
         for change in CHANGES:
-            asked = change.path.pattern.replace("([^/]+)", "x")
+            asked = re.sub(r"\(\[\^/\][+*]\)", "x", change.path.pattern)
             sent = {"cookie": f"{cookie['name']}={cookie['value']}", "origin": f"http://{console.host}"}
             status, _, body = console.request(change.verb, asked, "{}", x_csrf_token=csrf, **sent)
             assert (status, json.loads(body)) == (403, {"error": "viewers may not change anything"})

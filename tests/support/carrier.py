@@ -15,6 +15,7 @@ from kafscale.v1.storage_pb2 import (
     Committed,
     DeleteRecordsReply,
     DeleteRecordsRequest,
+    DescribeSegmentRequest,
     DiscardStagesReply,
     DiscardStagesRequest,
     EpochEndsReply,
@@ -35,6 +36,7 @@ from kafscale.v1.storage_pb2 import (
     ProducersRequest,
     ScanPiece,
     ScanRequest,
+    SegmentDescribed,
     SegmentsReply,
     SegmentsRequest,
     Stage,
@@ -84,6 +86,9 @@ class Carrier:
 
     async def log_sizes(self, request: LogSizesRequest) -> LogSizesReply:
         return LogSizesReply()
+
+    async def describe_segment(self, request: DescribeSegmentRequest) -> SegmentDescribed:
+        return SegmentDescribed()
 
     async def segments(self, request: SegmentsRequest) -> SegmentsReply:
         return SegmentsReply()

@@ -2,8 +2,9 @@
 
 import http.client
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 
 from playwright.sync_api import Browser, Page, expect
 
@@ -16,21 +17,22 @@ expect.set_options(timeout=30_000)
 
 
 class Console:
-    """A console as a process, and the address at which browsers reach it. ``settings`` are its own."""
+    """A console as a process, and the address at which browsers reach it.
 
-    def __init__(self, cluster: Cluster, settings: Mapping[str, str]) -> None:
+    ``env``: the settings of the cluster, which the console's own follow. ``gateways``: addresses of the Admin service.
+    """
+
+    def __init__(self, directory: Path, env: Mapping[str, str], gateways: Iterable[str]) -> None:
         own, health = (f"127.0.0.1:{port}" for port in free_ports(2))
-        gateways = ",".join(gateway.address for gateway in cluster.gateways)
         env = {
-            **cluster.env,
             "KAFSCALE_CONSOLE_ADDR": own,
             "KAFSCALE_CONSOLE_SIGN_IN": "token",
             "KAFSCALE_CONSOLE_VIEWER_TOKEN": VIEWER_TOKEN,
             "KAFSCALE_HTTP_ADDR": health,
-            "KAFSCALE_ADMIN_SERVER": gateways,
-            **settings,
+            "KAFSCALE_ADMIN_SERVER": ",".join(gateways),
+            **env,
         }
-        self.process = ServiceProcess("console", 0, cluster.directory, env)
+        self.process = ServiceProcess("console", 0, directory, env)
         self.host = own
 
     def request(self, method: str, path: str, body: str = "", **headers: str) -> tuple[int, dict[str, str], bytes]:
@@ -48,14 +50,21 @@ class Console:
 @contextmanager
 def running_console(cluster: Cluster, **settings: str) -> Iterator[Console]:
     """Run a console of a cluster whose KAFSCALE_ADMIN_TOKEN is `TOKEN`."""
-    running = Console(cluster, settings)
-    running.process.start()
-    try:
-        running.process.await_ready()
+    addresses = [gateway.address for gateway in cluster.gateways]
+    with started(Console(cluster.directory, {**cluster.env, **settings}, addresses)) as running:
         yield running
+
+
+@contextmanager
+def started(console: Console) -> Iterator[Console]:
+    """Run a console until the end, and print the end of its log."""
+    console.process.start()
+    try:
+        console.process.await_ready()
+        yield console
     finally:
-        running.process.end()
-        print(running.process.log.read_text()[-3000:])
+        console.process.end()
+        print(console.process.log.read_text()[-3000:])
 
 
 @contextmanager

@@ -16,11 +16,14 @@ from kafscale.rpc.admin import (
     CLUSTER_STATUS,
     DESCRIBE_CONFIGS,
     DESCRIBE_GROUP,
+    DESCRIBE_SEGMENT,
     DESCRIBE_TOPIC,
     LIST_ACLS,
     LIST_GROUPS,
     LIST_PARTITIONS,
+    LIST_QUOTAS,
     LIST_SEGMENTS,
+    LIST_SINKS,
     LIST_TOPICS,
     LIST_USERS,
 )
@@ -28,8 +31,11 @@ from kafscale.rpc.methods import Method
 from kafscale.v1 import admin_pb2 as pb
 
 _NAME = r"([^/]+)"
+_GROUP = r"([^/]*)"
+"""The name of a group may be empty."""
 _SEGMENTS_OF_A_PAGE = 500
 _MOST_SEGMENTS = 1000
+_BATCHES_OF_A_PAGE = 200
 
 
 class WrongRequest(Exception):
@@ -69,6 +75,16 @@ def _segments(names: list[str], query: dict[str, str]) -> Message:
     )
 
 
+def _segment(names: list[str], query: dict[str, str]) -> Message:
+    return pb.DescribeStoredSegmentRequest(
+        topic=names[0],
+        partition=_number(names[1], least=0, most=2**31 - 1),
+        offset=_number(names[2], least=0, most=2**63 - 1),
+        first_batch=_number(query.get("batch", "0"), least=0, most=2**31 - 1),
+        limit=_BATCHES_OF_A_PAGE,
+    )
+
+
 READS = (
     _read("/api/cluster", CLUSTER_STATUS, lambda _, __: pb.ClusterStatusRequest()),
     _read("/api/topics", LIST_TOPICS, lambda _, __: pb.ListTopicsRequest()),
@@ -78,9 +94,12 @@ READS = (
     ),
     _read(f"/api/topics/{_NAME}/configs", DESCRIBE_CONFIGS, lambda names, _: pb.DescribeConfigsRequest(topic=names[0])),
     _read(f"/api/topics/{_NAME}/partitions/{_NAME}/segments", LIST_SEGMENTS, _segments),
+    _read(f"/api/topics/{_NAME}/partitions/{_NAME}/segments/{_NAME}", DESCRIBE_SEGMENT, _segment),
     _read("/api/groups", LIST_GROUPS, lambda _, __: pb.ListConsumerGroupsRequest()),
-    _read(f"/api/groups/{_NAME}", DESCRIBE_GROUP, lambda names, _: pb.DescribeConsumerGroupRequest(group=names[0])),
+    _read(f"/api/groups/{_GROUP}", DESCRIBE_GROUP, lambda names, _: pb.DescribeConsumerGroupRequest(group=names[0])),
     _read("/api/users", LIST_USERS, lambda _, __: pb.ListUsersRequest()),
+    _read("/api/sinks", LIST_SINKS, lambda _, __: pb.ListSinksRequest()),
+    _read("/api/quotas", LIST_QUOTAS, lambda _, __: pb.ListQuotasRequest()),
     _read("/api/acls", LIST_ACLS, lambda _, __: pb.ListAclsRequest()),
 )
 

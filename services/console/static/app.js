@@ -6,10 +6,14 @@ import { topic } from "/static/pages/topic.js";
 import { records } from "/static/pages/records.js";
 import { record } from "/static/pages/record.js";
 import { segments } from "/static/pages/segments.js";
+import { segment } from "/static/pages/segment.js";
+import { sink, sinks } from "/static/pages/sinks.js";
 import { groups } from "/static/pages/groups.js";
 import { group } from "/static/pages/group.js";
 import { instances } from "/static/pages/instances.js";
-import { access } from "/static/pages/access.js";
+import { acls } from "/static/pages/acls.js";
+import { quotas } from "/static/pages/quotas.js";
+import { users } from "/static/pages/users.js";
 
 const PAGES = [
   [/^\/$/, overview],
@@ -18,12 +22,17 @@ const PAGES = [
   [/^\/topics\/([^/]+)\/records$/, records],
   [/^\/topics\/([^/]+)\/records\/([0-9]+)\/([0-9]+)$/, record],
   [/^\/topics\/([^/]+)\/([0-9]+)$/, segments],
+  [/^\/topics\/([^/]+)\/([0-9]+)\/([0-9]+)$/, segment],
+  [/^\/sinks$/, sinks],
+  [/^\/sinks\/([^/]+)$/, sink],
   [/^\/groups$/, groups],
-  [/^\/groups\/([^/]+)$/, group],
+  [/^\/groups\/([^/]*)$/, group],
   [/^\/instances$/, instances],
-  [/^\/access$/, access],
+  [/^\/access$/, users],
+  [/^\/access\/acls$/, acls],
+  [/^\/access\/quotas$/, quotas],
 ];
-const NAV = [["/", "Overview"], ["/topics", "Topics"], ["/groups", "Groups"], ["/instances", "Instances"], ["/access", "Access"]];
+const NAV = [["/", "Overview"], ["/topics", "Topics"], ["/groups", "Groups"], ["/sinks", "Sinks"], ["/instances", "Instances"], ["/access", "Access"]];
 const main = document.getElementById("main"), notice = document.getElementById("notice");
 let session, leave = () => {}, turn = 0;
 

@@ -41,7 +41,8 @@ export async function ask(path, { method = "GET", body, csrf = "" } = {}) {
   return content;
 }
 
-// Messages of the console as they come. Reconnects, and says whether it is connected. path() is the address each time.
+// Messages of the console as they come. Reconnects, and says whether it is connected, and if not, why. path() is the
+// address each time.
 export function live(path, take, connected) {
   let socket, timer, closed = false, pause = 500;
   function open() {
@@ -50,15 +51,26 @@ export function live(path, take, connected) {
     socket = new WebSocket(url);
     socket.onopen = () => { pause = 500; connected(true); };
     socket.onmessage = (event) => take(JSON.parse(event.data));
-    socket.onclose = () => {
+    socket.onclose = async (event) => {
       if (closed) return;
-      connected(false);
+      connected(false, event.reason || await refusal(path()));
+      if (closed) return;
       timer = setTimeout(open, pause);
       pause = Math.min(2 * pause, 10_000);
     };
   }
   open();
   return () => { closed = true; clearTimeout(timer); socket.close(); };
+}
+
+// Why a WebSocket is refused. A browser does not tell the page, so the same address is asked by another way.
+async function refusal(path) {
+  try {
+    await ask(path);
+    return "The console does not accept this page now. It reconnects automatically.";
+  } catch (error) {
+    return error.status === 0 ? "The console does not answer. This page reconnects automatically." : error.message;
+  }
 }
 
 const whole = new Intl.NumberFormat("en", { maximumFractionDigits: 0 });
@@ -93,6 +105,19 @@ export const empty = (...children) => h("p", { class: "empty" }, ...children);
 export const badge = (text, kind = "") => h("span", { class: `badge ${kind}` }, text);
 
 const MOST_ROWS = 200;
+export const collator = new Intl.Collator("en", { numeric: true });
+
+// Calls update() now and then, but not while the page is hidden or the last call has not ended. Returns how to stop.
+export function every(milliseconds, update) {
+  let busy = false;
+  const timer = setInterval(async () => {
+    if (busy || document.hidden) return;
+    busy = true;
+    await update();
+    busy = false;
+  }, milliseconds);
+  return () => clearInterval(timer);
+}
 
 const KIND = { READY: "good", NOT_READY: "bad", UNREACHABLE: "bad", UNKNOWN: "" };
 export const health = (member) => badge(member.health.replace("_", " ").toLowerCase(), KIND[member.health]);
@@ -108,11 +133,12 @@ export function table(caption, columns, rows, nothing) {
   const more = h("button", { type: "button", onclick: () => { most += MOST_ROWS; draw(); } }, "Show more");
   const key = (column, row) => (column.key ? column.key(row) : "");
   const text = (row) => columns.map((column) => String(key(column, row))).join("\n").toLowerCase();
-  const compare = (a, b) => {
-    const [x, y] = [key(columns[by], a), key(columns[by], b)];
-    const order = columns[by].numeric ? (BigInt(x) < BigInt(y) ? -1 : BigInt(x) > BigInt(y) ? 1 : 0) : String(x).localeCompare(String(y), "en", { numeric: true });
-    return down ? -order : order;
-  };
+  // Keys are made once for each row, because there may be thousands.
+  function sorted(found, column) {
+    const keyed = found.map((row) => [column.numeric ? BigInt(key(column, row)) : String(key(column, row)), row]);
+    const compare = column.numeric ? (x, y) => (x < y ? -1 : x > y ? 1 : 0) : (x, y) => collator.compare(x, y);
+    return keyed.sort(([x], [y]) => (down ? -compare(x, y) : compare(x, y))).map(([, row]) => row);
+  }
   const heads = columns.map((column, index) => h("th", { scope: "col", class: column.numeric ? "number" : "" }, column.key ? h("button", { type: "button", onclick: () => { down = by === index && !down; by = index; draw(); remember(); } }, column.head) : column.head));
   function remember() {
     const next = new URLSearchParams(location.search);
@@ -123,8 +149,8 @@ export function table(caption, columns, rows, nothing) {
   }
   function draw() {
     const wanted = search.toLowerCase();
-    const found = rows.filter((row) => !wanted || text(row).includes(wanted));
-    if (columns[by]?.key) found.sort(compare);
+    const matching = wanted ? rows.filter((row) => text(row).includes(wanted)) : rows;
+    const found = columns[by]?.key ? sorted(matching, columns[by]) : matching;
     heads.forEach((head, index) => head.setAttribute("aria-sort", index !== by || !columns[by].key ? "none" : down ? "descending" : "ascending"));
     body.replaceChildren(...found.slice(0, most).map((row) => h("tr", {}, columns.map((column, index) => h(index ? "td" : "th", { scope: index ? null : "row", class: column.numeric ? "number" : "" }, column.cell(row))))));
     shown.textContent = found.length > most ? `${count(most)} of ${count(found.length)} shown` : found.length === rows.length ? count(rows.length) : `${count(found.length)} of ${count(rows.length)} found`;
@@ -138,14 +164,14 @@ export function table(caption, columns, rows, nothing) {
 }
 
 // Asks for values in a dialog, and passes them to act(values). It stays open until that succeeds.
-// fields: {name, label, value, type, options, help, required}
+// fields: {name, label, value, type, step, options, help, required}
 export function dialog(title, fields, button, act, { danger = false } = {}) {
   const wrong = h("p", { role: "alert", class: "wrong" });
   const inputs = fields.map((each, index) => {
     const id = `field-${index}`, common = { id, name: each.name, required: each.required ?? false };
     const input = each.options ? h("select", common, each.options.map(([value, text]) => h("option", { value }, text)))
       : each.type === "textarea" ? h("textarea", { ...common, rows: 4 }, each.value ?? "")
-      : h("input", { ...common, type: each.type ?? "text", value: each.value ?? "", autocomplete: "off", step: each.type === "datetime-local" ? "0.001" : null });
+      : h("input", { ...common, type: each.type ?? "text", value: each.value ?? "", autocomplete: each.type === "password" ? "new-password" : "off", step: each.type === "datetime-local" ? "0.001" : each.step });
     return [h("label", { for: id }, each.label), input, each.help ? h("small", {}, each.help) : ""];
   });
   const send = h("button", { class: danger ? "danger" : "" }, button);

@@ -6,6 +6,7 @@ from typing import Any
 from kafscale.rpc.access import Need, Needs
 from kafscale.security.asks import (
     ALTER_CLUSTER,
+    ALTER_CLUSTER_CONFIGS,
     ALTER_TOPIC,
     ALTER_TOPIC_CONFIGS,
     CREATE_IN_CLUSTER,
@@ -13,6 +14,7 @@ from kafscale.security.asks import (
     DELETE_GROUP,
     DELETE_TOPIC,
     DESCRIBE_CLUSTER,
+    DESCRIBE_CLUSTER_CONFIGS,
     DESCRIBE_GROUP,
     DESCRIBE_TOPIC,
     DESCRIBE_TOPIC_CONFIGS,
@@ -46,6 +48,7 @@ _DESCRIBE, _ALTER = (Need(DESCRIBE_CLUSTER),), (Need(ALTER_CLUSTER),)
 
 NEEDS: Needs = {
     "ClusterStatus": _DESCRIBE,
+    "ClusterTotals": _DESCRIBE,
     "WatchCluster": _DESCRIBE,
     "ListTopics": _DESCRIBE,
     "CreateTopic": (Need(CREATE_IN_CLUSTER), Need(CREATE_TOPIC, _name)),
@@ -55,6 +58,7 @@ NEEDS: Needs = {
     "DeleteTopic": (Need(DELETE_TOPIC, _name),),
     "ListPartitions": (*_DESCRIBE, Need(DESCRIBE_TOPIC, _topics)),
     "ListSegments": (*_DESCRIBE, Need(DESCRIBE_TOPIC, _topic)),
+    "DescribeSegment": (*_DESCRIBE, Need(DESCRIBE_TOPIC, _topic)),
     "RebuildIndexes": (*_ALTER, Need(ALTER_TOPIC, _topic)),
     "FlushTopics": (*_ALTER, Need(ALTER_TOPIC, _topics)),
     "DescribeConfigs": (Need(DESCRIBE_TOPIC_CONFIGS, _topic),),
@@ -71,6 +75,9 @@ NEEDS: Needs = {
     "ListAcls": _DESCRIBE,
     "CreateAcls": _ALTER,
     "DeleteAcls": _ALTER,
+    "ListQuotas": (Need(DESCRIBE_CLUSTER_CONFIGS),),
+    "SetQuotas": (Need(ALTER_CLUSTER_CONFIGS),),
+    "ListSinks": _DESCRIBE,
     "DrainInstance": _ALTER,
     "CancelDrain": _ALTER,
     "FinalizeUpgrade": _ALTER,

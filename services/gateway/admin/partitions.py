@@ -1,6 +1,7 @@
 """Lists partitions and their segments, rebuilds indexes, and flushes write buffers. Functions raise RefusedPart."""
 
 from collections.abc import Sequence
+from typing import Protocol, TypeVar
 
 import trio
 from kio.schema.errors import ErrorCode
@@ -8,17 +9,27 @@ from kio.schema.errors import ErrorCode
 from kafscale.v1 import admin_pb2 as pb
 from kafscale.v1 import common_pb2
 from kafscale.v1.common_pb2 import PartitionRef
-from kafscale.v1.storage_pb2 import LogSize, PartitionFlushed, SegmentsReply, SegmentsRequest, SizeQuery
+from kafscale.v1.storage_pb2 import DescribeSegmentRequest, LogSize, PartitionFlushed, SegmentsRequest, SizeQuery
 from services.gateway.admin.logs import NOBODY, UNKNOWN, ends_of, key_of, refusal_text
 from services.gateway.api import Environment
 from services.gateway.owners.commit_view import Key
 from services.gateway.owners.errors import RefusedPart
 from services.gateway.owners.link import StorageLink
-from services.gateway.owners.questions import Question, ask_owners
+from services.gateway.owners.questions import Ask, Question, Result, ask_owners
 from services.gateway.topic_cache import KnownTopic
 from services.gateway.topics.resources import topic_of
 
 _MOST_OF_THE_TIMEOUT = 0.8
+_CODES = {common_pb2.DAMAGED: ErrorCode.corrupt_message, common_pb2.INVALID: ErrorCode.invalid_request}
+
+
+class _Answer(Result, Protocol):
+    @property
+    def detail(self) -> str: ...
+
+
+Q = TypeVar("Q")
+R = TypeVar("R", bound=_Answer)
 
 
 def known_topic(environment: Environment, name: str) -> KnownTopic:
@@ -92,19 +103,33 @@ async def rebuild_indexes(environment: Environment, request: pb.RebuildIndexesRe
     )
 
 
-async def _ask_segments(environment: Environment, ref: PartitionRef, query: SegmentsRequest) -> pb.ListSegmentsReply:
-    query.partition.CopyFrom(ref)
-    question: Question[SegmentsRequest, SegmentsReply] = Question(key_of(ref), [query])
-    await ask_owners(environment.router, [question], StorageLink.segments)
+async def describe_segment(
+    environment: Environment, request: pb.DescribeStoredSegmentRequest
+) -> pb.DescribeStoredSegmentReply:
+    ref = partition_of(known_topic(environment, request.topic), request.partition)
+    query = DescribeSegmentRequest(
+        partition=ref, offset=request.offset, first_batch=request.first_batch, limit=request.limit
+    )
+    found = await _ask_owner(environment, ref, query, StorageLink.describe_segment)
+    return pb.DescribeStoredSegmentReply(contents=found.contents)
+
+
+async def _ask_owner(environment: Environment, ref: PartitionRef, query: Q, ask: Ask[Q, R]) -> R:
+    """Return the answer of the partition's owner."""
+    question: Question[Q, R] = Question(key_of(ref), [query])
+    await ask_owners(environment.router, [question], ask)
     if not question.results:
         raise RefusedPart(ErrorCode.leader_not_available, f"{ref.topic}-{ref.partition}: {NOBODY}")
     (found,) = question.results
     if found.status != common_pb2.OK:
-        damaged = found.status == common_pb2.DAMAGED
-        raise RefusedPart(
-            ErrorCode.corrupt_message if damaged else ErrorCode.leader_not_available,
-            f"{ref.topic}-{ref.partition}: {refusal_text(found, found.detail)}",
-        )
+        code = _CODES.get(found.status, ErrorCode.leader_not_available)
+        raise RefusedPart(code, f"{ref.topic}-{ref.partition}: {refusal_text(found, found.detail)}")
+    return found
+
+
+async def _ask_segments(environment: Environment, ref: PartitionRef, query: SegmentsRequest) -> pb.ListSegmentsReply:
+    query.partition.CopyFrom(ref)
+    found = await _ask_owner(environment, ref, query, StorageLink.segments)
     reply = pb.ListSegmentsReply(next_offset=found.next, high_watermark=found.high_watermark)
     for each in found.segments:
         reply.segments.add(

@@ -10,10 +10,12 @@ from kio.schema.errors import ErrorCode
 from kafscale.errors import Refused, Unavailable
 from kafscale.rpc.errors import StatusError
 from kafscale.v1 import admin_pb2 as pb
-from services.gateway.admin import acls, configs, consumer_groups, offsets, partitions, topics, users
+from services.gateway.admin import acls, configs, consumer_groups, offsets, partitions, quotas, topics, users
 from services.gateway.admin.cluster import ClusterReport
 from services.gateway.admin.drain import Drains
+from services.gateway.admin.sinks import list_sinks
 from services.gateway.admin.state_format import finalize_upgrade
+from services.gateway.admin.totals import TotalsReport
 from services.gateway.admin.watch import Watches
 from services.gateway.api import Environment
 from services.gateway.owners.errors import RefusedPart
@@ -44,9 +46,10 @@ _CODES = {
 class AdminService:
     """The service of one gateway. Methods raise StatusError, and Unavailable until ``gateway`` has started."""
 
-    def __init__(self, gateway: Gateway, cluster: ClusterReport) -> None:
+    def __init__(self, gateway: Gateway, cluster: ClusterReport, totals: TotalsReport) -> None:
         self._gateway = gateway
         self._cluster = cluster
+        self._totals = totals
         self._drains = Drains(gateway.parts, cluster.members)
         self._watches = Watches(gateway.parts, cluster)
 
@@ -90,6 +93,10 @@ class AdminService:
         with self._handling() as environment:
             return await self._cluster.status(environment)
 
+    async def cluster_totals(self, _: pb.ClusterTotalsRequest) -> pb.ClusterTotalsReply:
+        with self._handling():
+            return await self._totals.report()
+
     async def list_topics(self, _: pb.ListTopicsRequest) -> pb.ListTopicsReply:
         with self._handling() as environment:
             return topics.list_topics(environment)
@@ -117,6 +124,10 @@ class AdminService:
     async def list_segments(self, request: pb.ListSegmentsRequest) -> pb.ListSegmentsReply:
         with self._handling() as environment:
             return await partitions.list_segments(environment, request)
+
+    async def describe_segment(self, request: pb.DescribeStoredSegmentRequest) -> pb.DescribeStoredSegmentReply:
+        with self._handling() as environment:
+            return await partitions.describe_segment(environment, request)
 
     async def rebuild_indexes(self, request: pb.RebuildIndexesRequest) -> pb.ListSegmentsReply:
         with self._handling() as environment:
@@ -173,6 +184,18 @@ class AdminService:
     async def delete_acls(self, request: pb.DeleteAclsRequest) -> pb.DeleteAclsReply:
         with self._handling() as environment:
             return await acls.delete(environment, request)
+
+    async def list_quotas(self, _: pb.ListQuotasRequest) -> pb.ListQuotasReply:
+        with self._handling() as environment:
+            return quotas.list_quotas(environment)
+
+    async def set_quotas(self, request: pb.SetQuotasRequest) -> pb.SetQuotasReply:
+        with self._handling() as environment:
+            return await quotas.set_quotas(environment, request)
+
+    async def list_sinks(self, _: pb.ListSinksRequest) -> pb.ListSinksReply:
+        with self._handling():
+            return await list_sinks(self._gateway.parts.metadata, self._gateway.parts.namespace)
 
     async def drain_instance(
         self, request: pb.DrainInstanceRequest, send: Callable[[pb.DrainProgress], Awaitable[None]]

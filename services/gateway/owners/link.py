@@ -21,6 +21,7 @@ from kafscale.v1.storage_pb2 import (
     CommitsEvent,
     CommitsRequest,
     DeleteRecordsRequest,
+    DescribeSegmentRequest,
     EpochEnd,
     EpochEndsRequest,
     EpochQuery,
@@ -40,6 +41,7 @@ from kafscale.v1.storage_pb2 import (
     PartitionTruncation,
     ProducersQuery,
     ProducersRequest,
+    SegmentDescribed,
     SegmentsReply,
     SegmentsRequest,
     SizeQuery,
@@ -181,6 +183,11 @@ class StorageLink:
     async def segments(self, queries: list[SegmentsRequest]) -> Sequence[SegmentsReply]:
         """Return a result for each query, by a call for each. Raises Unavailable."""
         replies = [await self._client.segments(query, timeout=self._timeout) for query in queries]
+        return self._looked_at(queries, replies)
+
+    async def describe_segment(self, queries: list[DescribeSegmentRequest]) -> Sequence[SegmentDescribed]:
+        """Return a result for each query, by a call for each. Raises Unavailable."""
+        replies = [await self._client.describe_segment(query, timeout=self._timeout) for query in queries]
         return self._looked_at(queries, replies)
 
     async def flush(self, partitions: list[PartitionRef]) -> Sequence[PartitionFlushed]:

@@ -25,6 +25,7 @@ from services.storage.log.commit import Commit
 from services.storage.log.known_segment import UNKNOWN_TIME, KnownSegment
 from services.storage.log.partition import CommittedLog
 from services.storage.reading.cache import CachedSegment, LruCache, SegmentId
+from services.storage.reading.contents import StoredSegment
 from services.storage.reading.finder import Damaged, OfAnotherEpoch, OffsetsMissing, SegmentFinder
 from services.storage.reading.rewritten import RewrittenObjects
 from services.storage.reading.single_flight import Flight, SingleFlight
@@ -241,6 +242,25 @@ class Reader:
     async def parsed(self, view: CommittedLog, segment: KnownSegment) -> ParsedSegment:
         """Read a whole segment with its headers, bypassing the cache. Raises Damaged, OfAnotherEpoch, Unavailable."""
         return await self._parsed(view, segment)
+
+    async def stored(self, view: CommittedLog, segment: KnownSegment) -> StoredSegment:
+        """Read a whole segment and its index, which are neither verified nor cached. Raises Damaged, Unavailable."""
+        if segment.rewritten is not None:
+            key = self._rewritten.key(view, segment.rewritten)
+            names = str(key), str(key.index)
+        else:
+            place = self.namespace, view.topic, view.partition, segment.base_offset
+            names = paths.segment_key(*place), paths.index_key(*place)
+        async with self._limiter:
+            try:
+                data = (await self._objects.get(names[0])).body
+            except ObjectNotFound as error:
+                raise Damaged(f"{names[0]}: missing") from error
+            try:
+                index = (await self._objects.get(names[1])).body
+            except ObjectNotFound:
+                index = None
+        return StoredSegment(names[0], data, names[1], index, segment.rewritten)
 
     async def newest_timestamp(self, view: CommittedLog, segment: KnownSegment) -> int:
         """Return the largest timestamp in a segment, or its creation time if no record has a timestamp.

@@ -14,8 +14,17 @@ from kafscale.process.health import Health
 from kafscale.telemetry import Finding, State
 from kafscale.v1 import admin_pb2 as pb
 from kafscale.v1 import common_pb2
-from kafscale.v1.metadata_pb2 import Member
-from kafscale.v1.storage_pb2 import LogSizesReply, LogSizesRequest, PartitionOffset, SegmentsReply, SegmentsRequest
+from kafscale.v1.metadata_pb2 import Member, Sink
+from kafscale.v1.segment_pb2 import SegmentContents
+from kafscale.v1.storage_pb2 import (
+    DescribeSegmentRequest,
+    LogSizesReply,
+    LogSizesRequest,
+    PartitionOffset,
+    SegmentDescribed,
+    SegmentsReply,
+    SegmentsRequest,
+)
 from services.gateway.admin import topics
 from services.gateway.admin.service import AdminService
 from services.gateway.service import Gateway
@@ -60,6 +69,24 @@ async def test_cluster_status_lists_processes_with_health_and_owned_partitions()
     assert (members["c"].owned, members["c"].health) == (64, pb.ClusterMember.UNREACHABLE)
     assert members["c"].detail == "no connection"
     assert (members["i"].version, members["i"].started_ms, members["i"].owned) == ("9.9", 7, 0)
+
+
+async def test_each_process_is_asked_once_for_its_totals_and_one_that_does_not_answer_is_named() -> None:
+    cluster = Cluster()
+    await cluster.add("a", FakeStorage())
+    await cluster.add("b", FakeStorage())
+    both = Member(format=1, run_id="i", service="indexer", address="a:9095")
+    await cluster.metadata.txn((), [Put(paths.member_key(NAMESPACE, "indexer", "i"), both.SerializeToString())])
+    async with running_gateway(cluster=cluster) as harness:
+        admin = await admin_of(harness, answers={"b": Unavailable("no connection")})
+        await settled()
+        reply = await admin.cluster_totals(pb.ClusterTotalsRequest())
+    found = [(each.address, list(each.services), each.totals.process, each.error) for each in reply.instances]
+    assert found == [
+        ("", ["gateway"], "own", ""),
+        ("a:9095", ["indexer", "storage"], "a", ""),
+        ("b:9095", ["storage"], "", "no connection"),
+    ]
 
 
 async def test_topics_are_created_grown_and_deleted_for_kafka_clients_too() -> None:
@@ -120,10 +147,41 @@ async def test_invalid_topic_requests_have_distinct_codes() -> None:
                 await call()
 
 
+async def test_quotas_are_set_changed_and_removed_with_kafkas_rules() -> None:
+    user, default = pb.QuotaPart(type="user", name="ann"), pb.QuotaPart(type="client-id")
+    async with running_gateway() as harness:
+        admin = await admin_of(harness)
+
+        async def change(*entity: pb.QuotaPart, remove: tuple[str, ...] = (), check: bool = False, **to: float) -> None:
+            await admin.set_quotas(pb.SetQuotasRequest(entity=entity, set=to, remove=remove, validate_only=check))
+
+        await change(user, default, producer_byte_rate=5, request_percentage=2.5)
+        await change(default, user, producer_byte_rate=7, remove=("request_percentage",))
+        await change(pb.QuotaPart(type="ip"), connection_creation_rate=9)
+        await change(user, producer_byte_rate=1, check=True)
+        found = (await admin.list_quotas(pb.ListQuotasRequest())).quotas
+        assert [(list(each.entity), dict(each.limits)) for each in found] == [
+            ([pb.QuotaPart(type="ip")], {"connection_creation_rate": 9}),
+            ([user, default], {"producer_byte_rate": 7}),
+        ]
+        await change(user, default, remove=("producer_byte_rate", "never-set"))
+        assert len((await admin.list_quotas(pb.ListQuotasRequest())).quotas) == 1
+        with refused(CODE.INVALID_ARGUMENT, "must be greater than 0"):
+            await change(user, producer_byte_rate=float("nan"))
+        with refused(CODE.INVALID_ARGUMENT, "Invalid configuration key"):
+            await change(user, connection_creation_rate=1)
+        with refused(CODE.INVALID_ARGUMENT, "named twice"):
+            await change(user, pb.QuotaPart(type="user"), producer_byte_rate=1)
+        with refused(CODE.INVALID_ARGUMENT, "sets and removes the same"):
+            await change(user, producer_byte_rate=1, remove=("producer_byte_rate",))
+        with refused(CODE.INVALID_ARGUMENT, "neither"):
+            await change(user)
+
+
 async def test_a_starting_gateway_is_unavailable() -> None:
     async with running_gateway() as harness:
         running = await admin_of(harness)
-        starting = AdminService(Gateway(harness.parts), running._cluster)
+        starting = AdminService(Gateway(harness.parts), running._cluster, running._totals)
         with pytest.raises(Unavailable, match="starting"):
             await starting.list_topics(pb.ListTopicsRequest())
 
@@ -246,6 +304,52 @@ async def test_damage_and_an_unavailable_owner_are_different_errors(monkeypatch:
         monkeypatch.setattr(harness.storage, "segments", silent)
         with refused(CODE.UNAVAILABLE, "t-0: no storage instance answered"):
             await admin.list_segments(pb.ListSegmentsRequest(topic="t"))
+
+
+async def test_the_owner_describes_a_segment_or_says_why_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    answer, asked = SegmentDescribed(contents=SegmentContents(object="key", batch_count=7)), []
+
+    async def describe(request: DescribeSegmentRequest, *, timeout: float) -> SegmentDescribed:
+        asked.append((request.partition.topic, request.offset, request.first_batch, request.limit))
+        return answer
+
+    async with running_gateway() as harness:
+        admin = await admin_of(harness)
+        await harness.topic("t")
+        monkeypatch.setattr(harness.storage, "describe_segment", describe, raising=False)
+        request = pb.DescribeStoredSegmentRequest(topic="t", offset=5, first_batch=6, limit=7)
+        assert (await admin.describe_segment(request)).contents == answer.contents
+        assert asked == [("t", 5, 6, 7)]
+        for status, code in (
+            (common_pb2.INVALID, CODE.INVALID_ARGUMENT),
+            (common_pb2.DAMAGED, CODE.DATA_LOSS),
+            (common_pb2.UNAVAILABLE, CODE.UNAVAILABLE),
+        ):
+            answer = SegmentDescribed(status=status, detail="why")
+            with refused(code, "t-0: [A-Z]+: why"):
+                await admin.describe_segment(request)
+
+
+async def test_sinks_are_listed_also_those_whose_record_another_release_wrote() -> None:
+    async with running_gateway() as harness:
+        admin = await admin_of(harness)
+        left = [common_pb2.PartitionRef(topic="t", partition=3)]
+        records = {
+            "a": Sink(format=1, sink="a", epoch=4, committed_ms=9, remaining=left).SerializeToString(),
+            "b": Sink(format=1, sink="b", epoch=-1, once=True, discarded=[Sink.Discard()]).SerializeToString(),
+            "c": Sink(format=99, sink="c").SerializeToString(),
+            "d": b"\xff",
+        }
+        await harness.metadata.txn((), [Put(paths.sink_key(NAMESPACE, name), value) for name, value in records.items()])
+        found = (await admin.list_sinks(pb.ListSinksRequest())).sinks
+    assert [(each.name, each.epoch, each.error) for each in found] == [
+        ("a", 4, ""),
+        ("b", -1, ""),
+        ("c", 0, "its record has format 99"),
+        ("d", 0, "its record does not parse"),
+    ]
+    assert [(each.topic, each.partition) for each in found[0].remaining] == [("t", 3)]
+    assert (found[1].once, found[1].discarded_epochs) == (True, 1)
 
 
 async def test_configs_are_described_set_and_unset() -> None:

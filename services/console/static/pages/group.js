@@ -1,15 +1,10 @@
-import { ask, badge, count, dialog, empty, facts, h, link, path, svg, table } from "/static/lib.js";
+import { ask, badge, count, dialog, empty, every, facts, h, link, path, table } from "/static/lib.js";
+import { plot } from "/static/plot.js";
 
-const EVERY = 5000, KEPT = 240, WIDTH = 600, HEIGHT = 80;
-
-function plot(points) {
-  const most = Math.max(1, ...points), step = WIDTH / Math.max(1, KEPT - 1);
-  const line = points.map((lag, index) => `${(WIDTH - (points.length - 1 - index) * step).toFixed(1)},${(HEIGHT - (lag / most) * (HEIGHT - 4) - 2).toFixed(1)}`).join(" ");
-  return svg("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, class: "plot", role: "img", "aria-label": `Lag since this page was opened: now ${points.at(-1)}, at most ${most}` }, svg("polyline", { points: line }));
-}
+const EVERY = 5000, HISTORY_EVERY = 10_000;
 
 export async function group([name], { say, mayChange, change, again, go }) {
-  const at = `/api/groups${path(name)}`, lags = [];
+  const at = `/api/groups${path(name)}`;
   const state = h("span"), lag = h("span"), members = h("span"), drawn = h("div");
   const first = await ask(at);
   const list = table("partitions", [
@@ -30,12 +25,9 @@ export async function group([name], { say, mayChange, change, again, go }) {
   function draw(found) {
     const known = found.offsets.filter((each) => BigInt(each.lag) >= 0n);
     const total = known.reduce((sum, each) => sum + BigInt(each.lag), 0n);
-    lags.push(Number(total));
-    if (lags.length > KEPT) lags.shift();
     state.replaceChildren(badge(found.group.state, found.group.state === "Stable" ? "good" : ""));
     lag.textContent = count(total);
     members.textContent = count(found.members.length);
-    drawn.replaceChildren(plot(lags));
     list.update(found.offsets);
     people.update(found.members);
     say("");
@@ -76,10 +68,15 @@ export async function group([name], { say, mayChange, change, again, go }) {
     go("/groups");
   }, { danger: true });
   draw(first);
-  const timer = setInterval(() => ask(at).then(draw).catch((error) => say(error.message)), EVERY);
+  const past = () => ask(`${at}/lag`).then(({ every_ms, columns }) => {
+    const unknown = columns.unknown.at(-1);
+    drawn.replaceChildren(plot("Lag of all partitions", "records", columns.time_ms, columns.lag, every_ms), h("p", {}, h("small", {}, unknown ? `The lag of ${count(unknown)} partitions is not known and not included. ` : "", "The console remembers the lag of the last hour of groups that somebody watched in that hour.")));
+  }).catch((error) => drawn.replaceChildren(empty(error.message)));
+  await past();
+  const stops = [every(EVERY, () => ask(at).then(draw).catch((error) => say(error.message))), every(HISTORY_EVERY, past)];
   return {
     title: name || "(empty name)",
     content: [facts(["State", state], ["Members", members], ["Lag", lag], ["Protocol", first.protocol || "none"], ["Coordinator", first.group.coordinator || "in this process"]), mayChange ? h("p", { class: "tools" }, h("button", { type: "button", onclick: reset }, "Reset offsets"), h("button", { type: "button", class: "danger", onclick: remove }, "Delete the group")) : "", preview, h("h2", {}, "Lag"), drawn, h("h2", {}, "Partitions"), list, h("h2", {}, "Members"), people],
-    leave: () => clearInterval(timer),
+    leave: () => stops.forEach((stop) => stop()),
   };
 }

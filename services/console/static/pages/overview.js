@@ -1,6 +1,15 @@
-import { ask, count, facts, h, health, link, time } from "/static/lib.js";
+import { ask, bytes, count, empty, every, facts, h, health, link, time } from "/static/lib.js";
+import { plot } from "/static/plot.js";
 
-const EVERY = 5000;
+const EVERY = 5000, MONTH_SECONDS = 30 * 86_400;
+const RATES = [
+  ["Records produced", "produced_records", "records/s"], ["Bytes produced", "produced_bytes", "B/s"],
+  ["Bytes fetched by consumers", "fetched_bytes", "B/s"], ["Bytes scanned by Spark", "scanned_bytes", "B/s"],
+  ["PUT requests", "puts", "requests/s"], ["GET requests", "gets", "requests/s"],
+  ["LIST requests", "lists", "requests/s"], ["DELETE requests", "deletes", "requests/s"],
+  ["Bytes to the object store", "stored_bytes", "B/s"], ["Bytes from the object store", "read_bytes", "B/s"],
+];
+const USD = new Intl.NumberFormat("en", { style: "currency", currency: "USD", minimumFractionDigits: 2, maximumFractionDigits: 4 });
 
 // What needs attention, the most urgent first.
 function concerns(cluster) {
@@ -34,13 +43,32 @@ function draw(cluster) {
   ];
 }
 
+// The rates of the last hour, and what its requests to the object store cost.
+function drawRates({ every_ms, fault, put_price, get_price, columns }) {
+  const times = columns.time_ms, silent = columns.silent.at(-1);
+  if (!times.length) return [empty(fault ? `The console does not know the rates. Its own token, KAFSCALE_ADMIN_TOKEN, is used to ask for them: ${fault}` : "The console has begun to measure. The first rates appear within half a minute.")];
+  const total = (name) => columns[name].reduce((sum, each) => sum + each, 0);
+  const measured = columns.seconds.reduce((sum, each) => sum + each, 0);
+  const kinds = [["PUT", total("puts"), put_price], ["LIST", total("lists"), put_price], ["GET", total("gets"), get_price], ["DELETE", total("deletes"), 0]];
+  const cost = kinds.reduce((sum, [, requests, price]) => sum + (requests / 1000) * price, 0);
+  return [
+    h("p", {}, "Measured every 10 seconds, since ", time(times[0] - 1000 * columns.seconds[0]), "."),
+    fault || silent ? h("p", { class: "wrong" }, fault ? `The gateways do not report rates now: ${fault}` : `${count(silent)} processes do not report what they do, so these rates are too low.`) : "",
+    h("div", { class: "plots" }, RATES.map(([title, name, unit]) => plot(title, unit, times, columns[name].map((each, at) => each / (columns.seconds[at] || 1)), every_ms))),
+    h("h3", {}, "Cost of these requests"),
+    h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "cost of requests" }, h("table", {}, h("caption", {}, "cost of requests"), h("thead", {}, h("tr", {}, ["Requests", "Number", "USD for 1000", "USD"].map((head, at) => h("th", { scope: "col", class: at ? "number" : "" }, head)))), h("tbody", {}, kinds.map(([kind, requests, price]) => h("tr", {}, h("th", { scope: "row" }, kind), h("td", { class: "number" }, count(requests)), h("td", { class: "number" }, price), h("td", { class: "number" }, USD.format((requests / 1000) * price))))))),
+    h("p", {}, h("strong", {}, USD.format(cost)), ` in ${count(Math.round(measured / 60))} minutes, which is ${USD.format(cost * MONTH_SECONDS / measured)} in 30 days. Storage and transfer are not included. A local directory instead of S3 costs nothing.`),
+  ];
+}
+
 export async function overview(_, { say }) {
-  const body = h("div");
+  const body = h("div"), rates = h("div");
   const update = async () => {
     body.replaceChildren(...draw(await ask("/api/cluster")));
     say("");
   };
-  await update();
-  const timer = setInterval(() => update().catch((error) => say(error.message)), EVERY);
-  return { title: "Overview", content: [body], leave: () => clearInterval(timer) };
+  const updateRates = () => ask("/api/rates").then((found) => rates.replaceChildren(...drawRates(found)), (error) => rates.replaceChildren(empty(error.message)));
+  await Promise.all([update(), updateRates()]);
+  const stops = [every(EVERY, () => update().catch((error) => say(error.message))), every(2 * EVERY, updateRates)];
+  return { title: "Overview", content: [body, h("h2", {}, "Rates of the last hour"), rates], leave: () => stops.forEach((stop) => stop()) };
 }

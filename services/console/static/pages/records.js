@@ -159,7 +159,7 @@ export async function records([name], { say, mayChange, change, go }) {
     begun = following = true;
     toggle.textContent = "Pause";
     jump.hidden = false;
-    leave = live(address, take, (connected) => { if (!connected) say("The console does not answer. This page reconnects automatically, and goes on where it was."); });
+    leave = live(address, take, (connected, reason) => { if (!connected) say(`${reason} This page goes on where it was.`); });
     const next = asked({ follow: "1", rate: rate.value, from: from.value });
     history.replaceState(null, "", `${location.pathname}?${next}`);
     rows();

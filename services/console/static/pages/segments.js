@@ -19,7 +19,7 @@ export async function segments([name, partition]) {
   const at = `/topics${path(name)}/${partition}`;
   const found = await ask(`/api/topics${path(name)}/partitions/${partition}/segments?start=${encodeURIComponent(start)}${verify ? "&verify=true" : ""}`);
   const columns = [
-    { head: "First offset", numeric: true, key: (each) => each.base_offset, cell: (each) => count(each.base_offset) },
+    { head: "First offset", numeric: true, key: (each) => each.base_offset, cell: (each) => (each.object ? link(`${at}/${each.base_offset}`, count(each.base_offset)) : count(each.base_offset)) },
     { head: "Offsets", numeric: true, key: (each) => BigInt(each.end_offset) - BigInt(each.base_offset), cell: (each) => count(BigInt(each.end_offset) - BigInt(each.base_offset)) },
     { head: "Size", numeric: true, key: (each) => each.bytes, cell: (each) => bytes(each.bytes) },
     { head: "Epoch", numeric: true, key: (each) => each.epoch, cell: (each) => each.epoch },

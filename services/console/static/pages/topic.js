@@ -1,4 +1,4 @@
-import { ask, badge, bytes, count, dialog, empty, facts, h, link, path, table, time } from "/static/lib.js";
+import { ask, badge, bytes, count, dialog, empty, every, facts, h, link, path, table, time } from "/static/lib.js";
 
 const EVERY = 5000;
 
@@ -30,7 +30,7 @@ export async function topic([name], { say, mayChange, change, again, go }) {
     say("");
   }
   draw(first);
-  const timer = setInterval(() => ask(`${at}/partitions`).then(draw).catch((error) => say(error.message)), EVERY);
+  const stop = every(EVERY, () => ask(`${at}/partitions`).then(draw).catch((error) => say(error.message)));
   const grow = () => dialog("Add partitions", [
     { name: "partitions", label: "New number of partitions", type: "number", value: String(about.partitions + 1), required: true, help: "Records of a key may then go to another partition. The number cannot be reduced." },
   ], "Add", async ({ partitions }) => { await change(`${at}/partitions`, "POST", { partitions: Number(partitions) }); again(); });
@@ -60,6 +60,6 @@ export async function topic([name], { say, mayChange, change, again, go }) {
       mayChange ? h("p", { class: "tools" }, h("button", { type: "button", onclick: grow }, "Add partitions"), h("button", { type: "button", class: "danger", onclick: remove }, "Delete the topic")) : "",
       h("h2", {}, "Partitions"), list, h("h2", {}, "Configs"), settings,
     ],
-    leave: () => clearInterval(timer),
+    leave: stop,
   };
 }
