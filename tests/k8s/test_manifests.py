@@ -66,7 +66,7 @@ HELD: dict[str, list[tuple[type, str, int]]] = {
 ASKED = {
     "gateway": {
         "rpc": {"gateway", "console", "clients"},
-        "inside": {"clients"},
+        "inside": {"clients", "console"},
         "outside": {"anybody"},
         "http": {"monitoring"},
     },
