@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Browser, CDPSession, Page, expect
 
 from tests.servers.cluster import Cluster, running_cluster
 from tests.servers.etcd import Etcd
@@ -274,6 +274,12 @@ class Load:
 TICKS = "() => { window.ticks = 0; setInterval(() => { window.ticks += 1; }, 20); }"
 
 
+def _work(tools: CDPSession) -> float:
+    """Return for how many seconds of CPU the page's main thread has worked."""
+    metrics = tools.send("Performance.getMetrics")["metrics"]
+    return next(float(each["value"]) for each in metrics if each["name"] == "TaskDuration")
+
+
 def test_a_tail_under_load_keeps_the_browser_responsive_says_what_it_leaves_out_and_outlives_its_gateway(
     cluster: Cluster, console: Console, page: Page
 ) -> None:
@@ -286,13 +292,19 @@ def test_a_tail_under_load_keeps_the_browser_responsive_says_what_it_leaves_out_
         expect(rows.nth(20)).to_be_visible()
         expect(left_out).to_contain_text(re.compile("Left out [0-9,]{4,} offsets of partition [01]"))
         page.evaluate(TICKS)
+        tools = page.context.new_cdp_session(page)
+        tools.send("Performance.enable", {"timeDomain": "threadTicks"})
+        worked = _work(tools)
         begun, former = time.monotonic(), load.sent
         page.wait_for_timeout(8000)
         rate = (load.sent - former) / (time.monotonic() - begun)
         ticks = page.evaluate("window.ticks")
-        print(f"{rate:.0f} records/s; the page's timer of 20 ms ticked {ticks} times in 8 s")
-        assert ticks > 80
-        assert rows.count() <= 1000
+        worked = _work(tools) - worked
+        print(f"{rate:.0f} records/s; in 8 s the page worked for {worked:.1f} s, and its timer ticked {ticks} times")
+        # Other programs may keep the page from running, so its own work is measured too.
+        assert worked < 4
+        assert ticks > 20
+        assert rows.count() <= 500
         page.get_by_role("button", name="Pause").click()
         expect(page.get_by_role("status").filter(has_text="Paused")).to_be_visible()
     page.get_by_role("button", name="Go to the end").click()

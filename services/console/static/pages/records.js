@@ -1,7 +1,7 @@
 // The records of a topic: read and searched by what the address says, followed live, and written.
 import { ask, badge, bytes, count, dialog, empty, h, link, live, path, time } from "/static/lib.js";
 
-const MOST_ROWS = 1000, RATES = [1, 5, 20, 50, 100, 200, 500, 1000];
+const MOST_ROWS = 500, RATES = [1, 5, 20, 50, 100, 200, 500, 1000];
 const FORMS = [["auto", "by schema, JSON or text"], ["text", "as text"], ["json", "as JSON"], ["hex", "as hexadecimal"]];
 const STARTS = [["newest", "the newest"], ["beginning", "the beginning"], ["offset", "an offset"], ["time", "a time"]];
 
