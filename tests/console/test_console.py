@@ -165,7 +165,7 @@ def test_the_overview_shows_rates_and_the_cost_of_requests_of_the_time_before_it
     expect(produced).to_have_attribute("aria-label", re.compile(r"at most (?!0 )[0-9,.]+ records/s"))
     puts = page.get_by_role("table", name="cost of requests").get_by_role("row", name="PUT").get_by_role("cell")
     expect(puts.first).not_to_have_text("0")
-    expect(page.get_by_text(re.compile(r"\$[0-9.]+ in 30 days"))).to_be_visible()
+    expect(page.get_by_text(re.compile(r"\$[0-9.,]+ in 30 days"))).to_be_visible()
 
 
 def test_the_lag_of_a_group_that_was_watched_is_known_when_its_page_is_opened_again(

@@ -1,7 +1,7 @@
 // Plots of the last hour.
 import { bytes, count, h, svg, time } from "/static/lib.js";
 
-const WIDTH = 360, HEIGHT = 70, HOUR = 3_600_000;
+const WIDTH = 360, HEIGHT = 70, LONGEST = 3_600_000, SHORTEST = 300_000;
 const few = new Intl.NumberFormat("en", { maximumSignificantDigits: 2 });
 
 export function amount(value, unit) {
@@ -13,7 +13,9 @@ export function amount(value, unit) {
 export function plot(title, unit, times, values, every) {
   const end = Math.max(Date.now(), times.at(-1) ?? 0), most = Math.max(...values, 0), last = values.at(-1) ?? 0;
   const mean = values.length ? values.reduce((sum, each) => sum + each, 0) / values.length : 0;
-  const x = (at) => Math.max(0, WIDTH - ((end - at) / HOUR) * WIDTH).toFixed(1);
+  // The time of the first value is at the left, unless the line would be very short.
+  const span = Math.min(LONGEST, Math.max(SHORTEST, end - (times[0] ?? end) + every));
+  const x = (at) => Math.max(0, WIDTH - ((end - at) / span) * WIDTH).toFixed(1);
   const y = (value) => (HEIGHT - 2 - (most ? value / most : 0) * (HEIGHT - 6)).toFixed(1);
   const lines = [];
   times.forEach((at, index) => {
@@ -26,5 +28,5 @@ export function plot(title, unit, times, values, every) {
   return h("figure", { class: "plot" },
     h("figcaption", {}, h("strong", {}, title), h("span", {}, numbers)),
     svg("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, class: "plot", role: "img", "aria-label": `${title} in the last hour: ${numbers}${gaps}` }, lines.map((points) => svg("polyline", { points: points.join(" ") }))),
-    h("small", {}, times.length ? ["from ", time(end - HOUR), " until now", gaps] : "nothing was measured yet"));
+    h("small", {}, times.length ? ["from ", time(end - span), " until now", gaps] : "nothing was measured yet"));
 }

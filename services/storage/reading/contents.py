@@ -13,7 +13,7 @@ from kafscale.rewritten.verify import verify_rewritten_index
 from kafscale.segment.chain import batches_of
 from kafscale.segment.format import FOOTER_SIZE, HEADER_SIZE, CorruptSegment, SegmentFooter, SegmentHeader
 from kafscale.segment.index import parse_index
-from kafscale.segment.reader import parse_segment
+from kafscale.segment.reader import ParsedSegment, parse_segment
 from kafscale.segment.verify import verify_index, verify_segment
 from kafscale.v1.rewritten_pb2 import RewrittenEntry
 from kafscale.v1.segment_pb2 import (
@@ -73,8 +73,8 @@ def contents_of(stored: StoredSegment, epoch: int, first: int, limit: int) -> Se
     page = batches[first : first + limit]
     contents.batches.extend(_described(page))
     faults = [] if rewritten or header.epoch == epoch else [f"epoch {header.epoch}, but the log has {epoch} there"]
-    faults += _faults(stored)
-    faults += _set_index(contents, stored, page)
+    damage, parsed = _verified(stored)
+    faults += damage + _set_index(contents, stored, page, parsed)
     contents.faults.extend(faults[:_MOST_FAULTS])
     return contents
 
@@ -121,18 +121,24 @@ def _codec(attributes: int) -> str:
         return f"unknown {attributes & 7}"
 
 
-def _faults(stored: StoredSegment) -> list[str]:
+def _verified(stored: StoredSegment) -> tuple[list[str], ParsedSegment | None]:
+    """Return the faults of the object, and its batches if there are none."""
     if stored.rewritten is None:
-        return verify_segment(stored.data)
+        faults = verify_segment(stored.data)
+        return faults, None if faults else parse_segment(stored.data)
     try:
-        parse_object(stored.rewritten, stored.data, check_batches=True)
+        return [], parse_object(stored.rewritten, stored.data, check_batches=True)
     except CorruptData as error:
-        return [str(error)]
-    return []
+        return [str(error)], None
 
 
-def _set_index(contents: SegmentContents, stored: StoredSegment, page: Sequence[tuple[int, BatchHeader]]) -> list[str]:
-    """Set the fields about the index, and return its faults."""
+def _set_index(
+    contents: SegmentContents,
+    stored: StoredSegment,
+    page: Sequence[tuple[int, BatchHeader]],
+    parsed: ParsedSegment | None,
+) -> list[str]:
+    """Set the fields about the index, and return its faults. ``parsed``: the object, unless it is damaged."""
     if stored.index_data is None:
         return [f"{stored.index_key}: missing"]
     try:
@@ -150,12 +156,7 @@ def _set_index(contents: SegmentContents, stored: StoredSegment, page: Sequence[
         first, last = page[0][0], page[-1][0]
         entries = zip(offsets, positions, strict=True)
         contents.index_entries.extend(IndexedBatch(offset=at, position=of) for at, of in entries if first <= of <= last)
-    try:
-        if stored.rewritten is None:
-            faults = verify_index(index, parse_segment(stored.data))
-        else:
-            faults = verify_rewritten_index(rewritten, parse_object(stored.rewritten, stored.data))
-    except CorruptData:
-        # The object is damaged, which is a fault already.
+    if parsed is None:
         return []
+    faults = verify_index(index, parsed) if stored.rewritten is None else verify_rewritten_index(rewritten, parsed)
     return [f"{stored.index_key}: {fault}" for fault in faults]

@@ -42,7 +42,7 @@ from tests.support.issuer import AUDIENCE, ISSUER, Issuer
 AUDIT = AuditLog("all", 1000, clock=time.monotonic)
 TOKEN = "a-token-of-22-characters"
 NOW = 1_000_000.0
-SERVICES = (generated.SEGMENT_STORAGE, generated.INDEXER, generated.GROUP_COORDINATOR, ADMIN)
+SERVICES = (generated.SEGMENT_STORAGE, generated.INDEXER, generated.GROUP_COORDINATOR, generated.PROCESS, ADMIN)
 SCAN = method(generated.SEGMENT_STORAGE, "Scan", pb.ScanRequest, pb.ScanPiece)
 FETCH = method(generated.SEGMENT_STORAGE, "Fetch", pb.FetchRequest, pb.FetchReply)
 DENIED, UNAUTHENTICATED = grpc.StatusCode.PERMISSION_DENIED, grpc.StatusCode.UNAUTHENTICATED

@@ -1,4 +1,4 @@
-import { ask, bytes, count, empty, every, facts, h, health, link, time } from "/static/lib.js";
+import { ask, count, empty, every, facts, h, health, link, time } from "/static/lib.js";
 import { plot } from "/static/plot.js";
 
 const EVERY = 5000, MONTH_SECONDS = 30 * 86_400;
@@ -9,7 +9,11 @@ const RATES = [
   ["LIST requests", "lists", "requests/s"], ["DELETE requests", "deletes", "requests/s"],
   ["Bytes to the object store", "stored_bytes", "B/s"], ["Bytes from the object store", "read_bytes", "B/s"],
 ];
-const USD = new Intl.NumberFormat("en", { style: "currency", currency: "USD", minimumFractionDigits: 2, maximumFractionDigits: 4 });
+const whole = new Intl.NumberFormat("en", { style: "currency", currency: "USD" });
+const small = new Intl.NumberFormat("en", { style: "currency", currency: "USD", minimumFractionDigits: 4, maximumFractionDigits: 4 });
+
+const usd = (amount) => (amount >= 1 || !amount ? whole.format(amount) : amount < 0.0001 ? "less than $0.0001" : small.format(amount));
+const duration = (seconds) => (seconds < 120 ? `${count(Math.round(seconds))} seconds` : `${count(Math.round(seconds / 60))} minutes`);
 
 // What needs attention, the most urgent first.
 function concerns(cluster) {
@@ -56,8 +60,8 @@ function drawRates({ every_ms, fault, put_price, get_price, columns }) {
     fault || silent ? h("p", { class: "wrong" }, fault ? `The gateways do not report rates now: ${fault}` : `${count(silent)} processes do not report what they do, so these rates are too low.`) : "",
     h("div", { class: "plots" }, RATES.map(([title, name, unit]) => plot(title, unit, times, columns[name].map((each, at) => each / (columns.seconds[at] || 1)), every_ms))),
     h("h3", {}, "Cost of these requests"),
-    h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "cost of requests" }, h("table", {}, h("caption", {}, "cost of requests"), h("thead", {}, h("tr", {}, ["Requests", "Number", "USD for 1000", "USD"].map((head, at) => h("th", { scope: "col", class: at ? "number" : "" }, head)))), h("tbody", {}, kinds.map(([kind, requests, price]) => h("tr", {}, h("th", { scope: "row" }, kind), h("td", { class: "number" }, count(requests)), h("td", { class: "number" }, price), h("td", { class: "number" }, USD.format((requests / 1000) * price))))))),
-    h("p", {}, h("strong", {}, USD.format(cost)), ` in ${count(Math.round(measured / 60))} minutes, which is ${USD.format(cost * MONTH_SECONDS / measured)} in 30 days. Storage and transfer are not included. A local directory instead of S3 costs nothing.`),
+    h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "cost of requests" }, h("table", {}, h("caption", {}, "cost of requests"), h("thead", {}, h("tr", {}, ["Requests", "Number", "USD for 1000", "USD"].map((head, at) => h("th", { scope: "col", class: at ? "number" : "" }, head)))), h("tbody", {}, kinds.map(([kind, requests, price]) => h("tr", {}, h("th", { scope: "row" }, kind), h("td", { class: "number" }, count(requests)), h("td", { class: "number" }, price), h("td", { class: "number" }, usd((requests / 1000) * price))))))),
+    h("p", {}, h("strong", {}, usd(cost)), ` in ${duration(measured)}, which would be ${usd((cost * MONTH_SECONDS) / measured)} in 30 days. Storage and transfer are not included. A local directory instead of S3 costs nothing.`),
   ];
 }
 

@@ -21,7 +21,7 @@ export async function segment([name, partition, offset]) {
     { head: "First offset", numeric: true, key: (each) => each.base_offset, cell: (each) => count(each.base_offset) },
     { head: "Last offset", numeric: true, key: (each) => each.last_offset, cell: (each) => count(each.last_offset) },
     { head: "Records", numeric: true, key: (each) => each.records, cell: (each) => count(each.records) },
-    { head: "Codec", key: (each) => each.codec, cell: (each) => each.codec },
+    { head: "Codec", key: (each) => each.codec, cell: (each) => badge(each.codec) },
     { head: "Epoch", numeric: true, key: (each) => each.epoch, cell: (each) => each.epoch },
     { head: "Producer", key: (each) => each.producer_id, cell: producer },
     { head: "First timestamp", numeric: true, key: (each) => each.base_timestamp, cell: (each) => (each.horizon ? "" : stamp(each.base_timestamp)) },
@@ -47,7 +47,7 @@ export async function segment([name, partition, offset]) {
       h("h2", {}, "Footer"),
       footer ? facts(["Last offset", count(footer.last_offset)], ["Checksum", [h("code", {}, hex(footer.crc)), " ", footer.crc_correct ? badge("correct", "good") : badge("wrong", "bad")]]) : empty("The footer is damaged."),
       h("h2", {}, "Index"),
-      h("p", {}, `${count(contents.index_entry_count)} entries${contents.index_interval ? `, one for at least ${count(contents.index_interval)} messages` : ""}. Those of the batches above:`),
+      h("p", {}, `${count(contents.index_entry_count)} ${contents.index_entry_count === 1 ? "entry" : "entries"}${contents.index_interval ? `, one for at least ${count(contents.index_interval)} messages` : ""}. Those of the batches above:`),
       index,
     ],
   };
