@@ -51,7 +51,7 @@ def main() -> None:
         begun = time.monotonic()
         try:
             with measured_each(pids) as usages:
-                received = trio.run(_follow, console, given.tails, given.seconds, "x7" if given.filter else "")
+                received = trio.run(_follow, console, given.tails, given.seconds, "77" if given.filter else "")
             seconds = time.monotonic() - begun
             rate = sent[0] / seconds
         finally:

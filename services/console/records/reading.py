@@ -62,7 +62,8 @@ class Reading:
         while (unfinished := self._unfinished) and not self._full and self._bytes < self._settings.read_bytes:
             for fetched in await reader.fetch(self._positions, unfinished):
                 self._bytes += len(fetched.batches)
-                await self._take(fetched)
+                async with self._sieve.turns:
+                    await self._take(fetched)
 
     async def _take(self, fetched: Fetched) -> None:
         place = fetched.partition

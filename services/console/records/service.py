@@ -37,6 +37,8 @@ _PART = re.compile(r"/api/topics/([^/]+)/records/([0-9]{1,10})/([0-9]{1,19})/(ke
 _TAIL = re.compile(r"/live/topics/([^/]+)/records")
 _ROWS = 100
 _RATE = 20
+_DECODING = 2
+"""How many fetched parts are decoded at the same time."""
 _TAIL_SECONDS = 3.0
 """How long a tail retries before it says that there is no answer."""
 _STATUSES = {
@@ -76,6 +78,7 @@ class Records:
         )
         self._registry = Registry(settings)
         self._turns = trio.CapacityLimiter(settings.max_reads)
+        self._decoding = trio.CapacityLimiter(_DECODING)
 
     async def read(self, path: str, query: str, token: str) -> dict[str, Any] | Response | None:
         """Answer a GET request of the user with this token."""
@@ -213,7 +216,7 @@ class Records:
 
     def _sieve(self, query: Query) -> Sieve:
         decoder = Decoder(self._registry, largest=self._settings.record_bytes)
-        return Sieve(query, decoder, row_bytes=self._settings.row_bytes)
+        return Sieve(query, decoder, self._decoding, row_bytes=self._settings.row_bytes)
 
     @asynccontextmanager
     async def _turn(self) -> AsyncIterator[None]:

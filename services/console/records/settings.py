@@ -92,7 +92,7 @@ class RecordsSettings:
     )
     tail_bytes: int = setting(
         "KAFSCALE_CONSOLE_TAIL_BYTES",
-        default=512 * KIB,
+        default=256 * KIB,
         parse=within(size, 16 * KIB, 64 * MIB),
         doc="How many bytes of batches a live tail fetches at once, at most twice a second. A broker may exceed it by "
         "one batch.",

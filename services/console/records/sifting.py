@@ -70,9 +70,13 @@ def pieces(
 
 
 class Sieve:
-    """Selects and shows records by a query."""
+    """Selects and shows records by a query.
 
-    def __init__(self, query: Query, decoder: Decoder, *, row_bytes: int) -> None:
+    ``turns``: what decodes holds one of them, because decoded records need much more memory than batches.
+    """
+
+    def __init__(self, query: Query, decoder: Decoder, turns: trio.CapacityLimiter, *, row_bytes: int) -> None:
+        self.turns = turns
         self._query = query
         self._decoder = decoder
         self._row_bytes = row_bytes

@@ -77,8 +77,9 @@ class Tail:
         while self._lives():
             started = trio.current_time()
             for fetched in _turned(await reader.fetch(self._positions, list(self._positions)), started):
-                self._refill()
-                await self._take(fetched)
+                async with self._sieve.turns:
+                    self._refill()
+                    await self._take(fetched)
             if self._rows or self._left_out or self._faults:
                 await send(self._message())
             await trio.sleep_until(started + _TICK)

@@ -85,4 +85,4 @@ def no_registry() -> Registry:
 
 
 def sieve(query: Query) -> Sieve:
-    return Sieve(query, Decoder(no_registry(), largest=1 << 20), row_bytes=100)
+    return Sieve(query, Decoder(no_registry(), largest=1 << 20), trio.CapacityLimiter(1), row_bytes=100)
