@@ -111,7 +111,8 @@ def page(browser: Browser, console: Console) -> Iterator[Page]:
 
 
 def offsets(page: Page) -> list[str]:
-    """Return the offsets of the shown records, once there are any."""
+    """Return the offsets of the shown records, once the page has read and shows some."""
+    expect(page.locator("main")).not_to_have_attribute("aria-busy", "true")
     rows = page.get_by_role("table", name="records").locator("tbody tr th")
     expect(rows.first).to_be_visible()
     return rows.all_text_contents()
