@@ -23,6 +23,8 @@ _HANDSHAKE_SECONDS = 10.0
 _IDLE_SECONDS = 30.0
 """A connection on which no complete request arrives for this long is closed."""
 _SEND_SECONDS = 10.0
+_PIECE_BYTES = 64 << 10
+"""A client that takes less than this in _SEND_SECONDS is disconnected."""
 _JSON = "application/json"
 _log = structlog.get_logger(__name__)
 
@@ -188,9 +190,7 @@ class HttpServer:
                     await answer.take(_Replayed(bytes(incoming.read), stream))
                     return
                 response = answer
-            with trio.move_on_after(_SEND_SECONDS) as patience:
-                await stream.send_all(_encoded(connection, request, response))
-            if patience.cancelled_caught:
+            if not await _sent(stream, _encoded(connection, request, response)):
                 return
             try:
                 connection.start_next_cycle()
@@ -268,6 +268,17 @@ class _Replayed(trio.abc.Stream):
 
     async def aclose(self) -> None:
         await self._stream.aclose()
+
+
+async def _sent(stream: _Stream, data: bytes) -> bool:
+    """Send ``data`` unless the client is too slow, and return whether all of it was sent."""
+    view = memoryview(data)
+    for start in range(0, len(view), _PIECE_BYTES):
+        with trio.move_on_after(_SEND_SECONDS) as patience:
+            await stream.send_all(view[start : start + _PIECE_BYTES])
+        if patience.cancelled_caught:
+            return False
+    return True
 
 
 def _request(head: h11.Request, body: bytes) -> Request:

@@ -110,6 +110,11 @@ class Console:
             if request.method not in ("GET", "HEAD"):
                 return _error(HTTPStatus.METHOD_NOT_ALLOWED, "only GET and HEAD are allowed")
             return self._pages.find(request.path)
+        if request.method not in ("GET", "POST", "DELETE"):
+            return _error(HTTPStatus.METHOD_NOT_ALLOWED, "only GET, POST and DELETE are allowed")
+        # A foreign page cannot read the answer, but the request may be expensive.
+        if request.headers.get("sec-fetch-site", "none") not in ("none", "same-origin"):
+            return _error(HTTPStatus.FORBIDDEN, _FOREIGN)
         if request.path == _SESSION:
             return await self._answer_session(request)
         session = self._session(request)
@@ -132,7 +137,7 @@ class Console:
         except WrongRequest as error:
             return _error(HTTPStatus.BAD_REQUEST, str(error))
         except KafscaleError as error:
-            return _failure(error)
+            return self._failed(error, request, session)
 
     async def _change(self, request: Request, session: Session) -> Response:
         if not self._origins.is_own(request.headers) or not allows_change(session, request.headers):
@@ -153,7 +158,15 @@ class Console:
         except WrongRequest as error:
             return _error(HTTPStatus.BAD_REQUEST, str(error))
         except KafscaleError as error:
-            return _failure(error)
+            return self._failed(error, request, session)
+
+    def _failed(self, error: KafscaleError, request: Request, session: Session) -> Response:
+        """Return the answer to a request that failed. If the user's token is no longer accepted, end the session."""
+        refused = isinstance(error, StatusError) and error.code is _STATUS.UNAUTHENTICATED
+        if refused and session.token != self._token:
+            self._sessions.end(request.headers)
+            return _error(HTTPStatus.UNAUTHORIZED, "the token has expired, or is no longer accepted")
+        return _failure(error)
 
     def _session(self, request: Request) -> Session | None:
         return self._everybody or self._sessions.find(request.headers)
@@ -170,8 +183,6 @@ class Console:
                 "version": kafscale_version(),
             }
             return _json(described)
-        if request.method not in ("POST", "DELETE"):
-            return _error(HTTPStatus.METHOD_NOT_ALLOWED, "only GET, POST and DELETE are allowed")
         if not self._origins.is_own(request.headers):
             return _error(HTTPStatus.FORBIDDEN, _FOREIGN)
         if request.method == "POST":

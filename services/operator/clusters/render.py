@@ -40,6 +40,8 @@ _CALLS = {"KAFSCALE_RPC_DRAIN_TIMEOUT_MS": 10_000}
 _LAST_SECONDS = 5
 _MS = r"\s*\+?[0-9]{1,18}\s*"
 _TRACING = "KAFSCALE_TRACING_ENDPOINT"
+_REGISTRY = "KAFSCALE_CONSOLE_REGISTRY_URL"
+_URL = re.compile(r"(?P<scheme>https?)://[^/:@]+(?::(?P<port>[1-9][0-9]{0,4}))?(?:/|$)")
 _ANYWHERE = {"ipBlock": {"cidr": "0.0.0.0/0"}}
 _HTTPS = 443
 
@@ -211,13 +213,20 @@ class _Parts:
         # Allow connections to a trace collector at any address.
         tracing = re.search(r":([1-9][0-9]{0,4})/?$", settings.get(_TRACING, ""))
         if tracing is not None:
-            rule = {"to": [_ANYWHERE], "ports": [{"protocol": "TCP", "port": int(tracing[1])}]}
-            self._objects["NetworkPolicy", service]["spec"]["egress"].append(rule)
+            self._allow_port(service, int(tracing[1]))
 
     def set_console(self, spec: Object) -> None:
         self._size(CONSOLE, spec)
+        registry = _URL.match(self._objects["ConfigMap", CONSOLE]["data"].get(_REGISTRY, ""))
+        if registry is not None:
+            self._allow_port(CONSOLE, int(registry["port"] or (_HTTPS if registry["scheme"] == "https" else 80)))
         server = _variable(self._objects[WORKLOADS[CONSOLE], CONSOLE]["spec"]["template"], "KAFSCALE_ADMIN_SERVER")
         server["value"] = f"{self._cluster}-{server['value']}"
+
+    def _allow_port(self, service: str, port: int) -> None:
+        """Let a service connect to a port of any address."""
+        rule = {"to": [_ANYWHERE], "ports": [{"protocol": "TCP", "port": port}]}
+        self._objects["NetworkPolicy", service]["spec"]["egress"].append(rule)
 
     def _size(self, service: str, spec: Object) -> None:
         pod = self._objects[WORKLOADS[service], service]["spec"]["template"]["spec"]

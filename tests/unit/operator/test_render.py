@@ -210,6 +210,13 @@ def test_network_policies_let_pods_send_their_spans() -> None:
         assert rendered()["NetworkPolicy", service]["spec"]["egress"][-1] != rule
 
 
+@pytest.mark.parametrize(("url", "port"), [("http://registry:8081", 8081), ("https://registry/v1", 443)])
+def test_a_network_policy_lets_the_console_ask_its_schema_registry(url: str, port: int) -> None:
+    found = rendered(console={"settings": {"KAFSCALE_CONSOLE_REGISTRY_URL": url}})
+    rule = {"to": [{"ipBlock": {"cidr": "0.0.0.0/0"}}], "ports": [{"protocol": "TCP", "port": port}]}
+    assert found["NetworkPolicy", "console"]["spec"]["egress"][-1] == rule
+
+
 def test_the_monitors_of_the_operator_select_the_processes() -> None:
     k8s = ROOT / "k8s"
     kustomization = yaml.safe_load((k8s / "operator-monitoring" / "kustomization.yaml").read_text())

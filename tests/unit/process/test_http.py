@@ -188,3 +188,15 @@ async def test_a_connection_is_handed_over_with_the_bytes_of_its_request() -> No
         assert answers.endswith(b"{}done")
         assert b"".join(taken) == sent
         nursery.cancel_scope.cancel()
+
+
+async def test_a_large_answer_is_sent_as_long_as_its_client_reads(mock_clock: MockClock) -> None:
+    mock_clock.autojump_threshold = 0.05
+    body = bytes(16 << 20)
+    async with serving(body=body) as port, await trio.open_tcp_stream(HOST, port) as stream:
+        await stream.send_all(b"GET /x HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n")
+        received = 0
+        while piece := await stream.receive_some(1 << 20):
+            received += len(piece)
+            await trio.sleep(3)
+        assert received > len(body)
