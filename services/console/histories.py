@@ -7,7 +7,6 @@ somebody watches even if the console's own token may not ask.
 
 import re
 from typing import Any
-from urllib.parse import unquote
 
 import grpc
 import structlog
@@ -21,6 +20,7 @@ from kafscale.v1 import admin_pb2 as pb
 from services.console.gateways import Gateways, as_unavailable
 from services.console.lags import Lags
 from services.console.rates import EVERY_SECONDS, Rates
+from services.console.requests import name
 from services.console.settings import ConsoleSettings
 
 _RATES = "/api/rates"
@@ -88,14 +88,14 @@ class Histories:
     async def find(self, path: str, token: str) -> dict[str, Any] | None:
         """Return the history at ``path`` for a user with ``token``, or None if there is none.
 
-        Raises StatusError, Unavailable.
+        Raises WrongRequest, StatusError, Unavailable.
         """
         if path == _RATES:
             return await self._rates_for(token)
         found = _LAG.fullmatch(path)
         if found is None:
             return None
-        group = unquote(found[1])
+        group = name(found[1])
         described = await self._describe(group, token)
         self._lags.watch(group, trio.current_time())
         self._lags.take(group, described, wall_clock_ms())
