@@ -7,7 +7,6 @@ somebody watches even if the console's own token may not ask.
 
 import re
 from typing import Any
-from urllib.parse import unquote
 
 import grpc
 import structlog
@@ -18,9 +17,10 @@ from kafscale.errors import Unavailable
 from kafscale.rpc.admin import CLUSTER_TOTALS, DESCRIBE_GROUP
 from kafscale.rpc.errors import StatusError
 from kafscale.v1 import admin_pb2 as pb
-from services.console.gateways import Gateways
+from services.console.gateways import Gateways, as_unavailable
 from services.console.lags import Lags
 from services.console.rates import EVERY_SECONDS, Rates
+from services.console.requests import name
 from services.console.settings import ConsoleSettings
 
 _RATES = "/api/rates"
@@ -38,33 +38,44 @@ class Histories:
         self._rates = Rates()
         self._lags = Lags(settings.console_lag_groups)
         self._fault = ""
+        self._group_faults: dict[str, str] = {}  # by group, of those that could not be described last
 
     async def run(self) -> None:
         """Ask at each interval until cancelled."""
         while True:
             due = trio.current_time() + EVERY_SECONDS
-            try:
-                await self._ask()
-            except (StatusError, Unavailable) as error:
-                self._note(str(error))
-            else:
-                self._note("")
+            await self._follow_rates()
+            await self._follow_groups()
             await trio.sleep_until(due)
 
-    async def _ask(self) -> None:
-        if self._rates.due(trio.current_time()):
+    async def _follow_rates(self) -> None:
+        if not self._rates.due(trio.current_time()):
+            return
+        fault = ""
+        try:
             await self._ask_totals(self._token)
+        except (StatusError, Unavailable) as error:
+            fault = str(error)
+            if fault != self._fault:
+                _log.warning("rates of the cluster not known", error=fault)
+        self._fault = fault
+
+    async def _follow_groups(self) -> None:
+        faults = {}
         for group in self._lags.followed(trio.current_time()):
             try:
                 self._lags.take(group, await self._describe(group, self._token), wall_clock_ms())
-            except StatusError as error:
-                if error.code is grpc.StatusCode.NOT_FOUND:
+            except (StatusError, Unavailable) as error:
+                if isinstance(error, StatusError) and error.code is grpc.StatusCode.NOT_FOUND:
                     self._lags.forget(group)
-
-    def _note(self, fault: str) -> None:
-        if fault and fault != self._fault:
-            _log.warning("rates of the cluster not known", error=fault)
-        self._fault = fault
+                    continue
+                faults[group] = str(error)
+                if faults[group] != self._group_faults.get(group):
+                    _log.warning("lag of a group not known", group=group, error=faults[group])
+                if as_unavailable(error):
+                    # The other groups would wait for the timeout too.
+                    break
+        self._group_faults = faults
 
     async def _ask_totals(self, token: str) -> None:
         reply = await self._gateways.read(CLUSTER_TOTALS, pb.ClusterTotalsRequest(), token)
@@ -77,26 +88,30 @@ class Histories:
     async def find(self, path: str, token: str) -> dict[str, Any] | None:
         """Return the history at ``path`` for a user with ``token``, or None if there is none.
 
-        Raises StatusError, Unavailable.
+        Raises WrongRequest, StatusError, Unavailable.
         """
         if path == _RATES:
             return await self._rates_for(token)
         found = _LAG.fullmatch(path)
         if found is None:
             return None
-        group = unquote(found[1])
+        group = name(found[1])
         described = await self._describe(group, token)
         self._lags.watch(group, trio.current_time())
         self._lags.take(group, described, wall_clock_ms())
-        return {"every_ms": 1000 * EVERY_SECONDS, "columns": self._lags.columns(group, wall_clock_ms())}
+        return {**_times(), "columns": self._lags.columns(group, wall_clock_ms())}
 
     async def _rates_for(self, token: str) -> dict[str, Any]:
         if token != self._token:
             await self._ask_totals(token)
         return {
-            "every_ms": 1000 * EVERY_SECONDS,
+            **_times(),
             "fault": self._fault if token == self._token else "",
             "put_price": self._settings.console_put_price,
             "get_price": self._settings.console_get_price,
             "columns": self._rates.columns(wall_clock_ms()),
         }
+
+
+def _times() -> dict[str, int]:
+    return {"now_ms": wall_clock_ms(), "every_ms": 1000 * EVERY_SECONDS}

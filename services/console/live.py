@@ -17,7 +17,8 @@ _PING_SECONDS = 20.0
 _SEND_SECONDS = 20.0
 _POLICY_VIOLATION = 1008
 
-Send = Callable[[dict[str, Any]], Awaitable[None]]
+Send = Callable[[dict[str, Any] | str], Awaitable[None]]
+"""Sends a message: what ``json.dumps`` accepts, or JSON."""
 
 
 class _OneStream(trio.abc.Listener[trio.abc.Stream]):
@@ -61,7 +62,7 @@ class _Watched(trio.abc.Stream):
 async def serve_live(stream: trio.abc.Stream, talk: Callable[[Send], Awaitable[None]]) -> None:
     """Answer the WebSocket handshake that ``stream`` begins with, and run ``talk`` until either side ends.
 
-    ``talk`` gets a function that sends a message as JSON, and waits while the browser is slow.
+    ``talk`` gets a function that sends a message, and waits while the browser is slow.
     """
     once = _OneStream(stream)
 
@@ -83,9 +84,10 @@ async def serve_live(stream: trio.abc.Stream, talk: Callable[[Send], Awaitable[N
 
 
 async def _converse(connection: WebSocketConnection, talk: Callable[[Send], Awaitable[None]]) -> None:
-    async def send(message: dict[str, Any]) -> None:
+    async def send(message: dict[str, Any] | str) -> None:
+        text = message if isinstance(message, str) else json.dumps(message, separators=(",", ":"))
         with trio.move_on_after(_SEND_SECONDS) as patience:
-            await connection.send_message(json.dumps(message, separators=(",", ":")))
+            await connection.send_message(text)
         if patience.cancelled_caught:
             nursery.cancel_scope.cancel()
 

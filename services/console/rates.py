@@ -10,6 +10,8 @@ from kafscale.v1.process_pb2 import ProcessTotals
 EVERY_SECONDS = 10
 KEPT_SECONDS = 3600
 KEPT_POINTS = KEPT_SECONDS // EVERY_SECONDS
+LONGEST_SECONDS = 3.5 * EVERY_SECONDS
+"""A longer interval is not kept. Two reports may be missing."""
 COUNTED = (
     "produced_records",
     "produced_bytes",
@@ -47,12 +49,14 @@ class Rates:
         return self._last is None or now - self._last >= 0.8 * EVERY_SECONDS
 
     def take(self, reply: ClusterTotalsReply, now: float, now_ms: int) -> None:
-        """Add the interval that ends now.
+        """Add the interval that ends now, unless it is longer than LONGEST_SECONDS.
 
         A process that has started since the last report is counted from its start. One that is seen for the first time
-        and is older is counted from now on. What a process did between its last report and its end stays unknown.
+        and is older, or that did not report for LONGEST_SECONDS, is counted from now on.
+        What a process did between its last report and its end stays unknown.
         """
         seconds = 0.0 if self._last is None else now - self._last
+        self._known = {name: seen for name, seen in self._known.items() if now - seen[0] <= LONGEST_SECONDS}
         sums, silent = [0] * len(COUNTED), 0
         for instance in reply.instances:
             if not instance.HasField("totals"):
@@ -65,10 +69,9 @@ class Rates:
             for at, field in enumerate(COUNTED):
                 sums[at] += getattr(totals, field) - getattr(former, field)
             self._known[totals.process] = now, totals
-        if self._last is not None:
+        if self._last is not None and seconds <= LONGEST_SECONDS:
             self._points.append(_Point(now_ms, seconds, silent, tuple(sums)))
         self._last = now
-        self._known = {name: seen for name, seen in self._known.items() if now - seen[0] < KEPT_SECONDS}
 
     def columns(self, now_ms: int) -> Mapping[str, list[Any]]:
         """Return the intervals of the last hour in columns: their ends, lengths in seconds, and counts."""

@@ -18,13 +18,13 @@ from kafscale.rpc.errors import StatusError
 from kafscale.v1 import admin_pb2 as pb
 from services.console.api import changes, reads
 from services.console.api.encoding import encode
-from services.console.api.reads import WrongRequest
 from services.console.gateways import Gateways, as_unavailable
 from services.console.histories import Histories
 from services.console.live import Send, serve_live
 from services.console.pages import SECURITY_HEADERS, Pages
 from services.console.records.errors import RecordsRefused
 from services.console.records.service import Records, Talk, status_of
+from services.console.requests import WrongRequest
 from services.console.sessions import Session, Sessions, allows_change, set_cookie
 from services.console.settings import ConsoleSettings
 from services.console.watching import Watches

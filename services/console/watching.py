@@ -1,13 +1,16 @@
 """The members of a cluster and the owners of its partitions, as a gateway reports them, for any number of pages.
 
 A page receives the whole state once, and then changes. If its queue overflows because it reads slowly, it receives the
-whole state again, with a note that it missed changes. So the console's memory is bounded, and every page is current.
+whole state again, with a note that it missed changes. Each change and each owner is encoded once for all pages, and the
+state is sent in parts. So the console's memory is bounded also with many slow pages, and every page is current.
 """
 
+import json
 import math
+from collections import deque
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, NamedTuple
 
 import trio
 
@@ -20,9 +23,19 @@ from services.console.gateways import Gateways
 
 _QUEUE = 1000
 """Changes that a page may be behind."""
+_OWNERS_OF_A_PART = 250
+_UNUSED_SECONDS = 10.0
 _PAUSE = 1.0
 _AT_ONCE = 500
 Message = dict[str, Any]
+_encode = json.JSONEncoder(separators=(",", ":")).encode
+
+
+class _Owner(NamedTuple):
+    """``text``: its OwnerChange as JSON."""
+
+    epoch: int
+    text: str
 
 
 class Watch:
@@ -32,7 +45,7 @@ class Watch:
         self._gateways = gateways
         self._token = token
         self._members: dict[str, Message] = {}
-        self._owners: dict[tuple[str, int], Message] = {}
+        self._owners: dict[tuple[str, int], _Owner] = {}
         self._fault = "connecting to a gateway"
         self._pages: set[_Page] = set()
 
@@ -72,8 +85,9 @@ class Watch:
                     owner_run=each.owner_run,
                     epoch=each.epoch,
                 )
-                self._owners[each.topic, each.partition] = as_dict(owner)
-        self._tell(self._everything())
+                self._owners[each.topic, each.partition] = _Owner(each.epoch, _encode(as_dict(owner)))
+        for page in self._pages:
+            page.begin()
         while True:
             message = self._take(await changes.receive())
             if message is not None:
@@ -96,61 +110,87 @@ class Watch:
                 self._members[run] = member
         elif change.owner.owner_run:
             key = (change.owner.topic, change.owner.partition)
-            if change.owner.epoch < self._owners.get(key, {"epoch": -1})["epoch"]:
+            known = self._owners.get(key)
+            if known is not None and change.owner.epoch < known.epoch:
                 return None
-            self._owners[key] = message["owner"]
+            self._owners[key] = _Owner(change.owner.epoch, _encode(message["owner"]))
         else:
             self._owners.pop((change.owner.topic, change.owner.partition), None)
         return {"change": message}
 
-    def _everything(self) -> Message:
-        return {"members": list(self._members.values()), "owners": list(self._owners.values()), "fault": self._fault}
-
     def _tell(self, message: Message) -> None:
+        text = _encode(message)
         for page in self._pages:
-            page.put(message)
+            page.put(text)
 
     @asynccontextmanager
     async def page(self) -> AsyncIterator["_Page"]:
-        """Yield the messages for one page, which `_Page.next` returns."""
+        """Yield what `next_of` gets the messages of one page for."""
         page = _Page()
-        page.put(self._everything())
         self._pages.add(page)
         try:
             yield page
         finally:
             self._pages.remove(page)
 
-    async def next_of(self, page: "_Page") -> Message:
-        """Return the next message of a page, or everything if it was too slow."""
-        message = await page.next()
-        return {**self._everything(), "too_slow": True} if message is None else message
+    async def next_of(self, page: "_Page") -> str:
+        """Wait for the next message of a page, and return it as JSON.
+
+        The state comes in parts: the members and the first owners, then ``owners`` that the page does not have yet. A
+        part has the owners of the moment at which it is sent; the changes since the first part follow the last one.
+        """
+        await page.news.wait()
+        if page.begins:
+            page.begins = False
+            page.missing = deque(self._owners)
+            first = {"members": list(self._members.values()), "fault": self._fault, "too_slow": page.too_slow}
+            page.too_slow = False
+            text = f'{_encode(first)[:-1]},"owners":{self._next_owners(page)}}}'
+        elif page.missing:
+            text = f'{{"owners":{self._next_owners(page)}}}'
+        else:
+            text = page.changes.popleft()
+        if not page.missing and not page.changes:
+            page.news = trio.Event()
+        return text
+
+    def _next_owners(self, page: "_Page") -> str:
+        count = min(len(page.missing), _OWNERS_OF_A_PART)
+        found = (self._owners.get(page.missing.popleft()) for _ in range(count))
+        return f"[{','.join(owner.text for owner in found if owner is not None)}]"
 
 
 class _Page:
+    """What one page has not received yet. ``missing``: the partitions whose owners it does not know."""
+
     def __init__(self) -> None:
-        self._put, self._taken = trio.open_memory_channel[Message](_QUEUE)
-        self._too_slow = False
+        self.changes: deque[str] = deque()
+        self.missing: deque[tuple[str, int]] = deque()
+        self.too_slow = False
+        self.news = trio.Event()
+        self.begin()
 
-    def put(self, message: Message) -> None:
-        try:
-            self._put.send_nowait(message)
-        except trio.WouldBlock:
-            self._too_slow = True
+    def begin(self) -> None:
+        """Send the whole state instead of what waits."""
+        self.begins = True
+        self.changes.clear()
+        self.missing.clear()
+        self.news.set()
 
-    async def next(self) -> Message | None:
-        """Return the next message, or None if some are missing; all that wait are dropped then."""
-        message = await self._taken.receive()
-        if not self._too_slow:
-            return message
-        while self._taken.statistics().current_buffer_used:
-            self._taken.receive_nowait()
-        self._too_slow = False
-        return None
+    def put(self, change: str) -> None:
+        if self.begins:
+            # The state will contain it.
+            return
+        if len(self.changes) == _QUEUE:
+            self.too_slow = True
+            self.begin()
+            return
+        self.changes.append(change)
+        self.news.set()
 
 
 class Watches:
-    """The watches of all tokens. `page` begins one if there is none, and it ends some time after its last page."""
+    """The watches of all tokens. `page` begins one if there is none, and it ends some seconds after its last page."""
 
     def __init__(self, gateways: Gateways, nursery: trio.Nursery) -> None:
         self._gateways = gateways
@@ -159,20 +199,27 @@ class Watches:
 
     @asynccontextmanager
     async def page(self, token: str) -> AsyncIterator[tuple[Watch, _Page]]:
-        if token not in self._by_token:
-            watch, scope = Watch(self._gateways, token), trio.CancelScope(deadline=math.inf)
-            self._by_token[token] = watch, scope
-
-            async def run() -> None:
-                with scope:
-                    await watch.run()
-
-            self._nursery.start_soon(run)
-        watch, scope = self._by_token[token]
+        watch, scope = self._by_token.get(token, (None, None))
+        if watch is None or scope is None or scope.cancel_called:
+            watch, scope = self._begin(token)
+        scope.deadline = math.inf
         try:
             async with watch.page() as page:
                 yield watch, page
         finally:
-            if watch.unused and self._by_token.get(token) == (watch, scope):
+            if watch.unused:
+                # Whoever reloads a page needs it at once again.
+                scope.deadline = trio.current_time() + _UNUSED_SECONDS
+
+    def _begin(self, token: str) -> tuple[Watch, trio.CancelScope]:
+        begun = watch, scope = Watch(self._gateways, token), trio.CancelScope()
+        self._by_token[token] = begun
+
+        async def run() -> None:
+            with scope:
+                await watch.run()
+            if self._by_token.get(token) is begun:
                 del self._by_token[token]
-                scope.cancel()
+
+        self._nursery.start_soon(run)
+        return begun

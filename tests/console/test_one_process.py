@@ -126,6 +126,9 @@ def test_acls_are_added_and_deleted_after_a_preview_of_what_they_mean(one: OnePr
         dialog.get_by_role("button", name="Preview").click()
         preview = page.get_by_role("region", name="Preview")
         expect(preview).to_contain_text(f"User:eve may {'not ' if permission == 'DENY' else ''}{operation}")
+        alone = preview.get_by_text("No other ACL is for this resource")
+        expect(alone).to_have_count(1 if permission == "ALLOW" else 0)
+        expect(preview).to_contain_text("KAFSCALE_ALLOW_EVERYONE_IF_NO_ACL_FOUND")
         page.get_by_role("button", name="Add this ACL").click()
         expect(page.get_by_role("table", name="ACLs").get_by_role("cell", name=operation, exact=True)).to_be_visible()
     page.get_by_role("button", name="Delete: User:eve may READ, DESCRIBE").click()
@@ -134,6 +137,8 @@ def test_acls_are_added_and_deleted_after_a_preview_of_what_they_mean(one: OnePr
         "precedence: User:eve may not DESCRIBE on every topic whose name begins with ord from every address",
         use_inner_text=True,
     )
+    # The prefix is for this topic too.
+    expect(page.get_by_role("region", name="Preview")).not_to_contain_text("ALLOW_EVERYONE")
     page.get_by_role("button", name="Delete this ACL").click()
     expect(page.get_by_role("table", name="ACLs").get_by_role("row")).to_have_count(2)
     page.get_by_role("button", name="Add an ACL").click()

@@ -8,7 +8,6 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import unquote
 
 from google.protobuf.json_format import ParseDict, ParseError
 from google.protobuf.message import Message
@@ -32,7 +31,7 @@ from kafscale.rpc.methods import Method
 from kafscale.security.acls import PatternType
 from kafscale.v1.admin_pb2 import AccessRuleFilter
 from services.console.api.credentials import credentials
-from services.console.api.reads import WrongRequest
+from services.console.requests import WrongRequest, name
 
 _NAME = r"([^/]+)"
 _GROUP = r"([^/]*)"
@@ -91,10 +90,7 @@ def change_for(verb: str, path: str, body: Body) -> tuple[Method[Any, Any], Mess
             continue
         content = dict(body if change.translate is None else change.translate(body))
         if change.field:
-            try:
-                content[change.field] = unquote(match[1], errors="strict")
-            except UnicodeDecodeError:
-                raise WrongRequest("the path is not UTF-8") from None
+            content[change.field] = name(match[1])
         try:
             return change.method, ParseDict(content, change.method.request())
         except ParseError as error:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from kafscale.security.scram import LEAST_ITERATIONS, SALT_BYTES, Mechanism, salted_password
-from services.console.api.reads import WrongRequest
+from services.console.requests import WrongRequest
 
 _MOST_CHARACTERS = 1024
 

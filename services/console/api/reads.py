@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import parse_qsl, unquote
+from urllib.parse import parse_qsl
 
 from google.protobuf.message import Message
 
@@ -29,6 +29,7 @@ from kafscale.rpc.admin import (
 )
 from kafscale.rpc.methods import Method
 from kafscale.v1 import admin_pb2 as pb
+from services.console.requests import name, number
 
 _NAME = r"([^/]+)"
 _GROUP = r"([^/]*)"
@@ -36,10 +37,6 @@ _GROUP = r"([^/]*)"
 _SEGMENTS_OF_A_PAGE = 500
 _MOST_SEGMENTS = 1000
 _BATCHES_OF_A_PAGE = 200
-
-
-class WrongRequest(Exception):
-    """The address of a request is not valid. The message says why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,22 +52,12 @@ def _read(path: str, method: Method[Any, Any], request: Callable[[list[str], dic
     return Read(re.compile(path), method, request)
 
 
-def _number(text: str, *, least: int, most: int) -> int:
-    try:
-        number = int(text)
-    except ValueError:
-        number = least - 1
-    if not least <= number <= most:
-        raise WrongRequest(f"{text!r} is not a number from {least} to {most}")
-    return number
-
-
 def _segments(names: list[str], query: dict[str, str]) -> Message:
     return pb.ListSegmentsRequest(
         topic=names[0],
-        partition=_number(names[1], least=0, most=2**31 - 1),
-        start_offset=_number(query.get("start", "0"), least=0, most=2**63 - 1),
-        limit=_number(query.get("limit", str(_SEGMENTS_OF_A_PAGE)), least=1, most=_MOST_SEGMENTS),
+        partition=number("partition", names[1], most=2**31 - 1),
+        start_offset=number("start", query.get("start", "0")),
+        limit=number("limit", query.get("limit", str(_SEGMENTS_OF_A_PAGE)), least=1, most=_MOST_SEGMENTS),
         verify=query.get("verify") == "true",
     )
 
@@ -78,9 +65,9 @@ def _segments(names: list[str], query: dict[str, str]) -> Message:
 def _segment(names: list[str], query: dict[str, str]) -> Message:
     return pb.DescribeStoredSegmentRequest(
         topic=names[0],
-        partition=_number(names[1], least=0, most=2**31 - 1),
-        offset=_number(names[2], least=0, most=2**63 - 1),
-        first_batch=_number(query.get("batch", "0"), least=0, most=2**31 - 1),
+        partition=number("partition", names[1], most=2**31 - 1),
+        offset=number("offset", names[2]),
+        first_batch=number("batch", query.get("batch", "0"), most=2**31 - 1),
         limit=_BATCHES_OF_A_PAGE,
     )
 
@@ -109,9 +96,5 @@ def found(path: str, query: str) -> tuple[Method[Any, Any], Message] | None:
     for read in READS:
         match = read.path.fullmatch(path)
         if match is not None:
-            try:
-                names = [unquote(name, errors="strict") for name in match.groups()]
-            except UnicodeDecodeError:
-                raise WrongRequest("the path is not UTF-8") from None
-            return read.method, read.request(names, dict(parse_qsl(query)))
+            return read.method, read.request(list(map(name, match.groups())), dict(parse_qsl(query)))
     return None

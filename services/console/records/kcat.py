@@ -4,8 +4,8 @@ import itertools
 import shlex
 from collections.abc import Callable, Sequence
 
-from services.console.api.reads import WrongRequest
 from services.console.records.query import BEGINNING, NEWEST, OFFSET, TIME, Query
+from services.console.requests import WrongRequest
 
 _FORMAT = r"%t [%p] at offset %o, time %T, headers %h\nkey: %k\nvalue: %s\n---\n"
 _PLAIN = frozenset(b' !#$&()*+,-./0123456789:;<=>?@ABCDEFGHIJKLMNOPQRSTUVWXYZ[]^_`abcdefghijklmnopqrstuvwxyz{|}~"')

@@ -14,7 +14,7 @@ from kafscale.kafka_client.producer import Producer, partition_of
 from kafscale.kafka_client.requests import Refusal
 from kafscale.records.codecs import Codec
 from kafscale.records.record import Record
-from services.console.api.reads import WrongRequest
+from services.console.requests import WrongRequest
 
 _MOST_HEADERS = 100
 

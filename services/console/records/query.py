@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from kafscale.records.record import Record
-from services.console.api.reads import WrongRequest
 from services.console.records.decoding import AUTO, FORMS, Decoder
 from services.console.records.json_path import Condition, WrongPath, parse
+from services.console.requests import WrongRequest, number
 
 BEGINNING, NEWEST, OFFSET, TIME, END = STARTS = ("beginning", "newest", "offset", "time", "end")
 MOST_PARTITIONS = 200
@@ -70,27 +70,15 @@ def parse_query(values: Mapping[str, str], *, most: int, limit: int) -> Query:
     except WrongPath as error:
         raise WrongRequest(str(error)) from None
     return Query(
-        partition=number(values, "partition", most=2**31 - 1) if values.get("partition") else None,
+        partition=number("partition", values["partition"], most=2**31 - 1) if values.get("partition") else None,
         start=start,
-        number=number(values, named, default=limit if start == NEWEST else None) if named else 0,
+        number=number(named, values.get(named) or (str(limit) if start == NEWEST else "")) if named else 0,
         at=_positions(values["at"]) if values.get("at") else None,
         filter=Filter(_text(values, "key"), _text(values, "value"), condition),
-        limit=number(values, "limit", least=1, most=most, default=min(limit, most)),
+        limit=number("limit", values.get("limit") or str(min(limit, most)), least=1, most=most),
         key_form=_form(values, "key_form"),
         value_form=_form(values, "value_form"),
     )
-
-
-def number(
-    values: Mapping[str, str], name: str, *, least: int = 0, most: int = _MOST_OFFSET, default: int | None = None
-) -> int:
-    """Return a number in the parameters of an address. Raises WrongRequest."""
-    text = values.get(name, "")
-    if not text and default is not None:
-        return default
-    if not re.fullmatch(r"[0-9]{1,19}", text) or not least <= int(text) <= most:
-        raise WrongRequest(f"{name}={text!r} is not a number from {least} to {most}")
-    return int(text)
 
 
 def start_of(query: Query, place: int, *, first: int, end: int) -> int:

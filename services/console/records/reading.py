@@ -7,10 +7,10 @@ from typing import Any
 import trio
 
 from kafscale.kafka_client.reader import EARLIEST, LATEST, Fetched, TopicReader
-from services.console.api.reads import WrongRequest
 from services.console.records.query import MOST_PARTITIONS, NEWEST, TIME, Query, as_positions, start_of
 from services.console.records.settings import RecordsSettings
 from services.console.records.sifting import Found, Piece, Sieve, pieces
+from services.console.requests import WrongRequest
 
 _MOST_FAULTS = 20
 

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from http import HTTPStatus
 from typing import Any
-from urllib.parse import parse_qsl, unquote
+from urllib.parse import parse_qsl
 
 import trio
 from kio.schema.errors import ErrorCode
@@ -15,7 +15,6 @@ from kafscale.errors import Unavailable
 from kafscale.kafka_client.reader import FetchBytes, TopicReader
 from kafscale.kafka_client.requests import NOT_ALLOWED, Refusal
 from kafscale.process.http import Response
-from services.console.api.reads import WrongRequest
 from services.console.gateways import Gateways
 from services.console.live import Send
 from services.console.records import kcat
@@ -29,6 +28,7 @@ from services.console.records.registry import Registry
 from services.console.records.settings import RecordsSettings
 from services.console.records.sifting import Found, Sieve, pieces, row
 from services.console.records.tail import Tail
+from services.console.requests import name
 
 _RECORDS = re.compile(r"/api/topics/([^/]+)/records")
 _COMMAND = re.compile(r"/api/topics/([^/]+)/records/kcat")
@@ -84,11 +84,11 @@ class Records:
         """Answer a GET request of the user with this token."""
         values = dict(parse_qsl(query))
         if found := _RECORDS.fullmatch(path):
-            return await self._search(_name(found[1]), values, token)
+            return await self._search(name(found[1]), values, token)
         if found := _RECORD.fullmatch(path):
-            return await self._show(_name(found[1]), int(found[2]), int(found[3]), values, token)
+            return await self._show(name(found[1]), int(found[2]), int(found[3]), values, token)
         if found := _PART.fullmatch(path):
-            return await self._download(_name(found[1]), int(found[2]), int(found[3]), found[4], token)
+            return await self._download(name(found[1]), int(found[2]), int(found[3]), found[4], token)
         return None
 
     async def change(self, method: str, path: str, body: dict[str, Any], token: str) -> dict[str, Any] | None:
@@ -96,7 +96,7 @@ class Records:
         found = (_RECORDS.fullmatch(path) or _COMMAND.fullmatch(path)) if method == "POST" else None
         if found is None:
             return None
-        topic, record = _name(found[1]), parse_record(body)
+        topic, record = name(found[1]), parse_record(body)
         self._check()
         if found.re is _COMMAND:
             return {"kcat": await self._produce_command(topic, record, token)}
@@ -113,7 +113,7 @@ class Records:
         if found is None:
             return None
         self._check()
-        topic = _name(found[1])
+        topic = name(found[1])
         values = {"start": "end", **dict(parse_qsl(query))}
         wanted = parse_query(values, most=self._settings.tail_rate, limit=_RATE)
         size = self._settings.tail_bytes
@@ -242,10 +242,3 @@ class Records:
     ) -> AsyncIterator[TopicReader]:
         async with await self._access.brokers(token) as brokers:
             yield TopicReader(brokers, topic, seconds=seconds or self._seconds, warn=warn, most=most)
-
-
-def _name(text: str) -> str:
-    try:
-        return unquote(text, errors="strict")
-    except UnicodeDecodeError:
-        raise WrongRequest("the path is not UTF-8") from None

@@ -14,11 +14,11 @@ import trio
 
 from kafscale.errors import KafscaleError
 from kafscale.kafka_client.reader import LATEST, Fetched, TopicReader
-from services.console.api.reads import WrongRequest
 from services.console.live import Send
 from services.console.records.query import Query
 from services.console.records.reading import beginnings, partitions_of
 from services.console.records.sifting import Piece, Sieve, pieces
+from services.console.requests import WrongRequest
 
 _TICK = 0.5
 """Seconds from one fetch to the next, at least. Fetches wait at brokers for new records."""

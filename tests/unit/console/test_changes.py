@@ -7,7 +7,7 @@ import pytest
 from kafscale.rpc.admin import DELETE_ACLS, SET_USER_CREDENTIALS
 from kafscale.security.scram import Mechanism, salted_password
 from services.console.api.changes import change_for
-from services.console.api.reads import WrongRequest
+from services.console.requests import WrongRequest
 
 _ACL = {
     "resource_type": "TOPIC",

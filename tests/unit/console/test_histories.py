@@ -4,6 +4,7 @@ from typing import Any
 
 import grpc
 import pytest
+import structlog
 import trio
 import trio.testing
 
@@ -49,8 +50,28 @@ def test_only_the_last_hour_is_kept() -> None:
     for number in range(2 * KEPT_POINTS):
         rates.take(_report(_process(f"each-{number}", number, 1)), 10 * number, 10_000 * number)
     assert len(rates.columns(10_000 * number)["puts"]) == KEPT_POINTS
-    assert len(rates._known) == KEPT_POINTS
+    assert len(rates._known) < 5
     assert rates.columns(10_000 * number + 3_600_000)["puts"] == []
+
+
+def test_what_happened_in_a_pause_is_in_no_interval() -> None:
+    rates = Rates()
+    rates.take(_report(_process("a", 1, 500)), 10, 10_000)
+    rates.take(_report(_process("a", 3, 510)), 20, 20_000)
+    rates.take(_report(_process("a", 9000, 3510), _process("b", 70, 600)), 3020, 3_020_000)
+    rates.take(_report(_process("a", 9005, 3520), _process("b", 71, 610)), 3030, 3_030_000)
+    columns = rates.columns(3_030_000)
+    assert (columns["puts"], columns["seconds"]) == ([2, 6], [10, 10])
+
+
+def test_a_process_that_was_silent_for_long_is_counted_from_its_next_report() -> None:
+    rates = Rates()
+    rates.take(_report(_process("a", 1, 500)), 0, 0)
+    for number in range(1, 9):
+        rates.take(_report(silent=1), 10 * number, 10_000 * number)
+    rates.take(_report(_process("a", 5000, 590)), 90, 90_000)
+    rates.take(_report(_process("a", 5003, 600)), 100, 100_000)
+    assert rates.columns(100_000)["puts"] == [0] * 9 + [3]
 
 
 def test_the_groups_that_were_watched_last_are_followed() -> None:
@@ -76,6 +97,8 @@ class _Cluster:
         self.may = set(may)
         self.asked: list[tuple[str, str]] = []
         self.down = False
+        self.no_totals = False
+        self.wrong_group = ""
 
     async def read(self, method: Any, request: Any, token: str) -> Any:
         await trio.lowlevel.checkpoint()
@@ -85,7 +108,11 @@ class _Cluster:
         if token not in self.may:
             raise StatusError(grpc.StatusCode.PERMISSION_DENIED, "not you")
         if method is CLUSTER_TOTALS:
+            if self.no_totals:
+                raise StatusError(grpc.StatusCode.PERMISSION_DENIED, "no totals for you")
             return _report(_process("a", round(trio.current_time()), 1000))
+        if request.group == self.wrong_group:
+            raise StatusError(grpc.StatusCode.INTERNAL, "this group is damaged")
         return pb.DescribeConsumerGroupReply(offsets=[pb.ConsumerGroupOffset(lag=7)])
 
 
@@ -116,6 +143,25 @@ async def test_there_is_a_past_when_a_page_is_opened_and_only_for_those_who_may_
         assert max(found["columns"]["seconds"]) == 30, "the gap is one long interval"
         assert await histories.find("/api/nothing", _USER) is None
         nursery.cancel_scope.cancel()
+
+
+async def test_what_fails_is_logged_once_and_other_groups_are_asked_for(autojump_clock: object) -> None:
+    cluster = _Cluster(_OWN)
+    histories = Histories(cluster, ConsoleSettings(), _OWN)  # type: ignore[arg-type]
+    for group in ("first", "second"):
+        await histories.find(f"/api/groups/{group}/lag", _OWN)
+    cluster.asked.clear()
+    cluster.no_totals, cluster.wrong_group = True, "first"
+    with structlog.testing.capture_logs() as logs:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(histories.run)
+            await trio.sleep(35)
+            nursery.cancel_scope.cancel()
+    assert [(each["event"], each.get("group")) for each in logs] == [
+        ("rates of the cluster not known", None),
+        ("lag of a group not known", "first"),
+    ]
+    assert cluster.asked == [("ClusterTotals", _OWN), *[("DescribeConsumerGroup", _OWN)] * 2] * 4
 
 
 async def test_without_a_token_of_its_own_the_console_measures_while_somebody_watches(autojump_clock: object) -> None:

@@ -1,11 +1,12 @@
 """Pages that watch a cluster: each sees the current state, however slow it is."""
 
+import json
+import tracemalloc
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
 import trio
-import trio.testing
 
 from kafscale.errors import Unavailable
 from kafscale.v1 import admin_pb2 as pb
@@ -68,7 +69,8 @@ class Page:
             self.faults.append(message["fault"])
         if "members" in message:
             self.members = {each["run_id"]: each["health"] for each in message["members"]}
-            self.owners = {each["partition"]: each["owner_run"] for each in message["owners"]}
+            self.owners.clear()
+        self.owners |= {each["partition"]: each["owner_run"] for each in message.get("owners", [])}
         if "member" in message.get("change", {}):
             member, kind = message["change"]["member"]["member"], message["change"]["member"]["kind"]
             self.members.pop(member["run_id"], None)
@@ -83,7 +85,7 @@ class Page:
     async def take_all(self, watch: Watch, page: Any) -> None:
         with trio.move_on_after(1):
             while True:
-                self.take(await watch.next_of(page))
+                self.take(json.loads(await watch.next_of(page)))
 
 
 async def test_a_page_sees_what_there_is_and_every_change(autojump_clock: object) -> None:
@@ -108,10 +110,67 @@ async def test_a_page_sees_what_there_is_and_every_change(autojump_clock: object
                 await later.take_all(same, another)
             assert (later.members, later.owners) == (seen.members, seen.owners)
             assert cluster.tokens == ["token"]
-        await trio.testing.wait_all_tasks_blocked()
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_watch_outlives_its_last_page_by_some_seconds(autojump_clock: object) -> None:
+    cluster = Cluster()
+    async with trio.open_nursery() as nursery:
+        watches = Watches(cluster, nursery)  # type: ignore[arg-type]
+        for pause in (9, 9, 10, 30):
+            async with watches.page("token") as (watch, page):
+                await trio.sleep(20)
+                cluster.owner(cluster.opened, "a")
+                seen = Page()
+                await seen.take_all(watch, page)
+                assert cluster.opened in seen.owners
+            await trio.sleep(pause)
+        assert cluster.opened == 2
+        assert not watches._by_token
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_large_state_is_sent_in_parts_between_which_it_changes(autojump_clock: object) -> None:
+    cluster, seen = Cluster(), Page()
+    cluster.listed = [pb.PartitionStatus(topic="t", partition=at, owner_run="a") for at in range(1000)]
+    async with trio.open_nursery() as nursery:
+        watches = Watches(cluster, nursery)  # type: ignore[arg-type]
         async with watches.page("token"):
             await trio.sleep(1)
-        assert cluster.opened == 2, "the watch ended with its last page"
+            cluster.member(_KIND.PRESENT, "a")
+            await trio.sleep(1)
+            async with watches.page("token") as (watch, page):
+                first = await watch.next_of(page)
+                seen.take(json.loads(first))
+                assert 0 < len(seen.owners) < 1000
+                for at, run in ((0, "b"), (999, "b"), (998, ""), (1000, "b")):
+                    cluster.owner(at, run)
+                cluster.member(_KIND.LEFT, "a")
+                await trio.sleep(1)
+                await seen.take_all(watch, page)
+        assert seen.owners == {0: "b", **dict.fromkeys(range(1, 998), "a"), 999: "b", 1000: "b"}
+        assert not seen.members
+        nursery.cancel_scope.cancel()
+
+
+async def test_slow_pages_share_what_waits_for_them(autojump_clock: object) -> None:
+    cluster = Cluster()
+    cluster.listed = [pb.PartitionStatus(topic="t" * 200, partition=at, owner_run="a") for at in range(5000)]
+    async with trio.open_nursery() as nursery, AsyncExitStack() as stack:
+        watches = Watches(cluster, nursery)  # type: ignore[arg-type]
+        pages = [await stack.enter_async_context(watches.page("token")) for _ in range(100)]
+        await trio.sleep(1)
+        cluster.member(_KIND.PRESENT, "a")
+        await trio.sleep(1)
+        tracemalloc.start()
+        held = [await watch.next_of(page) for watch, page in pages]
+        for at in range(900):
+            cluster.owner(at, "b")
+        await trio.sleep(1)
+        used, _ = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        assert len(held) == 100
+        assert used < 20e6, "the state of all pages has 150 MB as JSON"
         nursery.cancel_scope.cancel()
 
 
@@ -121,6 +180,8 @@ async def test_a_page_that_is_too_slow_is_told_and_sees_the_current_state(autoju
         watches = Watches(cluster, nursery)  # type: ignore[arg-type]
         async with watches.page("") as (watch, page):
             await trio.sleep(1)
+            cluster.owner(0, "run")
+            await seen.take_all(watch, page)
             for number in range(3000):
                 cluster.owner(number % 7, f"run-{number}")
             await trio.sleep(1)

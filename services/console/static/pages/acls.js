@@ -30,13 +30,28 @@ function resource(acl) {
 
 const meaning = (acl) => `${whom(acl)} ${acl.permission === "ALLOW" ? "may" : "may not"} ${operations(acl).join(", ")} on ${resource(acl)} ${where(acl)}`;
 
-// Whether the resources of two ACLs may have one in common.
-function overlap(a, b) {
-  if (a.resource_type !== b.resource_type) return false;
-  const [one, other] = [a, b].map((acl) => ({ prefix: acl.pattern_type === "PREFIXED" || acl.name === "*", name: acl.name === "*" && acl.pattern_type !== "PREFIXED" ? "" : acl.name }));
-  if (one.prefix && other.prefix) return one.name.startsWith(other.name) || other.name.startsWith(one.name);
-  if (one.prefix) return other.name.startsWith(one.name);
-  return other.prefix ? one.name.startsWith(other.name) : one.name === other.name;
+// The names that an ACL is for: those that begin with a prefix, or one.
+function names(acl) {
+  if (acl.pattern_type === "PREFIXED") return { prefix: true, name: acl.name };
+  return acl.name === "*" ? { prefix: true, name: "" } : { prefix: false, name: acl.name };
+}
+
+// Whether one ACL is for all resources that another one is for.
+function covers(acl, other) {
+  if (acl.resource_type !== other.resource_type) return false;
+  const all = names(acl), some = names(other);
+  return all.prefix ? some.name.startsWith(all.name) : !some.prefix && all.name === some.name;
+}
+
+// Whether the resources of two ACLs have one in common.
+const overlap = (a, b) => covers(a, b) || covers(b, a);
+
+// What a setting of the gateways, which is not known here, means for resources that only this ACL is for.
+function ifNoAclFound(acl, all) {
+  const others = all.filter((each) => each !== acl && overlap(acl, each));
+  if (others.some((each) => covers(each, acl))) return [];
+  const only = others.length ? `Other ACLs are not for ${resource(acl)}, only for some of them` : "No other ACL is for this resource";
+  return [h("p", {}, `${only}. If the gateways have `, h("code", {}, "KAFSCALE_ALLOW_EVERYONE_IF_NO_ACL_FOUND"), ", everybody may use what no ACL is for. So without this ACL everybody may, and with it only those whom an ACL allows it.")];
 }
 
 // The other ACLs about something that this one is about too.
@@ -51,7 +66,7 @@ function listed(text, found) {
 
 function consequences(acl, all, title) {
   const found = related(acl, all), allows = found.filter((each) => each.permission === "ALLOW"), denies = found.filter((each) => each.permission !== "ALLOW");
-  return [h("h2", {}, title), h("p", {}, `${meaning(acl)}.`), ...listed("These ACLs deny some of it. They have precedence:", denies), ...listed("These ACLs allow some of it:", allows)];
+  return [h("h2", {}, title), h("p", {}, `${meaning(acl)}.`), ...listed("These ACLs deny some of it. They have precedence:", denies), ...listed("These ACLs allow some of it:", allows), ...ifNoAclFound(acl, all)];
 }
 
 export async function acls(_, { mayChange, change, again, say }) {

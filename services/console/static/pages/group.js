@@ -68,9 +68,9 @@ export async function group([name], { say, mayChange, change, again, go }) {
     go("/groups");
   }, { danger: true });
   draw(first);
-  const past = () => ask(`${at}/lag`).then(({ every_ms, columns }) => {
+  const past = () => ask(`${at}/lag`).then(({ now_ms, every_ms, columns }) => {
     const unknown = columns.unknown.at(-1);
-    drawn.replaceChildren(plot("Lag of all partitions", "records", columns.time_ms, columns.lag, every_ms), h("p", {}, h("small", {}, unknown ? `The lag of ${count(unknown)} partitions is not known and not included. ` : "", "The console remembers the lag of the last hour of groups that somebody watched in that hour.")));
+    drawn.replaceChildren(plot("Lag of all partitions", "records", columns.lag, { times: columns.time_ms, now: now_ms, every: every_ms }), h("p", {}, h("small", {}, unknown ? `The lag of ${count(unknown)} partitions is not known and not included. ` : "", "The console remembers the lag of the last hour of groups that somebody watched in that hour.")));
   }).catch((error) => drawn.replaceChildren(empty(error.message)));
   await past();
   const stops = [every(EVERY, () => ask(at).then(draw).catch((error) => say(error.message))), every(HISTORY_EVERY, past)];

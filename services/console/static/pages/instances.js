@@ -74,12 +74,13 @@ export async function instances(_, { say, mayChange, change }) {
       members.clear();
       owners.clear();
       for (const each of message.members) members.set(each.run_id, each);
-      for (const each of message.owners) {
-        owners.set(`${each.partition} ${each.topic}`, each);
-        changed.add(`${each.partition} ${each.topic}`);
-      }
       known = !message.fault;
       if (message.too_slow) note("This page was too slow and has missed changes.");
+    }
+    // The first owners come with the members, the others in messages of their own.
+    for (const each of message.owners ?? []) {
+      owners.set(`${each.partition} ${each.topic}`, each);
+      changed.add(`${each.partition} ${each.topic}`);
     }
     if (message.fault !== undefined) say(message.fault ? `No changes: ${message.fault}` : "");
     const { member, owner } = message.change ?? {};

@@ -48,7 +48,7 @@ function draw(cluster) {
 }
 
 // The rates of the last hour, and what its requests to the object store cost.
-function drawRates({ every_ms, fault, put_price, get_price, columns }) {
+function drawRates({ now_ms, every_ms, fault, put_price, get_price, columns }) {
   const times = columns.time_ms, silent = columns.silent.at(-1);
   if (!times.length) return [empty(fault ? `The console does not know the rates. Its own token, KAFSCALE_ADMIN_TOKEN, is used to ask for them: ${fault}` : "The console has begun to measure. The first rates appear within half a minute.")];
   const total = (name) => columns[name].reduce((sum, each) => sum + each, 0);
@@ -58,7 +58,7 @@ function drawRates({ every_ms, fault, put_price, get_price, columns }) {
   return [
     h("p", {}, "Measured every 10 seconds, since ", time(times[0] - 1000 * columns.seconds[0]), "."),
     fault || silent ? h("p", { class: "wrong" }, fault ? `The gateways do not report rates now: ${fault}` : `${count(silent)} processes do not report what they do, so these rates are too low.`) : "",
-    h("div", { class: "plots" }, RATES.map(([title, name, unit]) => plot(title, unit, times, columns[name].map((each, at) => each / (columns.seconds[at] || 1)), every_ms))),
+    h("div", { class: "plots" }, RATES.map(([title, name, unit]) => plot(title, unit, columns[name].map((each, at) => each / (columns.seconds[at] || 1)), { times, now: now_ms, every: every_ms, seconds: columns.seconds }))),
     h("h3", {}, "Cost of these requests"),
     h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "cost of requests" }, h("table", {}, h("caption", {}, "cost of requests"), h("thead", {}, h("tr", {}, ["Requests", "Number", "USD for 1000", "USD"].map((head, at) => h("th", { scope: "col", class: at ? "number" : "" }, head)))), h("tbody", {}, kinds.map(([kind, requests, price]) => h("tr", {}, h("th", { scope: "row" }, kind), h("td", { class: "number" }, count(requests)), h("td", { class: "number" }, price), h("td", { class: "number" }, usd((requests / 1000) * price))))))),
     h("p", {}, h("strong", {}, usd(cost)), ` in ${duration(measured)}, which would be ${usd((cost * MONTH_SECONDS) / measured)} in 30 days. Storage and transfer are not included. A local directory instead of S3 costs nothing.`),

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from services.console.api.reads import WrongRequest
 from services.console.records import kcat
 from services.console.records.query import parse_query
+from services.console.requests import WrongRequest
 
 HOSTILE = b"'\"; touch gone; $(touch gone) `touch gone` \\n %s %d \x00\n|0|~0~|\xff"
 

@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 
 from kafscale.records.codecs import Codec
-from services.console.api.reads import WrongRequest
 from services.console.records.query import parse_query
 from services.console.records.reading import Reading
+from services.console.requests import WrongRequest
 from tests.unit.console.records.fakes import FETCH_BYTES, Log, settings, sieve
 
 

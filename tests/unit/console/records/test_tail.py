@@ -21,7 +21,7 @@ class Browser:
         self.reads.set()
         self.largest = 0
 
-    async def send(self, message: dict[str, Any]) -> None:
+    async def send(self, message: Any) -> None:
         await self.reads.wait()
         self.largest = max(self.largest, len(message.get("records", [])))
         self.offsets += [int(each["offset"]) for each in message.get("records", [])]
