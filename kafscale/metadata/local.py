@@ -98,7 +98,7 @@ class LocalMetadataStore:
             async with self._lock:
                 if own.outcome is None:
                     await self._settle_and_expire()
-                    await self._commit_waiting()
+                    await self._commit_with(own)
         finally:
             if own.outcome is None and own in self._waiting:
                 self._waiting.remove(own)
@@ -153,8 +153,11 @@ class LocalMetadataStore:
             async with self._lock:
                 await self._settle_and_expire()
 
-    async def _commit_waiting(self) -> None:
-        """Commit the transactions that wait, in order, as many as the journal takes at once."""
+    async def _commit_with(self, own: _Waiting) -> None:
+        """Commit ``own`` and then others that wait, as many as the journal takes at once."""
+        # A transaction before it may be cancelled and not know it yet.
+        self._waiting.remove(own)
+        self._waiting.appendleft(own)
         pending, committed = Pending(), list[tuple[_Waiting, TxnResult]]()
         while self._waiting and len(committed) < self._journal.at_once:
             one = self._waiting.popleft()

@@ -159,3 +159,27 @@ async def test_a_cancelled_transaction_does_not_take_others_with_it(
         await wait_all_tasks_blocked()
         journal.begin.set()
     assert [item.key for item in (await store.read_prefix("")).items] == ["2"]
+
+
+async def test_a_transaction_behind_a_cancelled_one_has_its_own_outcome(
+    store: LocalMetadataStore, journal: TroubledJournal
+) -> None:
+    journal.at_once = 1
+    journal.begin = trio.Event()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(store.txn, [], [Put("first", b"")])
+        await wait_all_tasks_blocked()
+        cancelled = trio.CancelScope()
+
+        async def give_up() -> None:
+            with cancelled:
+                await store.txn([], [Put("cancelled", b"")])
+
+        nursery.start_soon(give_up)
+        await wait_all_tasks_blocked()
+        nursery.start_soon(store.txn, [], [Put("last", b"")])
+        await wait_all_tasks_blocked()
+        # The last one gets the lock before the cancelled one runs.
+        journal.begin.set()
+        cancelled.cancel()
+    assert [item.key for item in (await store.read_prefix("")).items] == ["first", "last"]
