@@ -158,12 +158,17 @@ class Records:
     ) -> dict[str, Any]:
         query = parse_query({**values, "start": "end"}, most=1, limit=1)
         found = await self._one(topic, partition, offset, token)
-        decoder = Decoder(self._registry, largest=self._settings.record_bytes)
-        await decoder.learn((found.record.key, found.record.value))
         most = self._settings.record_bytes
-        return await trio.to_thread.run_sync(
-            lambda: row(found, decoder, key_form=query.key_form, value_form=query.value_form, most=most, pretty=True)
-        )
+        decoder = Decoder(self._registry, largest=most)
+        with trio.move_on_after(self._seconds):
+            await decoder.learn((found.record.key, found.record.value))
+            async with self._decoding:
+                return await trio.to_thread.run_sync(
+                    lambda: row(
+                        found, decoder, key_form=query.key_form, value_form=query.value_form, most=most, pretty=True
+                    )
+                )
+        raise Unavailable(f"the record was not decoded within {self._seconds:g} s")
 
     async def _download(self, topic: str, partition: int, offset: int, part: str, token: str) -> Response:
         found = await self._one(topic, partition, offset, token)
