@@ -3,6 +3,7 @@
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from datetime import timedelta
 from http import HTTPStatus
 from typing import Any
@@ -24,7 +25,7 @@ from services.console.records.brokers import BrokerAccess
 from services.console.records.decoding import Decoder
 from services.console.records.errors import RecordsRefused
 from services.console.records.producing import NewRecord, parse_record, produce
-from services.console.records.query import Query, parse_query
+from services.console.records.query import OFFSET, Query, parse_query
 from services.console.records.reading import Reading
 from services.console.records.registry import Registry
 from services.console.records.settings import RecordsSettings
@@ -160,16 +161,20 @@ class Records:
     ) -> dict[str, Any]:
         query = parse_query({**values, "start": "end"}, most=1, limit=1)
         found = await self._one(topic, partition, offset, token)
+        brokers = await self._shown_addresses(token)
+        this = replace(query, partition=partition, start=OFFSET, number=offset)
+        command = kcat.consume(brokers, self._access.protocol, topic, this, follow=False)
         most = self._settings.record_bytes
         decoder = Decoder(self._registry, largest=most)
         with trio.move_on_after(self._seconds):
             await decoder.learn((found.record.key, found.record.value))
             async with self._shared.decoding:
-                return await trio.to_thread.run_sync(
+                shown = await trio.to_thread.run_sync(
                     lambda: row(
                         found, decoder, key_form=query.key_form, value_form=query.value_form, most=most, pretty=True
                     )
                 )
+            return {**shown, "kcat": command}
         raise Unavailable(f"the record was not decoded within {self._seconds:g} s")
 
     async def _download(self, topic: str, partition: int, offset: int, part: str, token: str) -> Response:
