@@ -17,17 +17,20 @@ from kafscale.records.record import Record, read_records
 
 LATEST, EARLIEST = -1, -2
 _DECODED_BYTES = 256 << 20
-_WAIT = timedelta(milliseconds=500)
 
 Take = Callable[[int, list[Record]], bool]
 
 
 @dataclass(frozen=True, slots=True)
-class FetchBytes:
-    """How much one answer may contain of a partition, and in all. A broker exceeds them for the first batch alone."""
+class FetchLimits:
+    """How many bytes one answer of a broker may contain of a partition, and in all, and how long it waits for records.
+
+    A broker exceeds the bytes for the first batch alone.
+    """
 
     partition: int = 1 << 20
     whole: int = 16 << 20
+    wait: timedelta = timedelta(milliseconds=500)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,12 +52,12 @@ class TopicReader:
         *,
         seconds: float,
         warn: Callable[[str], None],
-        most: FetchBytes = FetchBytes(),
+        limits: FetchLimits = FetchLimits(),
     ) -> None:
         self._brokers = brokers
         self._topic = topic
         self._warn = warn
-        self._most = most
+        self._limits = limits
         self._leaders = Leaders(brokers, topic, seconds=seconds)
         self._deadline = float("inf")
 
@@ -142,13 +145,13 @@ class TopicReader:
         failures: list[Refusal | Unavailable],
     ) -> None:
         parts = tuple(
-            {"partition": place, "fetch_offset": positions[place], "partition_max_bytes": self._most.partition}
+            {"partition": place, "fetch_offset": positions[place], "partition_max_bytes": self._limits.partition}
             for place in places
         )
         values = {
-            "max_wait": _WAIT,
+            "max_wait": self._limits.wait,
             "min_bytes": 1,
-            "max_bytes": self._most.whole,
+            "max_bytes": self._limits.whole,
             "topics": ({"topic": self._topic, "partitions": parts},),
             "forgotten_topics_data": (),
         }

@@ -231,6 +231,10 @@ def test_an_operator_produces_a_record_and_runs_the_kcat_commands(cluster: Clust
     assert (written.key(), written.value(), written.headers()) == (message.key(), message.value(), message.headers())
     page.get_by_role("link", name="offset 0").click()
     expect(page.get_by_role("heading", name=f"{WRITTEN}, partition 1, offset 0")).to_be_visible()
+    command = page.get_by_label("kcat command").input_value()
+    read = subprocess.run(["sh", "-c", command], check=True, timeout=60, capture_output=True).stdout
+    assert b"written [1] at offset 0" in read
+    assert b"value: " + message.value() in read
     page.goto(f"/topics/{WRITTEN}/records?partition=2&start=beginning")
     page.get_by_role("button", name="kcat command").click()
     command = page.get_by_label("kcat command").input_value()

@@ -1,7 +1,7 @@
 """Decodes Avro's binary form, of values and schemas that nobody vouches for. No IO.
 
 It is not left to a library, because those recurse as deep as the value says, and repeat an item of zero bytes as often
-as it says. Here, depth and the number of values are bounded.
+as it says. Here, depth, the number of values, and what the names of the schema add to them are bounded.
 
 A result consists of what JSON has. Bytes are text of the characters 0 to 255, as in Avro's JSON form; decimals are
 text; other logical types are the numbers that are stored.
@@ -15,6 +15,9 @@ from typing import Any
 
 _MOST_DEPTH = 128
 _MOST_VALUES = 100_000
+_MOST_NAMES = 8 << 20
+"""Characters of the names of fields and symbols in one value: a short value can repeat them."""
+_LONGEST_NAME = 1000
 _MOST_PRECISION = 1000
 _LONGEST_VARINT = 10
 
@@ -24,12 +27,13 @@ class WrongAvro(Exception):
 
 
 class _Input:
-    """The bytes of a value. ``values``: how many it has contained so far."""
+    """The bytes of a value. ``values``: how many it has contained so far. ``names``: the characters of their names."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data
         self.position = 0
         self.values = 0
+        self.names = 0
         self.depth = 0
 
     def take(self, size: int) -> bytes:
@@ -49,6 +53,12 @@ class _Input:
                 return (found >> 1) ^ -(found & 1)
             shift += 7
         raise WrongAvro("the value ends within a number")
+
+    def name(self, size: int) -> None:
+        """Count the characters of names that become a part of the value."""
+        self.names += size
+        if self.names > _MOST_NAMES:
+            raise WrongAvro(f"the names of fields and symbols have more than {_MOST_NAMES} characters")
 
     @property
     def rest(self) -> int:
@@ -92,7 +102,7 @@ class AvroSchema:
             for each in referred:
                 self._compiled(json.loads(each), "")
             self._decode = self._compiled(json.loads(text), "")
-        except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError) as error:
             raise WrongAvro(f"the schema is not valid: {error!r}") from None
 
     def decode(self, data: bytes) -> Any:
@@ -139,23 +149,29 @@ class AvroSchema:
         return decode
 
     def _define(self, schema: Mapping[str, Any], namespace: str) -> _Decode:
-        name = schema["name"]
-        namespace = name.rpartition(".")[0] or schema.get("namespace", namespace) or ""
+        name = _name(schema["name"])
+        namespace = name.rpartition(".")[0] or _name(schema.get("namespace", namespace) or "")
         full = name if "." in name or not namespace else f"{namespace}.{name}"
         self._named[full] = _undefined
         match schema["type"]:
             case "enum":
-                self._named[full] = _enum(list(schema["symbols"]))
+                self._named[full] = _enum([_name(each) for each in schema["symbols"]])
             case "fixed":
                 self._named[full] = _fixed(schema)
             case _:
-                fields = [(str(each["name"]), self._compiled(each["type"], namespace)) for each in schema["fields"]]
-                self._named[full] = lambda source: {field: decode(source) for field, decode in fields}
+                fields = [(_name(each["name"]), self._compiled(each["type"], namespace)) for each in schema["fields"]]
+                self._named[full] = _record(fields)
         return self._named[full]
 
 
 def _undefined(_: _Input) -> Any:
     raise WrongAvro("the schema uses a type that it does not define")
+
+
+def _name(value: Any) -> str:
+    if not isinstance(value, str) or len(value) > _LONGEST_NAME:
+        raise ValueError(f"a name is no text of up to {_LONGEST_NAME} characters")
+    return value
 
 
 def _bounded(decode: _Decode) -> _Decode:
@@ -171,6 +187,16 @@ def _bounded(decode: _Decode) -> _Decode:
         return found
 
     return bounded
+
+
+def _record(fields: list[tuple[str, _Decode]]) -> _Decode:
+    names = sum(len(field) for field, _ in fields)
+
+    def decode(source: _Input) -> dict[str, Any]:
+        source.name(names)
+        return {field: decode(source) for field, decode in fields}
+
+    return decode
 
 
 def _union(branches: list[_Decode]) -> _Decode:
@@ -200,11 +226,12 @@ def _map(value: _Decode) -> _Decode:
     return lambda source: {key(source): value(source) for count in _blocks(source) for _ in range(count)}
 
 
-def _enum(symbols: list[Any]) -> _Decode:
+def _enum(symbols: list[str]) -> _Decode:
     def decode(source: _Input) -> Any:
         number = source.number()
         if not 0 <= number < len(symbols):
             raise WrongAvro(f"the enum has no symbol {number}")
+        source.name(len(symbols[number]))
         return symbols[number]
 
     return decode

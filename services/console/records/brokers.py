@@ -5,7 +5,7 @@ from http import HTTPStatus
 
 from kafscale.config.client_security import OAUTHBEARER
 from kafscale.config.kafka_client import KafkaClientSettings
-from kafscale.config.listeners import parse_address
+from kafscale.config.listeners import SASL_PLAINTEXT, parse_address
 from kafscale.errors import Unavailable
 from kafscale.kafka_client.bootstrap import reported_listeners
 from kafscale.kafka_client.client import Brokers
@@ -14,6 +14,7 @@ from kafscale.kafka_client.security import security_of
 from kafscale.rpc.admin import CLUSTER_STATUS
 from kafscale.v1 import admin_pb2 as pb
 from services.console.gateways import Gateways
+from services.console.hosts import is_loopback
 from services.console.records.errors import RecordsRefused
 
 _SIGNED = re.compile(r"[\w-]+\.[\w-]+\.[\w-]+", re.ASCII)
@@ -39,6 +40,8 @@ class BrokerAccess:
         self._own = security_of(client)
         self.protocol = client.protocol
         """The security protocol, as clients name it."""
+        # SASL_PLAINTEXT is never a default, so whoever sets it accepts that tokens can be read on the way.
+        self._tokens_anywhere = client.encrypted or client.protocol == SASL_PLAINTEXT
         self._gateways = gateways
         self._own_token = own_token
         self._seconds = seconds
@@ -56,7 +59,8 @@ class BrokerAccess:
     async def brokers(self, token: str) -> Brokers:
         """Return the brokers for the user with this token; nothing is connected yet.
 
-        Raises RecordsRefused if it is no token for listeners, and what `addresses` does.
+        Raises RecordsRefused if it is no token for listeners, or would be sent to another host without encryption, and
+        what `addresses` does.
         """
         security = self._own
         if token != self._own_token:
@@ -67,4 +71,17 @@ class BrokerAccess:
                 )
                 raise RecordsRefused(HTTPStatus.FORBIDDEN, text)
             security = Security(self._own.tls, Login(OAUTHBEARER, "", token.encode()))
-        return Brokers(await self.addresses(token), security, seconds=self._seconds)
+        addresses = await self.addresses(token)
+        if security is not self._own and not self._tokens_anywhere:
+            _check_loopback(addresses)
+        return Brokers(addresses, security, seconds=self._seconds)
+
+
+def _check_loopback(addresses: list[Address]) -> None:
+    for host, port in addresses:
+        if not is_loopback(host):
+            text = (
+                f"your token would be sent to {host}:{port} without encryption; the console needs "
+                "KAFSCALE_CLIENT_SECURITY_PROTOCOL=SSL or SASL_SSL, or SASL_PLAINTEXT to send it nevertheless"
+            )
+            raise RecordsRefused(HTTPStatus.FORBIDDEN, text)

@@ -15,8 +15,13 @@ FORMS = (AUTO, TEXT, JSON, HEX)
 _FRAMED = 5
 """The bytes before a value of a schema: a zero, and the schema's id."""
 _MOST_LOOKUPS = 20
-# Control characters, and those that change the direction of what follows.
-_HIDDEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\u2028\u2029]")
+_LONGEST_FAULT = 500
+# Control and format characters (Unicode's categories Cc and Cf), and separators of lines.
+_HIDDEN = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u0600-\u0605\u061c\u06dd\u070f\u0890\u0891\u08e2\u180e\u200b-\u200f"
+    "\u2028-\u202e\u2060-\u2064\u2066-\u206f\ufeff\ufff9-\ufffb\U000110bd\U000110cd\U00013430-\U0001343f"
+    "\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0001\U000e0020-\U000e007f]"
+)
 
 
 def escaped(data: bytes) -> str:
@@ -68,7 +73,7 @@ class Decoder:
         try:
             text, kind = self._text(data, form, most, pretty=pretty)
         except SchemaFault as fault:
-            found |= {"schema": _schema_id(data), "fault": visible(str(fault))}
+            found |= {"schema": _schema_id(data), "fault": visible(str(fault)[:_LONGEST_FAULT])}
             text, kind = data[:most].hex(" "), HEX
         if kind in (TEXT, HEX):
             cut = len(data) > most or len(text) > most
@@ -84,10 +89,10 @@ class Decoder:
         if form in (AUTO, JSON) and len(data) <= self._largest:
             schema = self._schema(data) if form == AUTO else None
             if schema is not None:
-                return _as_json(schema.decode(data[_FRAMED:]), pretty), schema.kind
+                return _of_schema(schema, data, most, pretty=pretty), schema.kind
             if form == JSON or data[:1] in (b"{", b"["):
                 try:
-                    return _as_json(json.loads(data), pretty), JSON
+                    return _as_json(json.loads(data), most, pretty=pretty), JSON
                 except (ValueError, RecursionError):
                     return escaped(data[:most]), TEXT
         return escaped(data[:most]), TEXT
@@ -110,6 +115,21 @@ def _schema_id(data: bytes) -> int:
     return int.from_bytes(data[1:_FRAMED], "big")
 
 
-def _as_json(value: Any, pretty: bool) -> str:
-    separators = None if pretty else (", ", ": ")
-    return visible(json.dumps(value, ensure_ascii=False, indent=2 if pretty else None, separators=separators))
+def _of_schema(schema: Schema, data: bytes, most: int, *, pretty: bool) -> str:
+    try:
+        return _as_json(schema.decode(data[_FRAMED:]), most, pretty=pretty)
+    except RecursionError:
+        raise SchemaFault("the value is nested too deep") from None
+
+
+def _as_json(value: Any, most: int, *, pretty: bool) -> str:
+    """Return a value as JSON. It ends where it is longer than ``most``."""
+    encoder = json.JSONEncoder(ensure_ascii=False, indent=2 if pretty else None)
+    parts, size = [], 0
+    # Not as a whole, because the indentation of a deep value is much longer than the value.
+    for part in encoder.iterencode(value):
+        parts.append(part)
+        size += len(part)
+        if size > most:
+            break
+    return visible("".join(parts)[: most + 1])

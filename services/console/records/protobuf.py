@@ -1,7 +1,10 @@
-"""Decodes Protobuf by schemas that a registry has compiled. No IO."""
+"""Decodes Protobuf by schemas that a registry has compiled, of values and schemas that nobody vouches for. No IO.
+
+The number of values, and what the names of the schema add to them, are bounded.
+"""
 
 import base64
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from google.protobuf import (
@@ -14,8 +17,9 @@ from google.protobuf import (
     timestamp_pb2,
     wrappers_pb2,
 )
-from google.protobuf.descriptor import Descriptor, FileDescriptor
+from google.protobuf.descriptor import Descriptor, FieldDescriptor, FileDescriptor
 from google.protobuf.descriptor_pb2 import DescriptorProto, FileDescriptorProto
+from google.protobuf.json_format import Error as JsonError
 from google.protobuf.json_format import MessageToDict
 from google.protobuf.message import DecodeError, Message
 from google.protobuf.message_factory import GetMessageClass
@@ -24,6 +28,9 @@ _KNOWN: tuple[FileDescriptor, ...] = tuple(
     each.DESCRIPTOR
     for each in (any_pb2, duration_pb2, empty_pb2, field_mask_pb2, struct_pb2, timestamp_pb2, wrappers_pb2)
 )
+_MOST_VALUES = 100_000
+_MOST_NAMES = 8 << 20
+"""Characters of the names of fields and enum values in one value: a short value can repeat them."""
 _MOST_INDEXES = 32
 _LONGEST_VARINT = 5
 
@@ -57,8 +64,10 @@ class ProtobufSchema:
         indexes, start = _indexes(data)
         kind: type[Message] = GetMessageClass(self._message(indexes))
         try:
-            return MessageToDict(kind.FromString(data[start:]), preserving_proto_field_name=True)
-        except (DecodeError, ValueError, TypeError, RecursionError) as error:
+            message = kind.FromString(data[start:])
+            _check(message)
+            return MessageToDict(message, preserving_proto_field_name=True)
+        except (DecodeError, JsonError, ValueError, TypeError, RecursionError) as error:
             raise WrongProtobuf(f"the value is not a {kind.DESCRIPTOR.full_name}: {error}") from None
 
     def _message(self, indexes: Sequence[int]) -> Descriptor:
@@ -71,6 +80,40 @@ class ProtobufSchema:
             messages = messages[index].nested_type
         found: Descriptor = self._pool.FindMessageTypeByName(name)
         return found
+
+
+def _check(message: Message) -> None:
+    """Raise WrongProtobuf if a message has too many values, or their names too many characters."""
+    values = names = 0
+    pending = [message]
+    while pending:
+        for field, value in pending.pop().ListFields():
+            found, kind = _items(field, value)
+            values += len(found)
+            if values > _MOST_VALUES:
+                raise WrongProtobuf(f"more than {_MOST_VALUES} values")
+            for name in _names(field, kind, found):
+                names += len(name)
+                if names > _MOST_NAMES:
+                    raise WrongProtobuf(f"the names of fields and enum values have more than {_MOST_NAMES} characters")
+            pending += [each for each in found if isinstance(each, Message)]
+
+
+def _names(field: FieldDescriptor, kind: FieldDescriptor, found: Sequence[Any]) -> Iterator[str]:
+    """Yield the names in the result for a field with these values."""
+    yield field.full_name if field.is_extension else field.name
+    if kind.enum_type is not None:
+        symbols = kind.enum_type.values_by_number
+        yield from (symbols[each].name for each in found if each in symbols)
+
+
+def _items(field: FieldDescriptor, value: Any) -> tuple[Sequence[Any], FieldDescriptor]:
+    """Return the values of a field, and the field that says of which type they are."""
+    if not field.is_repeated:
+        return [value], field
+    if field.message_type is not None and field.message_type.GetOptions().map_entry:
+        return list(value.values()), field.message_type.fields_by_name["value"]
+    return value, field
 
 
 def _indexes(data: bytes) -> tuple[list[int], int]:

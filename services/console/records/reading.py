@@ -7,12 +7,11 @@ from typing import Any
 import trio
 
 from kafscale.kafka_client.reader import EARLIEST, LATEST, Fetched, TopicReader
+from services.console.records.faults import Faults
 from services.console.records.query import MOST_PARTITIONS, NEWEST, TIME, Query, as_positions, start_of
 from services.console.records.settings import RecordsSettings
 from services.console.records.sifting import Found, Piece, Sieve, pieces
 from services.console.requests import WrongRequest
-
-_MOST_FAULTS = 20
 
 
 async def partitions_of(reader: TopicReader, query: Query) -> list[int]:
@@ -32,7 +31,8 @@ async def partitions_of(reader: TopicReader, query: Query) -> list[int]:
 async def beginnings(reader: TopicReader, query: Query, places: list[int], ends: Mapping[int, int]) -> dict[int, int]:
     """Return the offset at which each partition is read first. Raises WrongRequest, Refusal, Unavailable."""
     if query.at is not None:
-        return {place: query.at[place] for place in places}
+        # One that is not named was added since.
+        return {place: query.at.get(place, 0) for place in places}
     if query.start == TIME:
         found = await reader.offsets(places, query.number)
         return {place: ends[place] if offset < 0 else offset for place, offset in found.items()}
@@ -52,7 +52,7 @@ class Reading:
         self._positions: dict[int, int] = {}
         self._ends: dict[int, int] = {}
         self._scanned = self._bytes = 0
-        self.faults: list[str] = []
+        self.faults = Faults()
 
     async def run(self, reader: TopicReader) -> None:
         """Read until enough is found, the logs end, or so many bytes were read. Raises what `TopicReader` does."""
@@ -60,9 +60,13 @@ class Reading:
         self._ends = await reader.offsets(places, LATEST)
         self._positions = await beginnings(reader, self._query, places, self._ends)
         while (unfinished := self._unfinished) and not self._full and self._bytes < self._settings.read_bytes:
-            for fetched in await reader.fetch(self._positions, unfinished):
+            await self._fetch(reader, unfinished)
+
+    async def _fetch(self, reader: TopicReader, places: list[int]) -> None:
+        async with self._sieve.turns.fetching:
+            for fetched in await reader.fetch(self._positions, places):
                 self._bytes += len(fetched.batches)
-                async with self._sieve.turns:
+                async with self._sieve.turns.decoding:
                     await self._take(fetched)
 
     async def _take(self, fetched: Fetched) -> None:
@@ -89,7 +93,8 @@ class Reading:
         rows = await self._sieve.rows(passing)
         for each, row in zip(passing, rows, strict=True):
             self._keep(each, row)
-        self.faults += piece.faults[: _MOST_FAULTS - len(self.faults)]
+        for fault in piece.faults:
+            self.faults.add(fault)
         self._scanned += scanned
         self._positions[place] = following
 
@@ -126,5 +131,5 @@ class Reading:
             "next": as_positions(following),
             "end": as_positions(self._ends),
             "left": str(sum(self._ends[place] - offset for place, offset in following.items())),
-            "faults": self.faults,
+            "faults": self.faults.texts(),
         }

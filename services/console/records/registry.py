@@ -55,6 +55,8 @@ class Schema:
             raise SchemaFault(str(error)) from None
         except (ValueError, RecursionError):
             raise SchemaFault("the value is not valid JSON") from None
+        except Exception as error:  # noqa: BLE001  whatever a value does to its decoder is the value's fault
+            raise SchemaFault(f"the value cannot be decoded: {error!r}") from None
 
 
 class Registry:
@@ -125,22 +127,23 @@ class Registry:
 
     async def _follow(self, found: dict[str, Any], suffix: str, referred: dict[str, str]) -> None:
         """Add the schemas that one refers to, each behind those that it needs itself."""
-        pending = [(each, False) for each in reversed(found.get("references") or [])]
+        pending = [(each, False) for each in _references(found)]
         asked: dict[str, dict[str, Any]] = {}
         while pending:
             reference, complete = pending.pop()
             try:
-                name, subject, version = str(reference["name"]), str(reference["subject"]), int(reference["version"])
-            except (TypeError, KeyError, ValueError):
+                name, subject = str(reference["name"]), quote(str(reference["subject"]), safe="")
+                version = int(reference["version"])
+            except (TypeError, KeyError, ValueError, OverflowError):
                 raise SchemaFault("the registry's answer has an invalid reference") from None
             if complete:
                 referred.setdefault(name, _text(asked[name]))
             elif name not in asked:
                 if len(asked) >= _MOST_REFERENCES:
                     raise SchemaFault(f"the schema refers to more than {_MOST_REFERENCES} others")
-                asked[name] = await self._ask(f"/subjects/{quote(subject, safe='')}/versions/{version}{suffix}")
+                asked[name] = await self._ask(f"/subjects/{subject}/versions/{version}{suffix}")
                 pending.append((reference, True))
-                pending += [(each, False) for each in reversed(asked[name].get("references") or [])]
+                pending += [(each, False) for each in _references(asked[name])]
 
     async def _ask(self, path: str) -> dict[str, Any]:
         """Return the JSON object at a path of the registry. Raises SchemaFault."""
@@ -169,6 +172,14 @@ class Registry:
         if not isinstance(content, dict):
             raise SchemaFault("the registry's answer is not a JSON object")
         return content
+
+
+def _references(found: dict[str, Any]) -> list[Any]:
+    """Return the references of a schema, the last one first."""
+    references = found.get("references") or []
+    if not isinstance(references, list):
+        raise SchemaFault("the registry's answer has invalid references")
+    return references[::-1]
 
 
 def _text(found: dict[str, Any]) -> str:

@@ -3,6 +3,8 @@
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from dataclasses import replace
+from datetime import timedelta
 from http import HTTPStatus
 from typing import Any
 from urllib.parse import parse_qsl
@@ -12,7 +14,7 @@ from kio.schema.errors import ErrorCode
 
 from kafscale.config.kafka_client import KafkaClientSettings
 from kafscale.errors import Unavailable
-from kafscale.kafka_client.reader import FetchBytes, TopicReader
+from kafscale.kafka_client.reader import Fetched, FetchLimits, TopicReader
 from kafscale.kafka_client.requests import NOT_ALLOWED, Refusal
 from kafscale.process.http import Response
 from services.console.gateways import Gateways
@@ -22,11 +24,11 @@ from services.console.records.brokers import BrokerAccess
 from services.console.records.decoding import Decoder
 from services.console.records.errors import RecordsRefused
 from services.console.records.producing import NewRecord, parse_record, produce
-from services.console.records.query import Query, parse_query
+from services.console.records.query import OFFSET, Query, parse_query
 from services.console.records.reading import Reading
 from services.console.records.registry import Registry
 from services.console.records.settings import RecordsSettings
-from services.console.records.sifting import Found, Sieve, pieces, row
+from services.console.records.sifting import Found, Sieve, Turns, pieces, row
 from services.console.records.tail import Tail
 from services.console.requests import name
 
@@ -78,7 +80,7 @@ class Records:
         )
         self._registry = Registry(settings)
         self._turns = trio.CapacityLimiter(settings.max_reads)
-        self._decoding = trio.CapacityLimiter(_DECODING)
+        self._shared = Turns(trio.CapacityLimiter(settings.max_fetches), trio.CapacityLimiter(_DECODING))
 
     async def read(self, path: str, query: str, token: str) -> dict[str, Any] | Response | None:
         """Answer a GET request of the user with this token."""
@@ -117,11 +119,12 @@ class Records:
         values = {"start": "end", **dict(parse_qsl(query))}
         wanted = parse_query(values, most=self._settings.tail_rate, limit=_RATE)
         size = self._settings.tail_bytes
-        most = FetchBytes(size, size)
+        # A fetch that waited for records would hold a turn that others need.
+        limits = FetchLimits(size, size, timedelta(0))
 
         @asynccontextmanager
-        async def reader() -> AsyncIterator[TopicReader]:
-            async with self._reader(topic, token, most, lambda _: None, seconds=_TAIL_SECONDS) as opened:
+        async def reader(warn: Callable[[str], None]) -> AsyncIterator[TopicReader]:
+            async with self._reader(topic, token, limits, warn, seconds=_TAIL_SECONDS) as opened:
                 yield opened
 
         async def talk(send: Send) -> None:
@@ -137,7 +140,7 @@ class Records:
         size = self._settings.fetch_bytes
         async with self._turn():
             with trio.move_on_after(self._seconds) as patience:
-                async with self._reader(topic, token, FetchBytes(size, size), reading.faults.append) as reader:
+                async with self._reader(topic, token, FetchLimits(size, size), reading.faults.add) as reader:
                     await reading.run(reader)
         answer = reading.answer()
         if patience.cancelled_caught and not answer["end"]:
@@ -158,12 +161,21 @@ class Records:
     ) -> dict[str, Any]:
         query = parse_query({**values, "start": "end"}, most=1, limit=1)
         found = await self._one(topic, partition, offset, token)
-        decoder = Decoder(self._registry, largest=self._settings.record_bytes)
-        await decoder.learn((found.record.key, found.record.value))
+        brokers = await self._shown_addresses(token)
+        this = replace(query, partition=partition, start=OFFSET, number=offset)
+        command = kcat.consume(brokers, self._access.protocol, topic, this, follow=False)
         most = self._settings.record_bytes
-        return await trio.to_thread.run_sync(
-            lambda: row(found, decoder, key_form=query.key_form, value_form=query.value_form, most=most, pretty=True)
-        )
+        decoder = Decoder(self._registry, largest=most)
+        with trio.move_on_after(self._seconds):
+            await decoder.learn((found.record.key, found.record.value))
+            async with self._shared.decoding:
+                shown = await trio.to_thread.run_sync(
+                    lambda: row(
+                        found, decoder, key_form=query.key_form, value_form=query.value_form, most=most, pretty=True
+                    )
+                )
+            return {**shown, "kcat": command}
+        raise Unavailable(f"the record was not decoded within {self._seconds:g} s")
 
     async def _download(self, topic: str, partition: int, offset: int, part: str, token: str) -> Response:
         found = await self._one(topic, partition, offset, token)
@@ -182,18 +194,26 @@ class Records:
             raise missing
         async with self._turn():
             with trio.move_on_after(self._seconds):
-                async with self._reader(topic, token, FetchBytes(1, 1), lambda _: None) as reader:
+                async with self._reader(topic, token, FetchLimits(1, 1), lambda _: None) as reader:
                     if partition not in await reader.open():
                         raise missing
-                    for fetched in await reader.fetch({partition: offset}, [partition]):
-                        largest = self._settings.decoded_bytes
-                        for piece in pieces(partition, fetched.batches, offset, offset + 1, largest=largest):
-                            if piece.faults:
-                                raise RecordsRefused(HTTPStatus.BAD_GATEWAY, piece.faults[0])
-                            if piece.records:
-                                return piece.records[0]
+                    async with self._shared.fetching:
+                        for fetched in await reader.fetch({partition: offset}, [partition]):
+                            async with self._shared.decoding:
+                                found = await trio.to_thread.run_sync(self._first, fetched, offset)
+                            if found is not None:
+                                return found
                     raise missing
         raise Unavailable(f"no answer within {self._seconds:g} s")
+
+    def _first(self, fetched: Fetched, offset: int) -> Found | None:
+        largest = self._settings.decoded_bytes
+        for piece in pieces(fetched.partition, fetched.batches, offset, offset + 1, largest=largest):
+            if piece.faults:
+                raise RecordsRefused(HTTPStatus.BAD_GATEWAY, piece.faults[0])
+            if piece.records:
+                return piece.records[0]
+        return None
 
     async def _produce_command(self, topic: str, record: NewRecord, token: str) -> str:
         return kcat.produce(
@@ -216,7 +236,7 @@ class Records:
 
     def _sieve(self, query: Query) -> Sieve:
         decoder = Decoder(self._registry, largest=self._settings.record_bytes)
-        return Sieve(query, decoder, self._decoding, row_bytes=self._settings.row_bytes)
+        return Sieve(query, decoder, self._shared, row_bytes=self._settings.row_bytes)
 
     @asynccontextmanager
     async def _turn(self) -> AsyncIterator[None]:
@@ -236,9 +256,9 @@ class Records:
         self,
         topic: str,
         token: str,
-        most: FetchBytes,
+        limits: FetchLimits,
         warn: Callable[[str], None],
         seconds: float | None = None,
     ) -> AsyncIterator[TopicReader]:
         async with await self._access.brokers(token) as brokers:
-            yield TopicReader(brokers, topic, seconds=seconds or self._seconds, warn=warn, most=most)
+            yield TopicReader(brokers, topic, seconds=seconds or self._seconds, warn=warn, limits=limits)

@@ -55,7 +55,8 @@ class RecordsSettings:
         "KAFSCALE_CONSOLE_FETCH_BYTES",
         default=MIB,
         parse=within(size, 16 * KIB, 64 * MIB),
-        doc="How many bytes of batches a read of records fetches at once. A broker may exceed it by one batch.",
+        doc="How many bytes of batches a read of records fetches at once from each gateway. A gateway exceeds it for a "
+        "larger batch.",
     )
     decoded_bytes: int = setting(
         "KAFSCALE_CONSOLE_DECODED_BYTES",
@@ -70,6 +71,14 @@ class RecordsSettings:
         parse=integer(1, 1000),
         doc="How many records are read or written at the same time, by all users. Live tails are limited by "
         "KAFSCALE_CONSOLE_MAX_LIVE.",
+    )
+    max_fetches: int = setting(
+        "KAFSCALE_CONSOLE_MAX_FETCHES",
+        default=4,
+        parse=integer(1, 1000),
+        doc="How many reads and live tails, of all users, fetch batches at the same time; others wait. Each fetches "
+        "from all gateways at once. So the memory for batches is up to about 3 times this number, times the number of "
+        "gateways, times the largest of KAFSCALE_CONSOLE_FETCH_BYTES, KAFSCALE_CONSOLE_TAIL_BYTES and a batch.",
     )
     max_rows: int = setting(
         "KAFSCALE_CONSOLE_MAX_ROWS",
@@ -94,8 +103,8 @@ class RecordsSettings:
         "KAFSCALE_CONSOLE_TAIL_BYTES",
         default=256 * KIB,
         parse=within(size, 16 * KIB, 64 * MIB),
-        doc="How many bytes of batches a live tail fetches at once, at most twice a second. A broker may exceed it by "
-        "one batch.",
+        doc="How many bytes of batches a live tail fetches at once from each gateway, at most twice a second. A "
+        "gateway exceeds it for a larger batch.",
     )
     tail_rate: int = setting(
         "KAFSCALE_CONSOLE_TAIL_RATE",

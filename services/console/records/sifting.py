@@ -69,13 +69,22 @@ def pieces(
     yield piece
 
 
-class Sieve:
-    """Selects and shows records by a query.
+@dataclass(frozen=True, slots=True)
+class Turns:
+    """What all reads and tails share, so that their memory is bounded.
 
-    ``turns``: what decodes holds one of them, because decoded records need much more memory than batches.
+    ``fetching``: held from a request for records until the answer is no longer needed. ``decoding``: held meanwhile by
+    what decodes, because decoded records need much more memory than batches.
     """
 
-    def __init__(self, query: Query, decoder: Decoder, turns: trio.CapacityLimiter, *, row_bytes: int) -> None:
+    fetching: trio.CapacityLimiter
+    decoding: trio.CapacityLimiter
+
+
+class Sieve:
+    """Selects and shows records by a query. ``turns``: for those who use it."""
+
+    def __init__(self, query: Query, decoder: Decoder, turns: Turns, *, row_bytes: int) -> None:
         self.turns = turns
         self._query = query
         self._decoder = decoder

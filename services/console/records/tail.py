@@ -5,33 +5,38 @@ they stay in the log. Those that were there when the tail began are then shown o
 tail leaves some out, which it says, and goes on with the newest. What it leaves out is not fetched without a filter.
 """
 
-import itertools
 import math
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import trio
+from kio.schema.errors import ErrorCode
 
 from kafscale.errors import KafscaleError
-from kafscale.kafka_client.reader import LATEST, Fetched, TopicReader
+from kafscale.kafka_client.reader import EARLIEST, LATEST, Fetched, TopicReader
+from kafscale.kafka_client.requests import Refusal
 from services.console.live import Send
+from services.console.records.faults import Faults
 from services.console.records.query import Query
 from services.console.records.reading import beginnings, partitions_of
 from services.console.records.sifting import Piece, Sieve, pieces
 from services.console.requests import WrongRequest
 
 _TICK = 0.5
-"""Seconds from one fetch to the next, at least. Fetches wait at brokers for new records."""
+"""Seconds from one fetch to the next, at least."""
 _MOST_BEHIND = 5.0
 """Seconds for which a partition may be behind its end before the tail goes on there."""
+_LOOK_UP = 10.0
+"""Seconds after which a tail looks for new partitions."""
 _PAUSE = 1.0
 
-Open = Callable[[], Any]
+Open = Callable[[Callable[[str], None]], Any]
 
 
 class Tail:
-    """One live tail. ``open_reader`` returns a context manager of a `TopicReader`, and ``lives`` whether the user may
-    still read."""
+    """One live tail. ``open_reader`` returns a context manager of a `TopicReader` that warns with its argument, and
+    ``lives`` whether the user may still read."""
 
     def __init__(
         self, query: Query, sieve: Sieve, open_reader: Open, lives: Callable[[], bool], *, largest: int
@@ -49,40 +54,86 @@ class Tail:
         """Since when a partition has been behind its end."""
         self._tokens = 0.0
         self._filled = trio.current_time()
+        self._looked_up = -math.inf
+        self._failed = True
+        """Whether the page was not told yet that fetches succeed."""
         self._rows: list[dict[str, Any]] = []
         self._left_out: dict[int, tuple[int, int]] = {}
-        self._faults: list[str] = []
+        self._faults = Faults()
 
     async def run(self, send: Send) -> None:
         """Send messages until the user may not read any more. Failures are sent and survived, too."""
         while self._lives():
             try:
-                async with self._open_reader() as reader:
-                    await self._begin(reader)
-                    await send({"fault": "", "positions": self._as_json()})
+                async with self._open_reader(self._warn) as reader:
+                    await self._look_up(reader)
+                    await send({"positions": self._as_json()})
                     await self._follow(reader, send)
                     return
             except (KafscaleError, WrongRequest) as error:
+                self._failed = True
                 await send({"fault": str(error)})
             await trio.sleep(_PAUSE)
 
-    async def _begin(self, reader: TopicReader) -> None:
-        places = await partitions_of(reader, self._query)
+    def _warn(self, text: str) -> None:
+        self._faults.add(text)
+
+    async def _look_up(self, reader: TopicReader) -> None:
+        """Look up the partitions. Those that were added since the tail began are shown from their beginning."""
+        self._looked_up = trio.current_time()
+        # All of them, also if the page names the positions of those that it knows.
+        places = await partitions_of(reader, replace(self._query, at=None))
         if not self._positions:
             ends = await reader.offsets(places, LATEST)
             self._positions = await beginnings(reader, self._query, places, ends)
             self._old = ends
+            return
+        for gone in set(self._positions).difference(places):
+            del self._positions[gone]
+            self._faults.add(f"partition {gone} does not exist any more")
+        for added in set(places).difference(self._positions):
+            self._positions[added] = self._old[added] = 0
 
     async def _follow(self, reader: TopicReader, send: Send) -> None:
         while self._lives():
             started = trio.current_time()
-            for fetched in _turned(await reader.fetch(self._positions, list(self._positions)), started):
-                async with self._sieve.turns:
-                    self._refill()
-                    await self._take(fetched)
+            if started >= self._looked_up + _LOOK_UP:
+                await self._look_up(reader)
+            if await self._fetch(reader) and self._failed:
+                self._failed = False
+                await send({"fault": ""})
             if self._rows or self._left_out or self._faults:
                 await send(self._message())
             await trio.sleep_until(started + _TICK)
+
+    async def _fetch(self, reader: TopicReader) -> bool:
+        """Take what comes next. Return whether all partitions could be fetched."""
+        async with self._sieve.turns.fetching:
+            try:
+                found = await reader.fetch(self._positions, list(self._positions))
+            except Refusal as refusal:
+                if refusal.code is not ErrorCode.offset_out_of_range or not await self._begin_again(reader):
+                    raise
+                return False
+            for fetched in _turned(found, trio.current_time()):
+                async with self._sieve.turns.decoding:
+                    self._refill()
+                    await self._take(fetched)
+        return len(found) == len(self._positions)
+
+    async def _begin_again(self, reader: TopicReader) -> bool:
+        """Go to the beginning of logs that end before their positions. Return whether there is one."""
+        ends = await reader.offsets(self._positions, LATEST)
+        anew = {place: at for place, at in self._positions.items() if at > ends[place]}
+        firsts = await reader.offsets(anew, EARLIEST)
+        for place, at in anew.items():
+            self._faults.add(
+                f"partition {place} ends at offset {ends[place]}, before offset {at}: the topic was created again. "
+                f"Its records are shown from offset {firsts[place]} on"
+            )
+            self._positions[place], self._old[place] = firsts[place], ends[place]
+            self._behind.pop(place, None)
+        return bool(anew)
 
     def _refill(self) -> None:
         now = trio.current_time()
@@ -101,7 +152,8 @@ class Tail:
                 self._tokens -= len(shown)
                 # At once, because records may be much larger than what is shown of them.
                 self._rows += await self._sieve.rows(shown)
-                self._faults += piece.faults
+                for fault in piece.faults:
+                    self._faults.add(fault)
                 if len(shown) == len(passing):
                     self._positions[place] = piece.following
                     continue
@@ -146,8 +198,8 @@ class Tail:
             {"partition": place, "from": str(first), "to": str(until)}
             for place, (first, until) in sorted(self._left_out.items())
         ]
-        faults = list(itertools.islice(self._faults, 20))
-        self._rows, self._left_out, self._faults = [], {}, []
+        faults = self._faults.texts()
+        self._rows, self._left_out, self._faults = [], {}, Faults()
         return {"records": rows, "left_out": left_out, "faults": faults, "positions": self._as_json()}
 
     def _as_json(self) -> dict[str, str]:

@@ -404,6 +404,7 @@ KNOWN: dict[str, frozenset[str]] = {
             "KAFSCALE_CONSOLE_HOSTS",
             "KAFSCALE_CONSOLE_LAG_GROUPS",
             "KAFSCALE_CONSOLE_MAX_CONNECTIONS",
+            "KAFSCALE_CONSOLE_MAX_FETCHES",
             "KAFSCALE_CONSOLE_MAX_LIVE",
             "KAFSCALE_CONSOLE_MAX_READS",
             "KAFSCALE_CONSOLE_MAX_ROWS",

@@ -1,6 +1,6 @@
 // One record of a topic, as a whole.
 import { ask, badge, bytes, count, empty, facts, h, link, path, table, time } from "/static/lib.js";
-import { part } from "/static/pages/records.js";
+import { command, part } from "/static/pages/records.js";
 
 const FORMS = [["auto", "By schema, or as JSON or text"], ["text", "Text"], ["json", "JSON"], ["hex", "Hexadecimal"]];
 
@@ -32,6 +32,7 @@ export async function record([name, partition, offset]) {
       facts(["Offset", count(offset)], ["Partition", partition], [found.appended ? "Time of appending" : "Time of the producer", found.timestamp === "-1" ? "none" : time(found.timestamp)], ["Headers", count(found.headers.length + found.more_headers)]),
       ...block("key", "Key"), ...block("value", "Value"), h("h2", {}, "Headers"), headers,
       ...(found.more_headers ? [h("p", {}, `${count(found.more_headers)} more headers are not shown.`)] : []),
+      h("h2", {}, "kcat"), command(found.kcat),
     ],
   };
 }

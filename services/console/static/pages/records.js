@@ -41,14 +41,15 @@ function localTime(milliseconds) {
   return new Date(at.getTime() - at.getTimezoneOffset() * 60_000).toISOString().slice(0, -1);
 }
 
-function command(text) {
+// A kcat command to copy. The note says what it does not do as the page does.
+export function command(text, note = "") {
   const field = h("textarea", { readonly: true, rows: 3, "aria-label": "kcat command" }, text);
   const copy = h("button", { type: "button", onclick: async () => {
     field.select();
     await navigator.clipboard?.writeText(text).catch(() => {});
     copy.textContent = "Copied";
   } }, "Copy");
-  return h("div", { class: "command" }, field, h("p", { class: "tools" }, copy, h("small", {}, "Add your login with -X if the listener needs one.")));
+  return h("div", { class: "command" }, field, h("p", { class: "tools" }, copy, h("small", {}, `${note}Add your login with -X if the listener needs one.`)));
 }
 
 export async function records([name], { say, mayChange, change, go }) {
@@ -176,7 +177,7 @@ export async function records([name], { say, mayChange, change, go }) {
   const showKcat = h("button", { type: "button", "aria-expanded": "false", onclick: () => {
     kcat.hidden = !kcat.hidden;
     showKcat.setAttribute("aria-expanded", String(!kcat.hidden));
-    kcat.replaceChildren(command(following ? found.kcat_tail : found.kcat));
+    kcat.replaceChildren(command(following ? found.kcat_tail : found.kcat, "The command shows all records from this start on: kcat has no conditions. "));
   } }, "kcat command");
   draw(found);
   if (follows) follow();

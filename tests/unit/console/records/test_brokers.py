@@ -60,6 +60,29 @@ async def test_users_with_tokens_of_the_issuer_never_get_the_login_of_the_consol
         await found.brokers("the-token-of-gateways")
 
 
+@pytest.mark.parametrize(
+    ("client", "bootstrap", "is_sent"),
+    [
+        (KafkaClientSettings(), ("127.0.0.1:1", "[::1]:1", "localhost:1"), True),
+        (KafkaClientSettings(), ("127.0.0.1:1", "kafka.example:1"), False),
+        (KafkaClientSettings(), (), False),
+        (KafkaClientSettings(protocol="SSL"), ("kafka.example:1",), True),
+        (OWN, ("kafka.example:1",), True),
+    ],
+)
+async def test_a_users_token_leaves_the_host_with_encryption_only_unless_the_protocol_is_set(
+    client: KafkaClientSettings, bootstrap: tuple[str, ...], is_sent: bool
+) -> None:
+    gateways: Any = Gateways(pb.ClusterMember(listeners=["PLAINTEXT://kafka.example:1"]))
+    found = BrokerAccess(bootstrap, client, gateways, own_token="own", seconds=1)
+    await found.brokers("own")
+    if is_sent:
+        await found.brokers("a.user.token")
+        return
+    with pytest.raises(RecordsRefused, match="example:1 without encryption"):
+        await found.brokers("a.user.token")
+
+
 async def test_without_the_setting_the_reported_listeners_are_used_and_without_any_it_is_named() -> None:
     members = [
         pb.ClusterMember(listeners=["PLAINTEXT://a:1", "SSL://a:2"]),

@@ -11,6 +11,7 @@ import pytest
 import trio
 
 from kafscale.process.http import HttpServer, Request, Response, text
+from services.console.records.avro import AvroSchema
 from services.console.records.decoding import Decoder
 from services.console.records.registry import Registry, SchemaFault
 from tests.unit.console.records.fakes import settings
@@ -98,6 +99,33 @@ async def test_what_a_schema_refers_to_comes_from_the_registry_alone() -> None:
         (first,) = await shown(found, framed(1, b"\x0a"))
         assert (first["form"], first["text"]) == ("Avro", '{"n": 5}')
         assert answers.asked == ["/schemas/ids/1", at]
+
+
+@pytest.mark.parametrize(
+    "references",
+    [
+        7,
+        {"name": "n"},
+        ["n"],
+        [{"name": "n", "subject": "s", "version": float("inf")}],
+        [{"name": "n", "subject": "\ud800", "version": 1}],
+    ],
+)
+async def test_references_that_are_none_are_a_fault(references: Any) -> None:
+    body = json.dumps({"schema": '"int"', "references": references})
+    async with registry({"/schemas/ids/1": body}) as (found, _):
+        (each,) = await shown(found, framed(1, b"\x0a"))
+        assert "invalid reference" in each["fault"]
+
+
+async def test_a_value_that_breaks_its_decoder_is_shown_with_a_fault(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(_: AvroSchema, data: bytes) -> Any:
+        raise AssertionError(data)
+
+    monkeypatch.setattr(AvroSchema, "decode", broken)
+    async with registry({"/schemas/ids/1": STRING}) as (found, _):
+        (each,) = await shown(found, framed(1))
+        assert "cannot be decoded" in each["fault"]
 
 
 async def test_references_are_bounded() -> None:

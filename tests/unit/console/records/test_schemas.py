@@ -6,7 +6,7 @@ import struct
 from typing import Any
 
 import pytest
-from google.protobuf.descriptor_pb2 import DescriptorProto, FieldDescriptorProto, FileDescriptorProto
+from google.protobuf.descriptor_pb2 import DescriptorProto, FieldDescriptorProto, FileDescriptorProto, MessageOptions
 
 from services.console.records.avro import AvroSchema, WrongAvro
 from services.console.records.protobuf import ProtobufSchema, WrongProtobuf
@@ -23,6 +23,10 @@ def zigzag(number: int) -> bytes:
 
 def text(value: str) -> bytes:
     return zigzag(len(value.encode())) + value.encode()
+
+
+LONG = {"type": "record", "name": "R", "fields": [{"name": "x" * 1000, "type": "null"}]}
+SYMBOL = {"type": "enum", "name": "E", "symbols": ["x" * 1000]}
 
 
 def test_avro_of_every_type() -> None:
@@ -90,6 +94,9 @@ def test_avro_of_every_type() -> None:
         (["null", "int"], zigzag(2), "no branch 2"),
         ("int", zigzag(1) + b"\0", "left over"),
         ({"type": "bytes", "logicalType": "decimal", "scale": 10**9}, zigzag(1) + b"\1", "too large"),
+        # A name costs a value nothing.
+        ({"type": "array", "items": LONG}, zigzag(30_000) + b"\0", "names"),
+        ({"type": "array", "items": SYMBOL}, zigzag(30_000) + b"\0" * 30_001, "names"),
     ],
 )
 def test_hostile_avro_is_an_error(schema: Any, value: bytes, message: str) -> None:
@@ -97,7 +104,22 @@ def test_hostile_avro_is_an_error(schema: Any, value: bytes, message: str) -> No
         AvroSchema(json.dumps(schema)).decode(value)
 
 
-@pytest.mark.parametrize("schema", ["", "{}", '"unknown"', "[" * 10_000, '{"type":"record","name":"N"}', "1", "null"])
+@pytest.mark.parametrize(
+    "schema",
+    [
+        "",
+        "{}",
+        '"unknown"',
+        "[" * 10_000,
+        '{"type":"record","name":"N"}',
+        "1",
+        "null",
+        '{"type": "fixed", "name": "F", "size": 1e999}',
+        '{"type": "bytes", "logicalType": "decimal", "scale": 1e999}',
+        '{"type": "enum", "name": "E", "symbols": [{}]}',
+        json.dumps({"type": "record", "name": "N", "fields": [{"name": "x" * 1001, "type": "null"}]}),
+    ],
+)
 def test_an_invalid_avro_schema_is_an_error(schema: str) -> None:
     with pytest.raises(WrongAvro):
         AvroSchema(schema).decode(b"")
@@ -144,3 +166,43 @@ def test_protobuf_by_the_indexes_of_its_message_with_imports() -> None:
         ProtobufSchema([("whole", _serialized(whole))])
     with pytest.raises(WrongProtobuf):
         ProtobufSchema([("text", 'syntax = "proto3";')])
+
+
+def test_hostile_protobuf_is_an_error() -> None:
+    symbol, long = "S" * 900_000, "f" * 900_000
+    nested = _message("Inner", (long, 1, "int"))
+    outer = _message("Outer", ("inner", 1, ".w.Inner"), ("at", 3, ".google.protobuf.Timestamp"))
+    outer.field[0].label = FieldDescriptorProto.LABEL_REPEATED
+    kinds = FieldDescriptorProto
+    outer.field.add(name="e", number=2, label=kinds.LABEL_REPEATED, type=kinds.TYPE_ENUM, type_name=".w.E")
+    outer.field.add(name="n", number=4, label=kinds.LABEL_REPEATED, type=kinds.TYPE_INT64)
+    entry = DescriptorProto(name="MEntry", options=MessageOptions(map_entry=True))
+    entry.field.add(name="key", number=1, label=kinds.LABEL_OPTIONAL, type=kinds.TYPE_INT64)
+    entry.field.add(name="value", number=2, label=kinds.LABEL_OPTIONAL, type=kinds.TYPE_ENUM, type_name=".w.E")
+    outer.field.add(
+        name="m", number=5, label=kinds.LABEL_REPEATED, type=kinds.TYPE_MESSAGE, type_name=".w.Outer.MEntry"
+    )
+    outer.nested_type.append(entry)
+    file = FileDescriptorProto(
+        name="y",
+        package="w",
+        syntax="proto3",
+        dependency=["google/protobuf/timestamp.proto"],
+        message_type=[outer, nested],
+    )
+    file.enum_type.add(name="E").value.add(name=symbol, number=0)
+    schema = ProtobufSchema([("y", _serialized(file))])
+    assert schema.decode(b"\x00\x12\x02\x00\x00") == {"e": [symbol, symbol]}
+    assert schema.decode(b"\x00\x2a\x04\x08\x01\x10\x00") == {"m": {"1": symbol}}
+    packed = b"\x90\x4e" + b"\x00" * 10_000
+    repeated = b"".join(b"\x2a\x04\x08" + bytes([key]) + b"\x10\x00" for key in range(100))
+    many = b"\xc0\x84\x3d" + b"\x00" * 1_000_000
+    for value, message in (
+        (b"\x0a\x02\x08\x01" * 20, "names"),
+        (b"\x12" + packed, "names"),
+        (repeated, "names"),
+        (b"\x22" + many, "more than 100000 values"),
+        (b"\x1a\x0a\x08" + b"\xff" * 8 + b"\x7f", "is not a w.Outer"),
+    ):
+        with pytest.raises(WrongProtobuf, match=message):
+            schema.decode(b"\x00" + value)
