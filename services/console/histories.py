@@ -25,6 +25,7 @@ from services.console.settings import ConsoleSettings
 
 _RATES = "/api/rates"
 _LAG = re.compile(r"/api/groups/([^/]*)/lag")
+_LOGGED_FAILURES = 2
 _log = structlog.get_logger()
 
 
@@ -38,6 +39,7 @@ class Histories:
         self._rates = Rates()
         self._lags = Lags(settings.console_lag_groups)
         self._fault = ""
+        self._failures = 0
         self._group_faults: dict[str, str] = {}  # by group, of those that could not be described last
 
     async def run(self) -> None:
@@ -56,8 +58,10 @@ class Histories:
             await self._ask_totals(self._token)
         except (StatusError, Unavailable) as error:
             fault = str(error)
-            if fault != self._fault:
-                _log.warning("rates of the cluster not known", error=fault)
+        # One round may fail while the cluster starts.
+        self._failures = self._failures + 1 if fault else 0
+        if self._failures == _LOGGED_FAILURES:
+            _log.warning("rates of the cluster not known", error=fault)
         self._fault = fault
 
     async def _follow_groups(self) -> None:

@@ -158,8 +158,8 @@ async def test_what_fails_is_logged_once_and_other_groups_are_asked_for(autojump
             await trio.sleep(35)
             nursery.cancel_scope.cancel()
     assert [(each["event"], each.get("group")) for each in logs] == [
-        ("rates of the cluster not known", None),
         ("lag of a group not known", "first"),
+        ("rates of the cluster not known", None),
     ]
     assert cluster.asked == [("ClusterTotals", _OWN), *[("DescribeConsumerGroup", _OWN)] * 2] * 4
 
