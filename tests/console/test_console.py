@@ -15,7 +15,6 @@ from services.console.api.changes import CHANGES
 from tests.servers.cluster import Cluster, running_cluster
 from tests.servers.etcd import Etcd
 from tests.servers.minio import Minio
-from tests.support.browser import running_browser
 from tests.support.clients.confluent import ConfluentClient
 from tests.support.console import TOKEN, VIEWER_TOKEN, Console, opened_page, running_console, sign_in
 from tests.support.shell import Shell
@@ -57,20 +56,6 @@ def cluster(etcd: Etcd, minio: Minio, tmp_path_factory: pytest.TempPathFactory) 
 def console(cluster: Cluster) -> Iterator[Console]:
     with running_console(cluster) as running:
         yield running
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with running_browser() as running:
-        yield running
-
-
-@pytest.fixture
-def page(browser: Browser, console: Console) -> Iterator[Page]:
-    """A page of a browser that is signed in."""
-    with opened_page(browser, console) as opened:
-        sign_in(opened)
-        yield opened
 
 
 def test_a_browser_signs_in_with_a_token_of_the_gateways_and_out(browser: Browser, console: Console) -> None:

@@ -13,16 +13,9 @@ from playwright.sync_api import Browser, expect
 
 from tests.servers.ports import free_ports
 from tests.support.broker import KafscaleBroker
-from tests.support.browser import running_browser
 
 TOKEN = "a-token-of-operators"
 LONG = 60_000
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with running_browser() as running:
-        yield running
 
 
 @contextmanager

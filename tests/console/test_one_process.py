@@ -16,7 +16,6 @@ from kafscale.rpc.limits import RpcLimits
 from kafscale.v1.storage_pb2 import CommitSinkRequest
 from tests.servers.ports import free_ports
 from tests.servers.process import ServerProcess
-from tests.support.browser import running_browser
 from tests.support.clients.confluent import ConfluentClient
 from tests.support.clients.interface import Message
 from tests.support.console import TOKEN, Console, opened_page, sign_in, started
@@ -65,19 +64,6 @@ def console(one: OneProcess) -> Iterator[Console]:
     env = {name: value for name, value in one.env.items() if name != "KAFSCALE_HTTP_ADDR"}
     with started(Console(one.directory, {**env, "KAFSCALE_CONSOLE_MAX_LIVE": "1"}, [one.address])) as running:
         yield running
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with running_browser() as running:
-        yield running
-
-
-@pytest.fixture
-def page(browser: Browser, console: Console) -> Iterator[Page]:
-    with opened_page(browser, console) as opened:
-        sign_in(opened)
-        yield opened
 
 
 def _fill(page: Page, **fields: str) -> None:

@@ -19,7 +19,6 @@ from playwright.sync_api import Browser, CDPSession, Page, expect
 from tests.servers.cluster import Cluster, running_cluster
 from tests.servers.etcd import Etcd
 from tests.servers.minio import Minio
-from tests.support.browser import running_browser
 from tests.support.clients.confluent import ConfluentClient
 from tests.support.console import TOKEN, VIEWER_TOKEN, Console, opened_page, running_console, sign_in
 
@@ -94,20 +93,6 @@ def console(cluster: Cluster, registry: str, tmp_path_factory: pytest.TempPathFa
     }
     with running_console(cluster, **settings) as running:
         yield running
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with running_browser() as running:
-        yield running
-
-
-@pytest.fixture
-def page(browser: Browser, console: Console) -> Iterator[Page]:
-    """A page of a browser that is signed in."""
-    with opened_page(browser, console) as opened:
-        sign_in(opened)
-        yield opened
 
 
 def offsets(page: Page) -> list[str]:
