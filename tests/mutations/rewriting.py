@@ -22,7 +22,7 @@ MUTATIONS = (
         _COMPACTION + "test_replaced_objects_are_deleted_after_the_grace_and_once",
     ),
     Mutation(
-        "an object that stays whole is told by its place, not by the number of its attempt",
+        "an object that is kept unchanged is recognized by its entry, not by the number of its attempt",
         Change(_REWRITES, "_checked", "entry not in there", "entry.attempt == request.attempt"),
         _COMPACTION + "test_an_object_of_an_earlier_owner_that_stays_whole_may_have_the_number_of_the_attempt",
     ),

@@ -124,16 +124,16 @@ class Tail:
     async def _begin_again(self, reader: TopicReader) -> bool:
         """Go to the beginning of logs that end before their positions. Return whether there is one."""
         ends = await reader.offsets(self._positions, LATEST)
-        anew = {place: at for place, at in self._positions.items() if at > ends[place]}
-        firsts = await reader.offsets(anew, EARLIEST)
-        for place, at in anew.items():
+        restarted = {place: at for place, at in self._positions.items() if at > ends[place]}
+        firsts = await reader.offsets(restarted, EARLIEST)
+        for place, at in restarted.items():
             self._faults.add(
                 f"partition {place} ends at offset {ends[place]}, before offset {at}: the topic was created again. "
                 f"Its records are shown from offset {firsts[place]} on"
             )
             self._positions[place], self._old[place] = firsts[place], ends[place]
             self._behind.pop(place, None)
-        return bool(anew)
+        return bool(restarted)
 
     def _refill(self) -> None:
         now = trio.current_time()

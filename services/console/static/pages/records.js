@@ -151,8 +151,8 @@ export async function records([name], { say, mayChange, change, go }) {
   // Where the tail was, so that it goes on there after a pause or a lost connection.
   function address() {
     const positions = Object.entries(known).map((each) => each.join(":")).join(",");
-    const anew = positions || from.value === "end" ? { start: "end", newest: "", offset: "", time: "" } : {};
-    return `/live${at}?${asked({ ...anew, at: positions, limit: rate.value, follow: "", rate: "", from: "" })}`;
+    const fresh = positions || from.value === "end" ? { start: "end", newest: "", offset: "", time: "" } : {};
+    return `/live${at}?${asked({ ...fresh, at: positions, limit: rate.value, follow: "", rate: "", from: "" })}`;
   }
   function follow() {
     leave();

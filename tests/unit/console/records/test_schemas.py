@@ -85,7 +85,7 @@ def test_avro_of_every_type() -> None:
 @pytest.mark.parametrize(
     ("schema", "value", "message"),
     [
-        # A library would recurse a million times, or repeat nothing for ever.
+        # A library would recurse a million times, or repeat an empty value without an end.
         ({"type": "record", "name": "N", "fields": [{"name": "n", "type": ["null", "N"]}]}, b"\x02" * 10**6, "deep"),
         ({"type": "array", "items": "null"}, zigzag(10**12) + b"\0", "more than 100000 values"),
         ("string", zigzag(10**9) + b"x", "ends too early"),
