@@ -1,6 +1,6 @@
 """A minimal Kafka client for reading and writing records, with one connection per broker and one request at a time."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import trio
@@ -14,12 +14,21 @@ from kafscale.kafka_client.requests import METADATA, NOT_ALLOWED, Refusal, decod
 class Brokers:
     """The brokers of a cluster, found through ``bootstrap``. An async context manager, which closes the connections.
 
-    Each broker gets one request at a time. ``seconds`` is the time limit for one answer.
+    Each broker gets one request at a time. ``seconds`` is the time limit for one answer. ``check`` is called before a
+    connection, also to an address that the cluster has reported, and raises Unavailable if there must be none.
     """
 
-    def __init__(self, bootstrap: Sequence[Address], security: Security, *, seconds: float) -> None:
+    def __init__(
+        self,
+        bootstrap: Sequence[Address],
+        security: Security,
+        *,
+        seconds: float,
+        check: Callable[[Address], None] = lambda _: None,
+    ) -> None:
         self.seconds = seconds
         self._security = security
+        self._check = check
         self._bootstrap = list(bootstrap)
         self._known: dict[int, Address] = {}
         self._connections: dict[Address, Connection] = {}
@@ -92,4 +101,5 @@ class Brokers:
         """Connect to a broker. Raises Unavailable, and Refusal if the broker does not accept the user."""
         if former is not None:
             await former.aclose()
+        self._check(address)
         return await connect(address, self._security)

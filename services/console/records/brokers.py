@@ -72,16 +72,21 @@ class BrokerAccess:
                 raise RecordsRefused(HTTPStatus.FORBIDDEN, text)
             security = Security(self._own.tls, Login(OAUTHBEARER, "", token.encode()))
         addresses = await self.addresses(token)
-        if security is not self._own and not self._tokens_anywhere:
-            _check_loopback(addresses)
-        return Brokers(addresses, security, seconds=self._seconds)
+        if security is self._own or self._tokens_anywhere:
+            return Brokers(addresses, security, seconds=self._seconds)
+        try:
+            for address in addresses:
+                _check_loopback(address)
+        except Unavailable as error:
+            raise RecordsRefused(HTTPStatus.FORBIDDEN, str(error)) from None
+        return Brokers(addresses, security, seconds=self._seconds, check=_check_loopback)
 
 
-def _check_loopback(addresses: list[Address]) -> None:
-    for host, port in addresses:
-        if not is_loopback(host):
-            text = (
-                f"your token would be sent to {host}:{port} without encryption; the console needs "
-                "KAFSCALE_CLIENT_SECURITY_PROTOCOL=SSL or SASL_SSL, or SASL_PLAINTEXT to send it nevertheless"
-            )
-            raise RecordsRefused(HTTPStatus.FORBIDDEN, text)
+def _check_loopback(address: Address) -> None:
+    """Raise Unavailable unless the address is on this machine."""
+    host, port = address
+    if not is_loopback(host):
+        raise Unavailable(
+            f"your token would be sent to {host}:{port} without encryption; the console needs "
+            "KAFSCALE_CLIENT_SECURITY_PROTOCOL=SSL or SASL_SSL, or SASL_PLAINTEXT to send it nevertheless"
+        )

@@ -8,6 +8,7 @@ from kafscale.config.kafka_client import KafkaClientSettings
 from kafscale.errors import Unavailable
 from kafscale.kafka_client import client
 from kafscale.kafka_client.connection import Address, Security
+from kafscale.kafka_client.requests import SASL_HANDSHAKE
 from kafscale.v1 import admin_pb2 as pb
 from services.console.records.brokers import BrokerAccess
 from services.console.records.errors import RecordsRefused
@@ -81,6 +82,14 @@ async def test_a_users_token_leaves_the_host_with_encryption_only_unless_the_pro
         return
     with pytest.raises(RecordsRefused, match="example:1 without encryption"):
         await found.brokers("a.user.token")
+
+
+async def test_a_users_token_is_not_sent_to_a_host_that_a_listener_on_this_machine_names() -> None:
+    found = BrokerAccess(("127.0.0.1:1",), KafkaClientSettings(), Gateways(), own_token="own", seconds=1)  # type: ignore[arg-type]
+    brokers = await found.brokers("a.user.token")
+    brokers._known = {0: ("192.0.2.1", 9092)}
+    with pytest.raises(Unavailable, match=r"192\.0\.2\.1:9092 without encryption"):
+        await brokers.ask(0, SASL_HANDSHAKE, {"mechanism": "PLAIN"})
 
 
 async def test_without_the_setting_the_reported_listeners_are_used_and_without_any_it_is_named() -> None:
