@@ -73,6 +73,15 @@ class StorageSettings(LeaseSettings):
         "KAFSCALE_INTAKE_PUTS_PER_SECOND after a pause. It saves up the puts that it did not need, so this does not "
         "raise the number of puts per day.",
     )
+    intake_gather_ms: int = setting(
+        "KAFSCALE_INTAKE_GATHER_MS",
+        default=20,
+        parse=integer(0, 1_000),
+        doc="Only with intakes (state format 2) and a limit of puts per second: after an object is stored, the next "
+        "one waits for producers that send their next records when the last ones are acknowledged, so that these share "
+        "one object. It waits at most this long, no longer than the last put took, and not at all for a while if they "
+        "do not come. 0: it never waits.",
+    )
     intake_put_bytes: int = setting(
         "KAFSCALE_INTAKE_PUT_BYTES",
         default=64 * KIB,

@@ -41,6 +41,7 @@ def storage_settings(dice: random.Random, intake_dice: random.Random) -> Storage
         intake_put_bytes=intake_dice.choice([500, 65536]),
         intake_object_bytes=intake_dice.choice([1000, 1 << 20]),
         intake_chain_bytes=intake_dice.choice([4000, 1 << 20]),
+        intake_gather_ms=intake_dice.choice([0, 0, 0, 20]),
     )
 
 

@@ -167,6 +167,7 @@ KNOWN: dict[str, frozenset[str]] = {
             "KAFSCALE_INDEX_TIMEOUT_MS",
             "KAFSCALE_INTAKE_CHAIN_BYTES",
             "KAFSCALE_INTAKE_FSYNC",
+            "KAFSCALE_INTAKE_GATHER_MS",
             "KAFSCALE_INTAKE_OBJECT_BYTES",
             "KAFSCALE_INTAKE_PUTS_PER_SECOND",
             "KAFSCALE_INTAKE_PUT_BURST",

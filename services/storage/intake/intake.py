@@ -55,7 +55,12 @@ class Intake:
             nursery=nursery,
             namespace=deps.namespace,
             run_id=membership.run_id,
-            pace=Pace(settings.intake_puts_per_second, settings.intake_put_burst, now=trio.current_time()),
+            pace=Pace(
+                settings.intake_puts_per_second,
+                settings.intake_put_burst,
+                gather=settings.intake_gather_ms / 1000,
+                now=trio.current_time(),
+            ),
             # Where puts cost nothing, what arrives during one shares the next.
             window=WINDOW if settings.intake_puts_per_second else 1,
             put_bytes=min(settings.intake_put_bytes, settings.intake_object_bytes),

@@ -1,8 +1,13 @@
 """How often the intake may put an object, because a bucket charges for each request, and each costs CPU time."""
 
+import math
+
 _LONGEST_WAIT = 0.05
 _WEIGHT = 8
 """The last put counts 1/_WEIGHT in the average duration."""
+_RETURNING = 0.9
+"""The part of the acknowledged appends that is expected to be followed by others."""
+_MOST_MISSES = 6
 
 
 class Pace:
@@ -10,15 +15,29 @@ class Pace:
 
     With a limit, what arrives during a put shares the next one: that begins when no put is on its way, or twice the
     usual duration of a put after the last one began, at most 50 ms. Times are Trio's, in seconds. No I/O.
+
+    After a put, the next one also waits for producers that send the next records when the last ones are acknowledged:
+    until as many appends wait as were acknowledged, at most ``gather`` seconds and no longer than the put took. If
+    fewer come, later puts do not wait for a while.
     """
 
-    def __init__(self, per_second: float, burst: int, *, now: float) -> None:
+    def __init__(self, per_second: float, burst: int, *, gather: float, now: float) -> None:
         self._per_second = per_second
         self._burst = burst
+        self._gather = gather if per_second else 0.0
         self._tokens = float(burst)
         self._as_of = now
         self._last_begun = now
         self._put_seconds = 0.0
+        self._expected = 0
+        self._gather_until = now
+        self._misses = 0
+        self._puts_without_gathering = 0
+
+    @property
+    def expected(self) -> int:
+        """The number of appends that the next put waits for; 0 if it does not wait for any."""
+        return self._expected
 
     def tokens(self, now: float) -> float:
         """Return the tokens left. It is negative after puts without a token."""
@@ -26,8 +45,8 @@ class Pace:
             return float(self._burst)
         return min(self._burst, self._tokens + (now - self._as_of) * self._per_second)
 
-    def delay(self, now: float, *, others: bool, large: bool) -> float:
-        """Return in how many seconds the next put may begin. ``others``: whether another one is on its way.
+    def delay(self, now: float, *, others: bool, large: bool, appends: int) -> float:
+        """Return in how many seconds the next put, of ``appends``, may begin. ``others``: another one is on its way.
 
         A ``large`` one needs no token.
         """
@@ -35,14 +54,29 @@ class Pace:
             return 0.0
         for_token = 0.0 if large else (1 - self.tokens(now)) / self._per_second
         to_share = self._last_begun + min(2 * self._put_seconds, _LONGEST_WAIT) - now if others else 0.0
-        return max(0.0, for_token, to_share)
+        to_gather = self._gather_until - now if appends < self._expected else 0.0
+        return max(0.0, for_token, to_share, to_gather)
 
-    def began(self, now: float, *, large: bool) -> None:
+    def began(self, now: float, *, large: bool, appends: int) -> None:
         """Take the token of a put, unless it is ``large``, whether there is one or not: at most one put is owed."""
         self._last_begun = now
         if self._per_second and not large:
             self._tokens, self._as_of = max(self.tokens(now) - 1, -1.0), now
+        if appends < self._expected:
+            self._misses = min(self._misses + 1, _MOST_MISSES)
+            self._puts_without_gathering = 2**self._misses - 1
+        elif self._expected:
+            self._misses = 0
+        self._expected = 0
 
     def ended(self, seconds: float) -> None:
         """Note how long a put took."""
         self._put_seconds += (seconds - self._put_seconds) / _WEIGHT if self._put_seconds else seconds
+
+    def acknowledged(self, now: float, appends: int, *, waiting: int, seconds: float) -> None:
+        """Note that ``appends`` became durable by a put of ``seconds`` while ``waiting`` others wait for the next."""
+        if self._puts_without_gathering:
+            self._puts_without_gathering -= 1
+        elif self._gather:
+            self._expected = waiting + math.ceil(_RETURNING * appends)
+            self._gather_until = now + min(self._gather, seconds)

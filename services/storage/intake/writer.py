@@ -50,7 +50,7 @@ _SEGMENT_PATIENCE = 1.0
 class _Object:
     """An object of the chain from the first one that is needed. ``needed``: its entries by partition.
 
-    ``since``: when the oldest of its records were first put. Times are Trio's.
+    ``since``: when the oldest of its records were first put. ``appends``: how many it has. Times are Trio's.
     """
 
     number: int
@@ -61,6 +61,7 @@ class _Object:
     # Older objects whose entries this one repeats.
     carries: list["_Object"] = field(default_factory=list)
     size: int = 0
+    appends: int = 0
     body: bytes = b""
     span: Span | None = None
     stored: bool = False
@@ -119,6 +120,7 @@ class IntakeWriter:
         # Partitions with records that wait, and by when they must be put although the pace does not allow it.
         self._waiting: dict[Partition, float] = {}
         self._waiting_bytes = 0
+        self._waiting_appends = 0
         # Partitions whose records wait for a segment, and until when.
         self._bulk: dict[Partition, float] = {}
         # A partition with an end of its log and when it was reached: the wait of one record at a time is observed.
@@ -172,9 +174,12 @@ class IntakeWriter:
         """Called when ``size`` bytes were appended to the partition's buffer."""
         if partition in self._waiting:
             self._waiting_bytes += size
-            if self._waiting_bytes - size < self._put_bytes <= self._waiting_bytes:
+            self._waiting_appends += 1
+            is_large = self._waiting_bytes - size < self._put_bytes <= self._waiting_bytes
+            if is_large or self._waiting_appends == self._pace.expected:
                 self._wake.set()
         elif partition not in self._bulk:
+            self._waiting_appends += 1
             self._wait(partition)
         if self._observed is None:
             self._observed = partition, partition.buffer.next_offset, trio.current_time()
@@ -219,7 +224,7 @@ class IntakeWriter:
             due = math.inf
             if self._waiting and self._next - self._counted <= self._window:
                 large = self._waiting_bytes >= self._put_bytes
-                delay = self._pace.delay(now, others=bool(self._under_way), large=large)
+                delay = self._pace.delay(now, others=bool(self._under_way), large=large, appends=self._waiting_appends)
                 if not delay:
                     return
                 due = min(now + delay, *self._waiting.values())
@@ -267,12 +272,13 @@ class IntakeWriter:
                 break
         self._waiting_bytes = sum(partition.buffer.unchained_bytes for partition in self._waiting)
         self._observe_wait(now)
+        appends, self._waiting_appends = self._waiting_appends, 0
         if not entries:
             return None
         size = sum(entry.size for _, entry in entries)
-        self._pace.began(now, large=size >= self._put_bytes)
+        self._pace.began(now, large=size >= self._put_bytes, appends=appends)
         since = min((one.since for one in carries), default=now)
-        begun = _Object(self._next, self._checkpoint(), now, since, entries, carries, size)
+        begun = _Object(self._next, self._checkpoint(), now, since, entries, carries, size, appends)
         begun.span = self._span(begun, traces)
         self._next += 1
         self._chain.append(begun)
@@ -350,11 +356,15 @@ class IntakeWriter:
         self._counters.intake_put_seconds.observe(one.stored_at - one.begun)
         self._pace.ended(one.stored_at - one.begun)
         counted: dict[Partition, None] = {}
+        appends = 0
         while self._under_way and self._under_way[0].stored:
+            appends += self._under_way[0].appends
             self._count(self._under_way.popleft(), counted)
         for partition in counted:
             self._durable(partition)
         if counted:
+            seconds = one.stored_at - one.begun
+            self._pace.acknowledged(one.stored_at, appends, waiting=self._waiting_appends, seconds=seconds)
             self._wake.set()
             self._counting.set()
             self._counting = trio.Event()

@@ -3,22 +3,30 @@
 from collections.abc import Collection
 from dataclasses import dataclass, field
 
+import trio
+
+from kafscale.errors import KafscaleError
+from kafscale.segment.format import SegmentHeader
 from services.storage.log.known_segment import UNKNOWN_TIME, KnownSegment
 from services.storage.log.partition import CommittedLog, Partition
 from services.storage.log.rewriting import MOST_PARTS, Part, parts_of
 from services.storage.reading.catalogs import Catalogs
 from services.storage.reading.reader import Reader
 
+_HEADERS_AT_A_TIME = 16
+"""A new owner of many segments that no page describes reads as many headers concurrently."""
+
 
 @dataclass(slots=True)
 class _Learned:
     """What is known of the segments of a partition.
 
-    ``written_ms``: when segments of unknown timestamps were written, by base offset. ``pages``: the catalog pages were
-    read.
+    ``written_ms``: when segments of unknown timestamps were written, by base offset. ``headers``: those that were read
+    ahead, likewise. ``pages``: the catalog pages were read.
     """
 
     written_ms: dict[int, int] = field(default_factory=dict)
+    headers: dict[int, SegmentHeader] = field(default_factory=dict)
     pages: bool = False
 
 
@@ -56,6 +64,7 @@ class LogParts:
         root = rewritten.root if rewritten is not None else None
         parts = [part for part in parts_of(root) if part.end > view.log_start] if root is not None else []
         learned = self._learned.setdefault(partition, _Learned())
+        learned.headers.clear()
         offset = max(view.log_start, view.segments.through)
         segment = await self._reader.finder.holding(view, offset) if offset < limit else None
         if segment is not None:
@@ -90,11 +99,39 @@ class LogParts:
             await self._catalogs.learn(view, base, view.segments_end)
             learned.pages = True
             return await self._in_log(view, await self._reader.finder.holding(view, offset), offset, learned)
-        header = await self._reader.header(view, segment)
+        header = await self._header(view, segment, learned)
         if header.epoch != view.epoch_of(base):
             return await self._reader.holding(view, offset)
         learned.written_ms[base] = header.created_ms
         return segment
+
+    async def _header(self, view: CommittedLog, segment: KnownSegment, learned: _Learned) -> SegmentHeader:
+        """Return the segment's header. Those of the following segments are read at the same time."""
+        if segment.base_offset not in learned.headers:
+            learned.headers.clear()
+            async with trio.open_nursery() as nursery:
+                for one in await self._unknown_from(view, segment, learned):
+                    nursery.start_soon(self._read_ahead, view, one, learned)
+        header = learned.headers.pop(segment.base_offset, None)
+        return header or await self._reader.header(view, segment)
+
+    async def _unknown_from(self, view: CommittedLog, segment: KnownSegment, learned: _Learned) -> list[KnownSegment]:
+        """Return ``segment`` and the segments after it up to the first one whose time is known, a bounded number."""
+        unknown: list[KnownSegment] = []
+        following: KnownSegment | None = segment
+        while following is not None and len(unknown) < _HEADERS_AT_A_TIME:
+            if following.max_timestamp != UNKNOWN_TIME or following.base_offset in learned.written_ms:
+                break
+            unknown.append(following)
+            following = await self._reader.finder.after(view, following)
+        return unknown
+
+    async def _read_ahead(self, view: CommittedLog, segment: KnownSegment, learned: _Learned) -> None:
+        try:
+            learned.headers[segment.base_offset] = await self._reader.header(view, segment)
+        except KafscaleError:
+            # It is read again if it is needed, and reported then.
+            return
 
     async def _time_of(self, view: CommittedLog, segment: KnownSegment, written: dict[int, int]) -> int:
         """Return the largest timestamp in a segment if it is known, otherwise when the segment was written."""

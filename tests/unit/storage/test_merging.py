@@ -104,6 +104,21 @@ async def test_checks_of_what_is_not_merged_yet_read_nothing(autojump_clock: Moc
         assert [call.kind for call in world.objects.calls[before:] if "/orders/" in call.key] == []
 
 
+async def test_a_new_owner_reads_the_headers_of_many_segments_concurrently(autojump_clock: MockClock) -> None:
+    world = World(SETTINGS, indexing=True, rewrites=True)
+    world.now_ms = 10 * HOUR_MS
+    async with world.service() as (caller, catalog):
+        ref = await world.topic(catalog, partitions=1)
+        for number in range(48):
+            await write(caller, ref, ("k", str(number)), timestamp=world.now_ms)
+        world.now_ms += HOUR_MS + 1
+    world.objects.plan = lambda call: Fault(delay=1) if call.kind == "get_range" and "/orders/" in call.key else None
+    async with world.service(merge="on") as (caller, _):
+        await caller.fetch(ref, 47)
+        await trio.sleep(40)
+        assert [key.base_offset for key in await rewritten(world, RewrittenKey)] == [0]
+
+
 async def test_a_topic_that_is_not_merged_any_more_keeps_its_other_segments(autojump_clock: MockClock) -> None:
     world = World(SETTINGS, indexing=True, rewrites=True)
     world.now_ms = 10 * HOUR_MS
