@@ -50,11 +50,11 @@ class NoAnswer(Unavailable):
 class S3Http:
     """Requests to one bucket. ``now`` returns the wall clock with a time zone. Created by ``open``."""
 
-    def __init__(self, signer: Signer, now: Callable[[], datetime], limits: HttpLimits, pools: "_Pools") -> None:
+    def __init__(self, signer: Signer, now: Callable[[], datetime], limits: HttpLimits, lanes: "_Lanes") -> None:
         self.now = now
         self.clock_skew_seconds: float | None = None  # the server's clock minus ours, within about a second
         self._signer = signer
-        self._pools = pools
+        self._lanes = lanes
         timeout = {"connect": limits.connect, "read": limits.read, "write": limits.write, "pool": limits.pool}
         self._extensions = {"timeout": timeout}
 
@@ -62,7 +62,8 @@ class S3Http:
     @asynccontextmanager
     async def open(cls, signer: Signer, now: Callable[[], datetime], limits: HttpLimits) -> AsyncIterator["S3Http"]:
         async with _pool(limits) as reads, _pool(limits) as writes:
-            yield cls(signer, now, limits, _Pools(reads, writes))
+            lanes = _Lanes(*(_Lane(pool, limits.connections, limits.pool) for pool in (reads, writes)))
+            yield cls(signer, now, limits, lanes)
 
     async def request(
         self,
@@ -77,17 +78,25 @@ class S3Http:
     ) -> Reply:
         """Return the reply if its status is in ``expect``; otherwise raise the error of ``failure``. Raises NoAnswer.
 
-        The request is signed before the first await, with ``date`` or the current time.
+        A write is signed before the first await, with ``date`` or the current time, because callers rely on when it may
+        take effect. A read is signed when it has a connection.
         """
-        signed_at = date or self.now()
-        url = self._signer.url(method, key, query or {}, signed_at)
-        pool = self._pools.reads if method in _READS else self._pools.writes
+
+        def sign() -> tuple[str, datetime]:
+            at = date or self.now()
+            return self._signer.url(method, key, query or {}, at), at
+
+        lane, signed = (self._lanes.reads, None) if method in _READS else (self._lanes.writes, sign())
         sent = [("user-agent", _USER_AGENT), ("content-length", str(len(body))), *(headers or {}).items()]
         content = _Pieces(body)
         try:
-            async with pool.stream(method, url, headers=sent, content=content, extensions=self._extensions) as response:
-                received_at = self.now()
-                received = await response.aread()
+            async with lane.turn():
+                url, signed_at = signed or sign()
+                async with lane.pool.stream(
+                    method, url, headers=sent, content=content, extensions=self._extensions
+                ) as response:
+                    received_at = self.now()
+                    received = await response.aread()
         except _BROKEN as error:
             raise NoAnswer(f"{method} {key or 'bucket'}: {type(error).__name__} {error}".rstrip()) from error
         reply = Reply(method, key, response.status, _decoded(response.headers), received, signed_at)
@@ -103,10 +112,34 @@ class S3Http:
             self.clock_skew_seconds = (reply.date + half_a_second - received_at).total_seconds()
 
 
+class _Lane:
+    """A pool of connections, for which requests wait here, at most ``seconds``.
+
+    If they waited in httpcore's pool, it would look at all of them for each one that ends.
+    """
+
+    def __init__(self, pool: httpcore.AsyncConnectionPool, connections: int, seconds: float) -> None:
+        self.pool = pool
+        self._turns = trio.CapacityLimiter(connections)
+        self._seconds = seconds
+
+    @asynccontextmanager
+    async def turn(self) -> AsyncIterator[None]:
+        """Wait for a free connection. Raises httpcore.PoolTimeout."""
+        with trio.move_on_after(self._seconds) as waiting:
+            await self._turns.acquire()
+        if waiting.cancelled_caught:
+            raise httpcore.PoolTimeout("all connections are in use")
+        try:
+            yield
+        finally:
+            self._turns.release()
+
+
 @dataclass(frozen=True, slots=True)
-class _Pools:
-    reads: httpcore.AsyncConnectionPool
-    writes: httpcore.AsyncConnectionPool
+class _Lanes:
+    reads: _Lane
+    writes: _Lane
 
 
 def _pool(limits: HttpLimits) -> httpcore.AsyncConnectionPool:

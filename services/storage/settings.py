@@ -219,6 +219,14 @@ class StorageSettings(LeaseSettings):
         doc="The maximum number of partitions that an instance hands over at the same time. It is also the maximum "
         "number that it takes over at the same time before a request needs them.",
     )
+    take_overs_in_flight: int = setting(
+        "KAFSCALE_TAKE_OVERS_IN_FLIGHT",
+        default=32,
+        parse=integer(1, 1_000),
+        doc="The maximum number of partitions that an instance takes over at the same time. Each needs two listings of "
+        "the object store and a few writes to the metadata store. Others wait; requests for them are refused after "
+        "KAFSCALE_APPEND_LOAD_WAIT_MS, and clients repeat them.",
+    )
     scanned_partitions: int = setting(
         "KAFSCALE_SCANNED_PARTITIONS",
         default=256,

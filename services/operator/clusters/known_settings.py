@@ -247,6 +247,7 @@ KNOWN: dict[str, frozenset[str]] = {
             "KAFSCALE_STAGING_BYTES",
             "KAFSCALE_START_PATIENCE_MS",
             "KAFSCALE_SUPER_USERS",
+            "KAFSCALE_TAKE_OVERS_IN_FLIGHT",
             "KAFSCALE_TLS_PRINCIPAL_MAPPING_RULES",
             "KAFSCALE_TRACING_ENDPOINT",
             "KAFSCALE_TRACING_QUEUE_SPANS",

@@ -115,6 +115,7 @@ class OwnedPartitions:
             counters=counters,
         )
         self._defaults = default_values(settings)
+        self._turns = trio.CapacityLimiter(settings.take_overs_in_flight)
         self._partitions: dict[Key, Partition] = {}
         self._loading: dict[Key, _Load] = {}
         self._failed: dict[Key, _Failure] = {}
@@ -276,17 +277,8 @@ class OwnedPartitions:
         state_key = paths.partition_state_key(self._namespace, ref.topic, ref.partition)
         deadline = trio.current_time() + self._settings.handover_wait_ms / 1000
         while True:
-            self._check_assigned(key)
             try:
-                return await take_over(
-                    self._metadata,
-                    self._objects,
-                    namespace=self._namespace,
-                    register=self._register(),
-                    intakes=self._intakes,
-                    ref=ref,
-                    fencing=partial(self._fencing, key),
-                )
+                return await self._in_turn(key, ref)
             except StillOwned as held:
                 load.awaited = held
                 with trio.move_on_at(deadline) as waiting:
@@ -294,6 +286,26 @@ class OwnedPartitions:
                 if waiting.cancelled_caught:
                     raise
                 load.awaited = None
+
+    async def _in_turn(self, key: Key, ref: PartitionRef) -> TakenOver:
+        """Take the partition over when few enough other take-overs are in progress. Raises like `take_over`."""
+        try:
+            self._turns.acquire_nowait()
+        except trio.WouldBlock:
+            await self._turns.acquire()
+        try:
+            self._check_assigned(key)
+            return await take_over(
+                self._metadata,
+                self._objects,
+                namespace=self._namespace,
+                register=self._register(),
+                intakes=self._intakes,
+                ref=ref,
+                fencing=partial(self._fencing, key),
+            )
+        finally:
+            self._turns.release()
 
     def _fencing(self, key: Key) -> None:
         self._unfinished.setdefault(key, False)

@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, nullcontext
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from urllib.parse import urlsplit
 
 import pytest
@@ -14,7 +15,9 @@ from kafscale.errors import ConfigError, Refused, Unavailable
 from kafscale.objects.interface import MOST_CLOCK_SKEW_SECONDS, ObjectNotFound, PreconditionFailed
 from kafscale.objects.retry import Backoff, RetryingObjectStore
 from kafscale.objects.s3 import S3ObjectStore
+from kafscale.objects.s3_http import HttpLimits
 from kafscale.objects.s3_wire import SIGNATURE_SECONDS, S3Config
+from tests.support.proxies.s3 import S3FaultProxy, S3Faults
 
 
 def off_by(seconds: float) -> Callable[[], datetime]:
@@ -86,6 +89,33 @@ async def test_a_lost_answer_without_retries_is_unavailable(s3_config: S3Config)
         with pytest.raises(Unavailable):
             await store.put_if_absent("ns/a", b"body")
         assert (await store.get("ns/a")).body == b"body"
+
+
+async def test_a_read_is_signed_when_it_has_a_connection_and_a_write_before_it_waits_for_one(
+    s3_config: S3Config,
+) -> None:
+    signed = 0
+
+    def now() -> datetime:
+        nonlocal signed
+        signed += 1
+        return datetime.now(UTC)
+
+    proxy = S3FaultProxy(urlsplit(s3_config.endpoint).netloc, lambda: 0.2)
+    async with trio.open_nursery() as nursery:
+        await nursery.start(proxy.run)
+        proxied = replace(s3_config, endpoint=f"http://{proxy.address}")
+        async with S3ObjectStore.open(proxied, now=now, limits=HttpLimits(connections=1)) as store:
+            await store.put_if_absent("ns/a", b"a")
+            proxy.faults = S3Faults(slow=1)
+            for operation, times in ((store.get, 1), (store.head, 1), (partial(store.put_if_absent, body=b"b"), 2)):
+                signed = 0
+                async with trio.open_nursery() as waiting:
+                    for key in ("ns/a", "ns/a") if times == 1 else ("ns/b", "ns/c"):
+                        waiting.start_soon(operation, key)
+                    await trio.sleep(0.2)
+                    assert signed == times
+        nursery.cancel_scope.cancel()
 
 
 async def test_the_probe_passes_and_leaves_nothing(s3_config: S3Config) -> None:

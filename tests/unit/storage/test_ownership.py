@@ -28,6 +28,22 @@ async def test_acked_records_and_no_others_survive_a_kill(autojump_clock: MockCl
         assert (await caller.append(ref, batch(b"next"))).base_offset == 1
 
 
+async def test_only_so_many_partitions_are_taken_over_at_the_same_time(autojump_clock: MockClock) -> None:
+    world = World()
+    async with world.service(take_overs_in_flight=2) as (caller, catalog):
+        ref = await world.topic(catalog, partitions=6)
+        refs = [PartitionRef(topic=ref.topic, topic_id=ref.topic_id, partition=number) for number in range(6)]
+        world.objects.calls.clear()
+        world.objects.plan = lambda call: Fault(delay=1) if call.kind == "list_from" else None
+        async with trio.open_nursery() as nursery:
+            for one in refs:
+                nursery.start_soon(caller.fetch, one, 0)
+            await trio.sleep(0.5)
+            # Each lists segments and roots.
+            assert len({call.key for call in world.objects.calls if call.kind == "list_from"}) == 4
+        assert [(await caller.fetch(one, 0)).status for one in refs] == 6 * [Status.OK]
+
+
 async def test_a_recreated_topic_is_empty(autojump_clock: MockClock) -> None:
     async with (world := World(intake=False)).service() as (caller, catalog):
         old = await world.topic(catalog)
