@@ -32,6 +32,7 @@ from services.gateway.brokers import Brokers
 from services.gateway.coordinators.links import Coordinators
 from services.gateway.counters import GatewayCounters, error_codes
 from services.gateway.fetch_sessions import FetchSessions
+from services.gateway.owners.refused import RefusedBatches
 from services.gateway.owners.routing import Router
 from services.gateway.owners.traced import TracedBatches
 from services.gateway.pauses import Pauses
@@ -82,6 +83,7 @@ class Environment:
     # None if tracing is off.
     tracer: Tracer | None = None
     traced: TracedBatches = field(default_factory=TracedBatches)
+    refused: RefusedBatches = field(default_factory=RefusedBatches)
     refusals: defaultdict[str, Refusal] = field(default_factory=_refusals)
 
     @contextmanager

@@ -14,10 +14,26 @@ _MESSAGES = "tests/java/test_messages.py::"
 _NODE_IDS = "tests/unit/metadata/test_node_ids.py::"
 _PRODUCE = "tests/unit/gateway/test_produce.py::"
 _PROTOCOL = "tests/unit/gateway/test_protocol.py::"
+_REFUSED = "tests/unit/gateway/test_refused_batches.py::"
 _ROUTING = "tests/unit/gateway/test_routing.py::"
 _TOPICS = "tests/unit/gateway/test_topics.py::"
 
 MUTATIONS = (
+    Mutation(
+        "later batches of a producer pass before the refused one comes again",
+        Change(
+            "services.gateway.owners.refused",
+            "RefusedBatches.is_behind",
+            "return _is_before(refused, batch)",
+            "return False",
+        ),
+        _REFUSED + "test_a_later_batch_does_not_reach_a_new_owner_before_the_refused_one",
+    ),
+    Mutation(
+        "the last refused batch of a producer is remembered instead of the first",
+        Change("services.gateway.owners.refused", "RefusedBatches.note", "not _is_before(batch, known[0])", "False"),
+        _REFUSED + "test_batches_pass_again_when_the_first_refused_one_has_come",
+    ),
     Mutation(
         "one request of a connection at a time",
         Change(

@@ -61,6 +61,7 @@ _VARIANTS: dict[str, Variant] = {
                 "services.storage.intake.writer",
                 "IntakeWriter._stored",
                 "while self._under_way and self._under_way[0].stored:\n"
+                "            appends += self._under_way[0].appends\n"
                 "            self._count(self._under_way.popleft(), counted)",
                 "self._under_way.remove(one)\n        self._count(one, counted)",
             ),

@@ -23,6 +23,9 @@ maximum timestamp in a batch header is stored as it is too, while a Kafka broker
 and filters by time trust it. A record count in a header is refused with INVALID_RECORD if so many records do not fit
 in the batch's bytes; a Kafka broker counts the records.
 
+If a batch of an idempotent producer is refused with a retriable error, its later batches for the partition are refused
+too until it comes again, for at most 10 seconds. They may have been sent before the client knew of the refusal.
+
 A topic whose `cleanup.policy` includes `compact` refuses a batch with INVALID_RECORD if a record in it has no key. From
 version 8 on, the response lists these records, at most 1,000 in one response, as in Kafka. Unlike in Kafka, the log
 start offset in that response is -1, because the gateway refuses the batch and only storage knows the offset.
@@ -52,12 +55,14 @@ from kafscale.kafka.produce import (
     encode_response,
 )
 from kafscale.kafka.wire import Buffer
+from kafscale.records.batch import peek
 from kafscale.rpc.limits import LARGEST_PAYLOAD
 from kafscale.security.asks import WRITE_TOPIC
 from services.gateway.api import Api, Call, Environment, Order, Work
 from services.gateway.owners.errors import NEVER_KEPT, OVERLOADED
 from services.gateway.owners.link import StorageLink
 from services.gateway.owners.pending import PendingAppend
+from services.gateway.owners.refused import SentSequence
 from services.gateway.topic_cache import KnownTopic
 from services.gateway.validation import (
     RefusedRecords,
@@ -85,6 +90,7 @@ class _Produce:
         self._client = call.client
         self._counters = call.environment.counters
         self._router = call.environment.router
+        self._refused = call.environment.refused
         self._version = call.version
         self._traced = call.environment.traced
         tracer = call.environment.tracer
@@ -117,6 +123,7 @@ class _Produce:
         def finished(append: PendingAppend) -> None:
             self._finished(append, result)
 
+        header = peek(records)
         append = PendingAppend(
             partition,
             key,
@@ -124,6 +131,7 @@ class _Produce:
             acks=self._acks,
             deadline=self.deadline,
             on_finish=finished,
+            sequence=SentSequence.of(header) if header.producer_id >= 0 else None,
             trace="" if self._span is None else self._span.place,
         )
         self.appends.append((link, append))
@@ -150,8 +158,11 @@ class _Produce:
         if not appends:
             self._reply()
         full = [link for link, _ in appends if link.queue.full]
+        now = trio.current_time()
         for link, append in appends:
-            if link in full:
+            if append.sequence is not None and self._refused.is_behind(append.key, append.sequence, now):
+                append.finish(OVERLOADED, "an earlier batch of the producer was refused")
+            elif link in full:
                 append.finish(OVERLOADED, "no room on the way to storage")
             else:
                 link.queue.put(append)
@@ -165,6 +176,8 @@ class _Produce:
         result.log_append_time_ms = append.append_time_ms
         if append.error:
             result.error_message = append.detail or None
+            if append.sequence is not None and append.error.retriable:
+                self._refused.note(append.key, append.sequence, trio.current_time())
         elif append.trace:
             self._traced.note(append.key, append.base_offset, append.trace)
         self._open -= 1

@@ -6,14 +6,15 @@ from kio.schema.errors import ErrorCode
 
 from kafscale.kafka.wire import Buffer
 from kafscale.v1.common_pb2 import PartitionRef
+from services.gateway.owners.refused import SentSequence
 
 
 class PendingAppend:
     """An append, from the handler through queue, message and buffer to its outcome, which is reported exactly once.
 
-    ``trace`` identifies the span that the append belongs to, or is empty if it is not traced. The response is sent when
-    the high watermark has reached ``wait_for`` and the end of the segments ``hold_until``. Times are Trio's, except
-    ``append_time_ms``, which is Unix time.
+    ``trace`` identifies the span that the append belongs to, or is empty if it is not traced. ``sequence`` is set for
+    idempotent producers. The response is sent when the high watermark has reached ``wait_for`` and the end of the
+    segments ``hold_until``. Times are Trio's, except ``append_time_ms``, which is Unix time.
     """
 
     __slots__ = (
@@ -31,6 +32,7 @@ class PendingAppend:
         "log_start",
         "partition",
         "records",
+        "sequence",
         "size",
         "trace",
         "wait_for",
@@ -45,6 +47,7 @@ class PendingAppend:
         acks: int,
         deadline: float,
         on_finish: Callable[["PendingAppend"], None],
+        sequence: SentSequence | None = None,
         trace: str = "",
     ) -> None:
         self.partition = partition
@@ -54,6 +57,7 @@ class PendingAppend:
         self.acks = acks
         self.deadline = deadline
         self._on_finish = on_finish
+        self.sequence = sequence
         self.trace = trace
         self.finished = False
         self.error = ErrorCode.none
