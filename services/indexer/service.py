@@ -71,6 +71,7 @@ class IndexerService:
             namespace,
             most=settings.rewrites,
             read_ahead_bytes=settings.rewrite_read_ahead_bytes,
+            io_bytes_per_second=settings.rewrite_io_bytes_per_second,
             runner=run_with(run_sync) if run_sync is not None else run_in_process,
             now_ms=now_ms,
             counters=self.counters,

@@ -39,6 +39,13 @@ class IndexerSettings:
         "process with a lower priority, and its memory (KAFSCALE_REWRITE_BYTES, KAFSCALE_COMPACTION_MEMORY). Further "
         "ones wait.",
     )
+    rewrite_io_bytes_per_second: int = setting(
+        "KAFSCALE_REWRITE_IO_BYTES_PER_SECOND",
+        default=0,
+        parse=within(size, 0, 1024 * 1024 * MIB),
+        doc="Kafka's log.cleaner.io.max.bytes.per.second: how many bytes per second the merges and compactions of an "
+        "indexer read and store at most, so that they leave CPU time and bandwidth to others. 0: no limit.",
+    )
     rewrite_read_ahead_bytes: int = setting(
         "KAFSCALE_REWRITE_READ_AHEAD_BYTES",
         default=8 * MIB,

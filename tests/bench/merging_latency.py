@@ -2,6 +2,7 @@
 
 One process with MinIO. The load is half of what a producer reaches without a limit. Rounds with and without merging
 alternate. For each pair, another topic is filled with segments of 64 KiB, whose merging begins with the second round.
+The topic is deleted after that, so that its merging does not go on in the next pair.
 
     python -m tests.bench.merging_latency [--seconds 20] [--rounds 3] [--segments 5000]
 """
@@ -28,6 +29,8 @@ _SETTINGS = {"KAFSCALE_SEGMENT_BYTES": "64KB", "KAFSCALE_REWRITE_CHECK_MS": "100
 _LARGE_SEGMENTS = {"segment.bytes": str(4 << 20)}
 _RECORD_BYTES = 1000
 _BATCH_BYTES = 16_384
+_SETTLE_SECONDS = 20.0
+"""How long the deletion of a topic's objects takes."""
 _MOST_WAITING = 2000
 _MEASURED_FOR = 15.0
 """Seconds without a limit."""
@@ -76,6 +79,13 @@ def _merge(bootstrap: str, topic: str) -> None:
     changed(admin, topic, ("kafscale.merge.enable", AlterConfigOpType.SET, "true"))
 
 
+def _delete(bootstrap: str, topic: str) -> None:
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    [deleted] = admin.delete_topics([topic]).values()
+    deleted.result()
+    time.sleep(_SETTLE_SECONDS)
+
+
 def _merges(log: Path, topic: str) -> tuple[int, int]:
     """Return how many merges of a topic have begun, and how many of them have finished."""
     events = [json.loads(line)["event"] for line in log.read_text().splitlines() if f'"{topic}-0"' in line]
@@ -108,6 +118,7 @@ def main(seconds: float, rounds: int, segments: int) -> None:
                     begun, finished = _merges(directory / "one" / "broker.log", small)
                     state = f"{begun} merges began, {finished} finished" if merges else "not merging"
                     click.echo(f"{state}: p50 {cuts[49]:.1f} ms, p99 {cuts[98]:.1f} ms")
+                _delete(broker.bootstrap, small)
             broker.stop()
     for name, place in (("p50", 0), ("p99", 1)):
         without, with_ = (median(one[place] for one in results[merges]) for merges in (False, True))

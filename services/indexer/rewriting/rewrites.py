@@ -18,6 +18,7 @@ from kafscale.v1.common_pb2 import Status
 from kafscale.v1.indexer_pb2 import RewriteEvent, RewriteInput, RewriteRequest, RewrittenStep
 from services.indexer.counters import IndexerCounters
 from services.indexer.errors import check_partition, status_of
+from services.indexer.rewriting.io_rate import IoRate
 from services.indexer.rewriting.passes import Finished, Read, Store, Wanted, check, inputs_of
 from services.indexer.rewriting.read_ahead import ReadAhead
 from services.indexer.rewriting.runners import Runner, Work
@@ -39,6 +40,7 @@ class Rewrites:
         *,
         most: int,
         read_ahead_bytes: int,
+        io_bytes_per_second: int,
         runner: Runner,
         now_ms: Callable[[], int],
         counters: IndexerCounters,
@@ -50,6 +52,7 @@ class Rewrites:
         self._now_ms = now_ms
         self._counters = counters
         self._limiter = trio.CapacityLimiter(most)
+        self._rate = IoRate(io_bytes_per_second)
 
     async def run(self, request: RewriteRequest, send: Send) -> None:
         """Do the steps of a request, and send an event for each, for the progress, and for an error."""
@@ -64,7 +67,7 @@ class Rewrites:
         try:
             check_partition(request.partition.topic, request.partition.partition)
             check(request)
-            call = _Call(self._store, self._namespace, request, send, self._counters)
+            call = _Call(self._store, self._namespace, request, send, rate=self._rate, counters=self._counters)
             ahead = ReadAhead(inputs_of(request), call.read_input, most_bytes=self._read_ahead_bytes, nursery=nursery)
             async with self._turn(), self._runner(request, secrets.token_bytes(_SECRET_BYTES), self._now_ms()) as work:
                 await call.serve(work, ahead)
@@ -101,11 +104,19 @@ class _Call:
     """The IO of one call, and its events."""
 
     def __init__(
-        self, store: ObjectStore, namespace: str, request: RewriteRequest, send: Send, counters: IndexerCounters
+        self,
+        store: ObjectStore,
+        namespace: str,
+        request: RewriteRequest,
+        send: Send,
+        *,
+        rate: IoRate,
+        counters: IndexerCounters,
     ) -> None:
         self._store = store
         self._place = namespace, request.partition.topic, request.partition.partition
         self._send = send
+        self._rate = rate
         self._counters = counters
         self._read, self._total = 0, len(inputs_of(request))
         self._reported_at = -math.inf
@@ -147,9 +158,11 @@ class _Call:
         """Return the object of an input. Raises ObjectNotFound, Unavailable, Refused."""
         key = self._key_of(one)
         try:
-            return (await self._store.get(key)).body
+            body = (await self._store.get(key)).body
         except ObjectNotFound as error:
             raise ObjectNotFound(f"{key}: missing") from error
+        await self._rate.spent(len(body))
+        return body
 
     def _key_of(self, one: RewriteInput) -> str:
         if one.HasField("rewritten"):
@@ -167,13 +180,16 @@ class _Call:
             if there is not None:
                 raise Unavailable(f"{name}: another object has this key")
             self._counters.rewrite_written_bytes += len(body)
+            await self._rate.spent(len(body))
         return str(key)
 
     async def _read_back(self, key: str) -> bytes:
         try:
-            return (await self._store.get(key)).body
+            body = (await self._store.get(key)).body
         except ObjectNotFound as error:
             raise Unavailable(f"{key}: missing, although it was just stored") from error
+        await self._rate.spent(len(body))
+        return body
 
     async def _report(self, step: RewrittenStep | None = None) -> None:
         await self._send(RewriteEvent(objects_read=self._read, objects_total=self._total, step=step))

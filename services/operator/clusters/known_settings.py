@@ -283,6 +283,7 @@ KNOWN: dict[str, frozenset[str]] = {
             "KAFSCALE_LOG_LEVEL",
             "KAFSCALE_MAX_ACLS",
             "KAFSCALE_REWRITES",
+            "KAFSCALE_REWRITE_IO_BYTES_PER_SECOND",
             "KAFSCALE_REWRITE_READ_AHEAD_BYTES",
             "KAFSCALE_RPC_ADDR",
             "KAFSCALE_RPC_ADVERTISED_ADDR",

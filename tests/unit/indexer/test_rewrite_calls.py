@@ -67,6 +67,18 @@ async def test_objects_are_read_ahead_up_to_a_size_and_each_once(world: World, a
     ]
 
 
+async def test_rewrites_read_and_store_no_more_bytes_per_second_than_allowed(
+    world: World, autojump_clock: MockClock
+) -> None:
+    for number in range(10):
+        await world.add(batch((f"{number}", "1")))
+    began, read = trio.current_time(), sum(one.size for one in world.inputs)
+    await rewritten(world.service(rewrite_io_bytes_per_second=read), world.merge())
+    stored = {call.key: call.size for call in world.store.calls if call.kind == "put_if_absent" and "~rew" in call.key}
+    again = sum(size for key, size in stored.items() if key.endswith(".kfs"))
+    assert trio.current_time() - began == pytest.approx(1 + (sum(stored.values()) + again) / read)
+
+
 async def test_a_busy_process_does_other_work_between_reads(world: World, mock_clock: MockClock) -> None:
     for number in range(10):
         await world.add(batch((f"{number}", "1")))
