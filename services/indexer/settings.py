@@ -44,7 +44,8 @@ class IndexerSettings:
         default=0,
         parse=within(size, 0, 1024 * 1024 * MIB),
         doc="Kafka's log.cleaner.io.max.bytes.per.second: how many bytes per second the merges and compactions of an "
-        "indexer read and store at most, so that they leave CPU time and bandwidth to others. 0: no limit.",
+        "indexer read and store at most, so that they leave CPU time and bandwidth to others. 0: no limit. Set at "
+        "least 1 MB, because a merge or compaction that takes an hour is abandoned.",
     )
     rewrite_read_ahead_bytes: int = setting(
         "KAFSCALE_REWRITE_READ_AHEAD_BYTES",

@@ -225,7 +225,8 @@ class StorageSettings(LeaseSettings):
         parse=integer(1, 1_000),
         doc="The maximum number of partitions that an instance takes over at the same time. Each needs two listings of "
         "the object store and a few writes to the metadata store. Others wait; requests for them are refused after "
-        "KAFSCALE_APPEND_LOAD_WAIT_MS, and clients repeat them.",
+        "KAFSCALE_APPEND_LOAD_WAIT_MS, and clients repeat them. Reading the state of producers, which follows, is "
+        "not limited by it.",
     )
     scanned_partitions: int = setting(
         "KAFSCALE_SCANNED_PARTITIONS",

@@ -24,7 +24,7 @@ and filters by time trust it. A record count in a header is refused with INVALID
 in the batch's bytes; a Kafka broker counts the records.
 
 If a batch of an idempotent producer is refused with a retriable error, its later batches for the partition are refused
-too until it comes again, for at most 10 seconds. They may have been sent before the client knew of the refusal.
+too until it comes again, for at most 3 seconds. They may have been sent before the client knew of the refusal.
 
 A topic whose `cleanup.policy` includes `compact` refuses a batch with INVALID_RECORD if a record in it has no key. From
 version 8 on, the response lists these records, at most 1,000 in one response, as in Kafka. Unlike in Kafka, the log
@@ -59,7 +59,7 @@ from kafscale.records.batch import peek
 from kafscale.rpc.limits import LARGEST_PAYLOAD
 from kafscale.security.asks import WRITE_TOPIC
 from services.gateway.api import Api, Call, Environment, Order, Work
-from services.gateway.owners.errors import NEVER_KEPT, OVERLOADED
+from services.gateway.owners.errors import NEVER_KEPT, OVERLOADED, TIMED_OUT
 from services.gateway.owners.link import StorageLink
 from services.gateway.owners.pending import PendingAppend
 from services.gateway.owners.refused import SentSequence
@@ -115,15 +115,18 @@ class _Produce:
             return
         partition = topic.partitions[result.index]
         key = (topic.info.id, result.index)
+        header = peek(records)
+        sequence = SentSequence.of(header) if header.producer_id >= 0 else None
         link = self._router.link_for_append(key)
         if link is None:
             result.error_code, result.error_message = NEVER_KEPT, "no storage instance is known for the partition"
+            if sequence is not None:
+                self._refused.note(key, sequence, trio.current_time())
             return
 
         def finished(append: PendingAppend) -> None:
             self._finished(append, result)
 
-        header = peek(records)
         append = PendingAppend(
             partition,
             key,
@@ -131,7 +134,7 @@ class _Produce:
             acks=self._acks,
             deadline=self.deadline,
             on_finish=finished,
-            sequence=SentSequence.of(header) if header.producer_id >= 0 else None,
+            sequence=sequence,
             trace="" if self._span is None else self._span.place,
         )
         self.appends.append((link, append))
@@ -176,10 +179,14 @@ class _Produce:
         result.log_append_time_ms = append.append_time_ms
         if append.error:
             result.error_message = append.detail or None
-            if append.sequence is not None and append.error.retriable:
+            # After its own timeout the client has given up this request, and may have sent the batch again.
+            if append.sequence is not None and append.error.retriable and append.error is not TIMED_OUT:
                 self._refused.note(append.key, append.sequence, trio.current_time())
-        elif append.trace:
-            self._traced.note(append.key, append.base_offset, append.trace)
+        else:
+            if append.sequence is not None:
+                self._refused.succeeded(append.key, append.sequence)
+            if append.trace:
+                self._traced.note(append.key, append.base_offset, append.trace)
         self._open -= 1
         if self._open == 0:
             self._reply()

@@ -16,8 +16,8 @@ Key = tuple[bytes, int]
 _SEQUENCES = 1 << 31
 _MOST = 10_000
 """The number of refused batches that are remembered. Beyond it, the oldest is forgotten."""
-_SECONDS = 10.0
-"""How long a refused batch is remembered: clients send it again sooner, unless they have given it up."""
+_SECONDS = 3.0
+"""How long a refused batch is remembered: clients send it again within a second, unless they have given it up."""
 
 
 class SentSequence(NamedTuple):
@@ -49,6 +49,14 @@ class RefusedBatches:
         if known is None and len(self._refused) >= _MOST:
             del self._refused[next(iter(self._refused))]
         self._refused[key, batch.producer_id] = batch, now
+
+    def succeeded(self, key: Key, batch: SentSequence) -> None:
+        """Forget the refused batch unless it comes after this one, which storage has accepted in order."""
+        if not self._refused:
+            return
+        known = self._refused.get((key, batch.producer_id))
+        if known is not None and not (known[0].epoch == batch.epoch and _is_before(batch, known[0])):
+            del self._refused[key, batch.producer_id]
 
     def is_behind(self, key: Key, batch: SentSequence, now: float) -> bool:
         """Return whether an earlier batch of the producer was refused and must be sent first."""

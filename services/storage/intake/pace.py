@@ -45,24 +45,24 @@ class Pace:
             return float(self._burst)
         return min(self._burst, self._tokens + (now - self._as_of) * self._per_second)
 
-    def delay(self, now: float, *, others: bool, large: bool, appends: int) -> float:
-        """Return in how many seconds the next put, of ``appends``, may begin. ``others``: another one is on its way.
+    def delay(self, now: float, *, others: bool, large: bool, gathered: bool) -> float:
+        """Return in how many seconds the next put may begin. ``others``: another one is on its way.
 
-        A ``large`` one needs no token.
+        A ``large`` one needs no token. ``gathered``: it needs to wait for no more appends.
         """
         if not self._per_second:
             return 0.0
         for_token = 0.0 if large else (1 - self.tokens(now)) / self._per_second
         to_share = self._last_begun + min(2 * self._put_seconds, _LONGEST_WAIT) - now if others else 0.0
-        to_gather = self._gather_until - now if appends < self._expected else 0.0
+        to_gather = 0.0 if gathered else self._gather_until - now
         return max(0.0, for_token, to_share, to_gather)
 
-    def began(self, now: float, *, large: bool, appends: int) -> None:
+    def began(self, now: float, *, large: bool, gathered: bool) -> None:
         """Take the token of a put, unless it is ``large``, whether there is one or not: at most one put is owed."""
         self._last_begun = now
         if self._per_second and not large:
             self._tokens, self._as_of = max(self.tokens(now) - 1, -1.0), now
-        if appends < self._expected:
+        if not gathered:
             self._misses = min(self._misses + 1, _MOST_MISSES)
             self._puts_without_gathering = 2**self._misses - 1
         elif self._expected:

@@ -224,7 +224,7 @@ class IntakeWriter:
             due = math.inf
             if self._waiting and self._next - self._counted <= self._window:
                 large = self._waiting_bytes >= self._put_bytes
-                delay = self._pace.delay(now, others=bool(self._under_way), large=large, appends=self._waiting_appends)
+                delay = self._pace.delay(now, others=bool(self._under_way), large=large, gathered=self._gathered)
                 if not delay:
                     return
                 due = min(now + delay, *self._waiting.values())
@@ -239,8 +239,14 @@ class IntakeWriter:
             with trio.move_on_at(due):
                 await self._wake.wait()
 
+    @property
+    def _gathered(self) -> bool:
+        """Whether the next object need not wait for more appends: as many wait as are expected, or it is full."""
+        return self._waiting_appends >= self._pace.expected or self._waiting_bytes >= self._object_bytes
+
     def _begin(self) -> _Object | None:
         """Take the batches of the next object; None if there are none."""
+        gathered = self._gathered or not self._waiting
         entries, traces = list(self._carried()), list[str]()
         carries, self._carrying = self._carrying, []
         remaining = self._object_bytes - sum(entry.size for _, entry in entries)
@@ -276,7 +282,7 @@ class IntakeWriter:
         if not entries:
             return None
         size = sum(entry.size for _, entry in entries)
-        self._pace.began(now, large=size >= self._put_bytes, appends=appends)
+        self._pace.began(now, large=size >= self._put_bytes, gathered=gathered)
         since = min((one.since for one in carries), default=now)
         begun = _Object(self._next, self._checkpoint(), now, since, entries, carries, size, appends)
         begun.span = self._span(begun, traces)

@@ -1,7 +1,8 @@
 """The partitions that this run owns. They are taken over when assigned to it, on first use or before."""
 
 import math
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -275,10 +276,21 @@ class OwnedPartitions:
     async def _take_over(self, key: Key, ref: PartitionRef, load: _Load) -> TakenOver:
         """Take the partition over, waiting for a live owner to hand it over. Raises NotAvailable, Unavailable."""
         state_key = paths.partition_state_key(self._namespace, ref.topic, ref.partition)
-        deadline = trio.current_time() + self._settings.handover_wait_ms / 1000
+        deadline = math.inf
         while True:
             try:
-                return await self._in_turn(key, ref)
+                async with self._turn():
+                    deadline = min(deadline, trio.current_time() + self._settings.handover_wait_ms / 1000)
+                    self._check_assigned(key)
+                    return await take_over(
+                        self._metadata,
+                        self._objects,
+                        namespace=self._namespace,
+                        register=self._register(),
+                        intakes=self._intakes,
+                        ref=ref,
+                        fencing=partial(self._fencing, key),
+                    )
             except StillOwned as held:
                 load.awaited = held
                 with trio.move_on_at(deadline) as waiting:
@@ -287,23 +299,15 @@ class OwnedPartitions:
                     raise
                 load.awaited = None
 
-    async def _in_turn(self, key: Key, ref: PartitionRef) -> TakenOver:
-        """Take the partition over when few enough other take-overs are in progress. Raises like `take_over`."""
+    @asynccontextmanager
+    async def _turn(self) -> AsyncIterator[None]:
+        """Wait until few enough other take-overs are in progress."""
         try:
             self._turns.acquire_nowait()
         except trio.WouldBlock:
             await self._turns.acquire()
         try:
-            self._check_assigned(key)
-            return await take_over(
-                self._metadata,
-                self._objects,
-                namespace=self._namespace,
-                register=self._register(),
-                intakes=self._intakes,
-                ref=ref,
-                fencing=partial(self._fencing, key),
-            )
+            yield
         finally:
             self._turns.release()
 

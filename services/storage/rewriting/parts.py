@@ -109,8 +109,9 @@ class LogParts:
         """Return the segment's header. Those of the following segments are read at the same time."""
         if segment.base_offset not in learned.headers:
             learned.headers.clear()
+            unknown = await self._unknown_from(view, segment, learned)
             async with trio.open_nursery() as nursery:
-                for one in await self._unknown_from(view, segment, learned):
+                for one in unknown:
                     nursery.start_soon(self._read_ahead, view, one, learned)
         header = learned.headers.pop(segment.base_offset, None)
         return header or await self._reader.header(view, segment)
@@ -123,7 +124,11 @@ class LogParts:
             if following.max_timestamp != UNKNOWN_TIME or following.base_offset in learned.written_ms:
                 break
             unknown.append(following)
-            following = await self._reader.finder.after(view, following)
+            try:
+                following = await self._reader.finder.after(view, following)
+            except KafscaleError:
+                # It is looked for again if it is needed, and reported then.
+                break
         return unknown
 
     async def _read_ahead(self, view: CommittedLog, segment: KnownSegment, learned: _Learned) -> None:

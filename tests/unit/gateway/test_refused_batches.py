@@ -4,8 +4,10 @@ import pytest
 
 from services.gateway.owners.refused import RefusedBatches, SentSequence
 from tests.support.gateway.asking import produce
+from tests.support.gateway.fake_storage import FakeStorage
+from tests.support.gateway.harness import running_gateway
 from tests.support.storage.sequences import numbered
-from tests.unit.gateway.two_owners import NOT_LEADER, two_owners
+from tests.unit.gateway.two_owners import NOT_LEADER, settled, two_owners
 
 KEY, LAST = (b"id", 0), (1 << 31) - 1
 
@@ -46,11 +48,34 @@ def test_an_earlier_batch_and_those_of_a_new_epoch_pass() -> None:
     assert not batches.is_behind(KEY, SentSequence(1, 1, 4), 0.0)
 
 
+@pytest.mark.parametrize(("epoch", "first", "behind"), [(0, 4, True), (0, 5, False), (0, 6, False), (1, 0, False)])
+def test_a_batch_that_storage_has_accepted_proves_that_earlier_ones_are_there(
+    epoch: int, first: int, behind: bool
+) -> None:
+    batches = RefusedBatches()
+    batches.note(KEY, SentSequence(1, 0, 5), 0.0)
+    batches.succeeded(KEY, SentSequence(1, epoch, first))
+    assert batches.is_behind(KEY, SentSequence(1, 0, 7), 0.0) == behind
+
+
+async def test_a_batch_that_was_refused_without_any_instance_comes_first() -> None:
+    async with running_gateway() as harness:
+        await harness.topic("t")
+        await harness.cluster.remove("storage")
+        await settled()
+        client = await harness.connect()
+        assert (await produce(client, numbered(0, 2))).error_code == NOT_LEADER
+        await harness.cluster.add("next", storage := FakeStorage())
+        await settled()
+        assert (await produce(client, numbered(2, 1))).error_code.retriable
+        assert storage.appends == []
+
+
 def test_a_refused_batch_that_does_not_come_again_is_forgotten() -> None:
     batches = RefusedBatches()
     batches.note(KEY, SentSequence(1, 0, 5), 0.0)
-    assert batches.is_behind(KEY, SentSequence(1, 0, 6), 9.0)
-    assert not batches.is_behind(KEY, SentSequence(1, 0, 6), 10.0)
+    assert batches.is_behind(KEY, SentSequence(1, 0, 6), 2.0)
+    assert not batches.is_behind(KEY, SentSequence(1, 0, 6), 3.0)
     for producer in range(20_000):
         batches.note(KEY, SentSequence(producer, 0, 5), 11.0)
     assert len(batches) == 10_000

@@ -5,9 +5,11 @@ import trio
 from trio.testing import MockClock
 
 from kafscale.catalog.page import SEGMENTS_PER_PAGE
-from kafscale.objects.memory import Fault
+from kafscale.errors import Unavailable
+from kafscale.objects.memory import Call, Fault
 from kafscale.rewritten.keys import RewrittenKey, RootKey
 from kafscale.v1.common_pb2 import Status
+from services.storage.reading import finder
 from tests.support.storage.harness import World
 from tests.unit.storage.test_compaction import (
     CHECK,
@@ -116,6 +118,37 @@ async def test_a_new_owner_reads_the_headers_of_many_segments_concurrently(autoj
     async with world.service(merge="on") as (caller, _):
         await caller.fetch(ref, 47)
         await trio.sleep(40)
+        assert [key.base_offset for key in await rewritten(world, RewrittenKey)] == [0]
+
+
+@pytest.mark.parametrize("after", range(8, 14))
+async def test_failed_listings_of_a_new_owner_end_nothing(
+    after: int, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(finder, "_PAGE", 5)
+    world, failed = World(SETTINGS, indexing=True, rewrites=True), 0
+    world.now_ms = 10 * HOUR_MS
+    async with world.service() as (caller, catalog):
+        ref = await world.topic(catalog, partitions=1)
+        for number in range(40):
+            await write(caller, ref, ("k", str(number)), timestamp=world.now_ms)
+        world.now_ms += HOUR_MS + 1
+
+    def plan(call: Call) -> Fault | None:
+        nonlocal failed
+        # The first listings are those of the checks before. The next ones are for the headers.
+        listed = world.objects.count("list_from")
+        if call.kind != "list_from" or "/orders/" not in call.key or failed == 1 or listed < after:
+            return None
+        failed += 1
+        return Fault(error=Unavailable("down"))
+
+    async with world.service(merge="on") as (caller, _):
+        await caller.fetch(ref, 39)
+        world.objects.calls.clear()
+        world.objects.plan = plan
+        await trio.sleep(1000)
+        assert failed == 1
         assert [key.base_offset for key in await rewritten(world, RewrittenKey)] == [0]
 
 
