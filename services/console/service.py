@@ -207,27 +207,31 @@ class Console:
         if views:
             token = self._token
         try:
-            await self._gateways.read(CLUSTER_STATUS, pb.ClusterStatusRequest(), token)
-            accepts_anything = await self._accepts_anything()
+            refusal, of_nobody = await self._refusal(token), await self._refusal(secrets.token_urlsafe())
         except (StatusError, Unavailable) as error:
             await trio.sleep(_REFUSED_SECONDS)
             return _failure(error)
-        if accepts_anything:
+        # A user may have no rights on the cluster, but on some topics.
+        is_user = of_nobody is not None and of_nobody.code is _STATUS.UNAUTHENTICATED
+        if refusal is not None and not (is_user and refusal.code is _STATUS.PERMISSION_DENIED):
+            await trio.sleep(_REFUSED_SECONDS)
+            return _failure(refusal)
+        if of_nobody is None:
             text = "the gateways accept every token; set KAFSCALE_ADMIN_TOKEN or KAFSCALE_ACLS on them"
             return _error(HTTPStatus.CONFLICT, text)
         name, _ = self._sessions.begin(token, may_change=not views and not self._settings.console_read_only)
         seconds = self._settings.console_session_ms / 1000
         return _json({}, ("set-cookie", set_cookie(name, seconds=seconds, secure=_is_secure(request))))
 
-    async def _accepts_anything(self) -> bool:
-        """Whether gateways accept a token that nobody has. Raises StatusError, Unavailable if they do not answer."""
+    async def _refusal(self, token: str) -> StatusError | None:
+        """Return why the gateways refuse a token, or None. Raises StatusError, Unavailable if they do not answer."""
         try:
-            await self._gateways.read(CLUSTER_STATUS, pb.ClusterStatusRequest(), secrets.token_urlsafe())
+            await self._gateways.read(CLUSTER_STATUS, pb.ClusterStatusRequest(), token)
         except StatusError as error:
             if error.code not in (_STATUS.UNAUTHENTICATED, _STATUS.PERMISSION_DENIED):
                 raise
-            return False
-        return True
+            return error
+        return None
 
     def _answer_live(self, request: Request) -> Response | Handover:
         """Serve a live page. Without a WebSocket, only say whether it would be, because browsers hide why it is not."""

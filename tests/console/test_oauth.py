@@ -48,7 +48,7 @@ def test_a_user_does_what_its_acls_allow_until_its_token_expires(browser: Browse
             sign_in(page, Issuer("other", "RS256").token(time.time() + 600))
             expect(page.get_by_role("alert")).to_contain_text("token")
             sign_in(page, issuer.token(time.time() + 600, sub="eve"))
-            expect(page.get_by_role("main")).to_contain_text("There are no topics")
+            expect(page.get_by_role("main")).to_contain_text("User:eve needs DESCRIBE on CLUSTER")
             context.clear_cookies()
             expires_at = time.time() + SOON
             sign_in(page, issuer.token(expires_at))
