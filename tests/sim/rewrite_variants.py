@@ -32,6 +32,7 @@ _VARIANTS: dict[str, Variant] = {
             ),
         ),
         {"commit-late": 20.0, "metadata-lost-answer": 3.0},
+        first_seed=26,
     ),
     "object-keys-without-attempt": Variant(
         "two attempts of an owner have the same keys, and what is there is taken for one's own",
@@ -67,6 +68,7 @@ _VARIANTS: dict[str, Variant] = {
                 ("crash-at-point", "crash-after-put", "pause-at-point", "pause-before-put", "pause-after-put"), 0.0
             ),
         },
+        first_seed=44,
     ),
     "swept-by-name": Variant(
         "a sweep during a rewrite deletes whatever the state's root does not name",
@@ -102,6 +104,8 @@ _VARIANTS: dict[str, Variant] = {
             ),
         ),
         {"metadata-full": 20.0, "rewrite-slow": 8.0},
+        # After a rewrite that took too long, a pause hides it in almost all seeds.
+        rare="tests/unit/storage/test_slow_roots.py::test_a_root_is_waited_for_before_the_log_is_rewritten_again",
     ),
     "log-starts-with-the-segments": Variant(
         "the log start moves to the oldest segment, over objects that the root names",
@@ -141,6 +145,7 @@ _VARIANTS: dict[str, Variant] = {
             ),
         ),
         {"bucket-empty": 100.0},
+        first_seed=26,
     ),
     "parts-believed": Variant(
         "a part of a rewritten object is believed without the checksum in the index",
