@@ -8,7 +8,7 @@ from kafscale.catalog.page import SEGMENTS_PER_PAGE
 from kafscale.errors import Unavailable
 from kafscale.objects.memory import Call, Fault
 from kafscale.rewritten.keys import RewrittenKey, RootKey
-from kafscale.v1.common_pb2 import Status
+from kafscale.v1.common_pb2 import PartitionRef, Status
 from services.storage.reading import finder
 from tests.support.storage.harness import World
 from tests.unit.storage.test_compaction import (
@@ -22,6 +22,16 @@ from tests.unit.storage.test_compaction import (
     segments,
     write,
 )
+
+
+async def _written(world: World, segments: int) -> PartitionRef:
+    """Write small segments to a new topic, an hour before they are read by a new owner."""
+    async with world.service() as (caller, catalog):
+        ref = await world.topic(catalog, partitions=1)
+        for number in range(segments):
+            await write(caller, ref, ("k", str(number)), timestamp=world.now_ms)
+        world.now_ms += HOUR_MS + 1
+        return ref
 
 
 async def test_small_segments_become_one_object(autojump_clock: MockClock) -> None:
@@ -109,11 +119,7 @@ async def test_checks_of_what_is_not_merged_yet_read_nothing(autojump_clock: Moc
 async def test_a_new_owner_reads_the_headers_of_many_segments_concurrently(autojump_clock: MockClock) -> None:
     world = World(SETTINGS, indexing=True, rewrites=True)
     world.now_ms = 10 * HOUR_MS
-    async with world.service() as (caller, catalog):
-        ref = await world.topic(catalog, partitions=1)
-        for number in range(48):
-            await write(caller, ref, ("k", str(number)), timestamp=world.now_ms)
-        world.now_ms += HOUR_MS + 1
+    ref = await _written(world, 48)
     world.objects.plan = lambda call: Fault(delay=1) if call.kind == "get_range" and "/orders/" in call.key else None
     async with world.service(merge="on") as (caller, _):
         await caller.fetch(ref, 47)
@@ -128,11 +134,7 @@ async def test_failed_listings_of_a_new_owner_end_nothing(
     monkeypatch.setattr(finder, "_PAGE", 5)
     world, failed = World(SETTINGS, indexing=True, rewrites=True), 0
     world.now_ms = 10 * HOUR_MS
-    async with world.service() as (caller, catalog):
-        ref = await world.topic(catalog, partitions=1)
-        for number in range(40):
-            await write(caller, ref, ("k", str(number)), timestamp=world.now_ms)
-        world.now_ms += HOUR_MS + 1
+    ref = await _written(world, 40)
 
     def plan(call: Call) -> Fault | None:
         nonlocal failed
