@@ -33,7 +33,7 @@ def handle(call: Call) -> Work | None:
         return None
     if call.version == 0 or not authentication.choose(request.mechanism):
         call.answer(_Reply(ErrorCode.unsupported_sasl_mechanism, authentication.mechanisms))
-        call.client.leave()
+        call.client.refuse()
         return None
     call.answer(_Reply(ErrorCode.none, authentication.mechanisms))
     return None

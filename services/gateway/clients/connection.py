@@ -5,6 +5,7 @@ handler is answered with an error for that request, or closes that connection.
 """
 
 from collections.abc import Callable
+from contextlib import suppress
 from ipaddress import ip_address
 
 import structlog
@@ -40,6 +41,9 @@ _SLOWEST_BYTES_PER_SECOND = 512 << 10
 """The minimum rate of a request that holds request memory, because other requests wait for it."""
 _PATIENCE_OF_OTHERS_SECONDS = 5.0
 """How long a client may be silent if its request exceeds the request memory and others wait."""
+_REFUSAL_READ_WITHIN_SECONDS = 1.0
+"""How long a refused client may take to read the reason. kafka-python does not see a response that it reads together
+with the end of the connection."""
 
 _log = structlog.get_logger(__name__)
 
@@ -100,6 +104,7 @@ class ClientConnection:
         self._sending = False
         self._closed = False
         self._leaving = False
+        self._refused = False
         # Until this time nothing more is read, because the client has exceeded a quota.
         self._muted_until = 0.0
         self._closed_because = ""
@@ -152,6 +157,12 @@ class ClientConnection:
         if not self._starting:
             self._reading.cancel()
 
+    def refuse(self) -> None:
+        """Accept no more requests, and close when the client has read the responses and closed its end, at the latest
+        after a second."""
+        self._refused = True
+        self.leave()
+
     async def run(self) -> None:
         """Serve the client until it disconnects, violates the protocol, or is closed."""
         pauses = self._environment.pauses
@@ -171,6 +182,8 @@ class ClientConnection:
                             await self._read(nursery)
                         if not self._leaving:
                             nursery.cancel_scope.cancel()
+                if self._refused:
+                    await self._await_end()
         finally:
             self._closed = True
             self._environment.reply_memory.used -= self._unsent
@@ -178,6 +191,15 @@ class ClientConnection:
             self._kafka.close()
             if self._closed_because:
                 _log.info("connection closed", peer=self._peer, reason=self._closed_because)
+
+    async def _await_end(self) -> None:
+        """Discard what the client sends until it closes its end."""
+        with (
+            trio.move_on_after(_REFUSAL_READ_WITHIN_SECONDS),
+            suppress(trio.BrokenResourceError, trio.ClosedResourceError),
+        ):
+            while await self._stream.receive_some(_SMALLEST_READ):
+                pass
 
     async def _authenticate_in_time(self) -> None:
         seconds = self._environment.settings.handshake_ms / 1000
