@@ -129,8 +129,9 @@ class Client(Protocol):
         """Close the connection without answering pending requests."""
         ...
 
-    def leave(self) -> None:
-        """Accept no more requests, and close the connection when those in flight are answered."""
+    def refuse(self) -> None:
+        """Accept no more requests, and close the connection when the client has read the responses and closed its end,
+        at the latest after a second."""
         ...
 
 

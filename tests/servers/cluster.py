@@ -167,12 +167,14 @@ def running_cluster(
     with ExitStack() as servers:
         etcd = etcd or servers.enter_context(running_etcd(_created(directory / "etcd")))
         minio = minio or servers.enter_context(running_minio(_created(directory / "minio")))
+        stored = minio.broker_settings()
         settings = {
             # Do not pass on settings of this machine. An empty variable counts as not set.
             **{name: "" for name in os.environ if name.startswith(("KAFSCALE_", "AWS_"))},
-            **minio.broker_settings(),
+            **stored,
             "KAFSCALE_ETCD_ENDPOINTS": ",".join(etcd.endpoints),
-            "KAFSCALE_S3_NAMESPACE": directory.name,
+            # Directories of several clusters can have the same name, but a process uses the name of a bucket once.
+            "KAFSCALE_S3_NAMESPACE": f"{directory.name}-{stored['KAFSCALE_S3_BUCKET']}",
             "KAFSCALE_LEASE_TTL_SECONDS": str(LEASE_SECONDS),
             **(env or {}),
         }
