@@ -49,7 +49,7 @@ def test_storage_has_intakes_after_the_command_and_a_rolling_restart(
 ) -> None:
     trio.run(_begin_with_format_1, etcd, tmp_path.name)
     values = [b"%d" % number for number in range(300)]
-    with make_cluster(storages=2) as cluster:
+    with make_cluster(storages=2, env={"KAFSCALE_S3_NAMESPACE": tmp_path.name}) as cluster:
         shell, client = Shell(cluster.env, cluster.gateways[0].address), ConfluentClient(cluster.bootstrap)
         client.create_topic("orders")
         client.produce("orders", [Message(value) for value in values[:100]])

@@ -68,7 +68,8 @@ class Bucket:
 def bucket(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bucket]:
     """Topics for each kind of damage, one of them with a catalog page, and a live service."""
     directory = tmp_path_factory.mktemp("audited")
-    broker = KafscaleBroker(directory, {})
+    # Only the flush command makes segments.
+    broker = KafscaleBroker(directory, {"KAFSCALE_SEGMENT_INTERVAL_MS": "10000"})
     try:
         made = Bucket(directory / "data", broker.rpc)
         client = ConfluentClient(broker.bootstrap)
