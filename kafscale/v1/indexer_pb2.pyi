@@ -118,20 +118,22 @@ class WriteCatalogPageReply(_message.Message):
     def __init__(self, key: _Optional[str] = ...) -> None: ...
 
 class RewriteRequest(_message.Message):
-    __slots__ = ("partition", "epoch", "attempt", "steps", "target_bytes", "compaction")
+    __slots__ = ("partition", "epoch", "attempt", "steps", "target_bytes", "compaction", "bytes_per_second")
     PARTITION_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     ATTEMPT_FIELD_NUMBER: _ClassVar[int]
     STEPS_FIELD_NUMBER: _ClassVar[int]
     TARGET_BYTES_FIELD_NUMBER: _ClassVar[int]
     COMPACTION_FIELD_NUMBER: _ClassVar[int]
+    BYTES_PER_SECOND_FIELD_NUMBER: _ClassVar[int]
     partition: _common_pb2.PartitionRef
     epoch: int
     attempt: int
     steps: _containers.RepeatedCompositeFieldContainer[RewriteStep]
     target_bytes: int
     compaction: CompactionRules
-    def __init__(self, partition: _Optional[_Union[_common_pb2.PartitionRef, _Mapping]] = ..., epoch: _Optional[int] = ..., attempt: _Optional[int] = ..., steps: _Optional[_Iterable[_Union[RewriteStep, _Mapping]]] = ..., target_bytes: _Optional[int] = ..., compaction: _Optional[_Union[CompactionRules, _Mapping]] = ...) -> None: ...
+    bytes_per_second: int
+    def __init__(self, partition: _Optional[_Union[_common_pb2.PartitionRef, _Mapping]] = ..., epoch: _Optional[int] = ..., attempt: _Optional[int] = ..., steps: _Optional[_Iterable[_Union[RewriteStep, _Mapping]]] = ..., target_bytes: _Optional[int] = ..., compaction: _Optional[_Union[CompactionRules, _Mapping]] = ..., bytes_per_second: _Optional[int] = ...) -> None: ...
 
 class RewriteStep(_message.Message):
     __slots__ = ("inputs",)

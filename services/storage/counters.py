@@ -20,6 +20,8 @@ class StorageCounters:
     def __init__(self) -> None:
         self.flushes: Counter[str] = Counter()  # by trigger
         self.appended_bytes = self.appended_records = self.fetched_bytes = 0
+        # The part of appended_bytes that is to be merged.
+        self.mergeable_bytes = 0
         self.flush_seconds = Histogram()
         self.segments = self.committed_bytes = 0
         self.commit_seconds = Histogram()

@@ -397,12 +397,22 @@ class StorageSettings(LeaseSettings):
         "an eighth of the topic's retention.bytes, and the records of at most segment.ms and an eighth of "
         "retention.ms.",
     )
+    merge_io_bytes_per_second: int = setting(
+        "KAFSCALE_MERGE_IO_BYTES_PER_SECOND",
+        default=2 * MIB,
+        parse=within(size, 0, 1024 * 1024 * MIB),
+        doc="How many bytes per second a merge reads and stores, so that producers hardly wait longer while old "
+        "segments are merged. To keep up with producers, a merge may read and store six times as many bytes as the "
+        "topics with merging receive, and more while other merges or compactions wait for the indexer. 0: no limit. "
+        "Set at least 1 MB, because a merge that takes an hour is abandoned.",
+    )
     rewrites_in_flight: int = setting(
         "KAFSCALE_REWRITES_IN_FLIGHT",
         default=2,
         parse=integer(1, 64),
         doc="The maximum number of partitions whose logs an instance has rewritten at the same time. Each of these "
-        "rewrites takes a call to an indexer, which has a limit of its own (KAFSCALE_REWRITES).",
+        "rewrites takes a call to an indexer, which has a limit of its own (KAFSCALE_REWRITES). Logs are merged one "
+        "at a time, besides these, unless KAFSCALE_MERGE_IO_BYTES_PER_SECOND is 0.",
     )
     rewrite_bytes: int = setting(
         "KAFSCALE_REWRITE_BYTES",

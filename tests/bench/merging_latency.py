@@ -1,10 +1,11 @@
 """How long acknowledgements take while segments are merged, compared with the same load without merging.
 
-One process with MinIO. The load is half of what a producer reaches without a limit. Rounds with and without merging
-alternate. For each pair, another topic is filled with segments of 64 KiB, whose merging begins with the second round.
-The topic is deleted after that, so that its merging does not go on in the next pair.
+One process with MinIO. The load is half of what a producer reaches without a limit. Each round measures it with and
+without merging, every second one in the other order, because the load itself varies. For each round, another topic is
+filled with segments of 64 KiB. It is deleted after they were merged, so that this does not go on in the next part. With
+``--control``, nothing is merged at all, which shows how much of a difference is chance.
 
-    python -m tests.bench.merging_latency [--seconds 20] [--rounds 3] [--segments 5000]
+    python -m tests.bench.merging_latency [--seconds 30] [--rounds 6] [--segments 5000] [--pace 2MB] [--control]
 """
 
 import json
@@ -93,32 +94,36 @@ def _merges(log: Path, topic: str) -> tuple[int, int]:
 
 
 @click.command()
-@click.option("--seconds", default=20.0, show_default=True, help="The length of a round.")
-@click.option("--rounds", default=3, show_default=True)
+@click.option("--seconds", default=30.0, show_default=True, help="The length of each half of a round.")
+@click.option("--rounds", default=6, show_default=True)
 @click.option("--segments", default=5000, show_default=True, help="How many segments there are to merge in a round.")
-def main(seconds: float, rounds: int, segments: int) -> None:
+@click.option("--pace", default="2MB", show_default=True, help="KAFSCALE_MERGE_IO_BYTES_PER_SECOND.")
+@click.option("--control", is_flag=True, help="Merge nothing.")
+def main(seconds: float, rounds: int, segments: int, pace: str, control: bool) -> None:
     """Measure acknowledgements with and without merging at half load."""
     results: dict[bool, list[tuple[float, float]]] = {False: [], True: []}
     with tempfile.TemporaryDirectory() as scratch:
         directory = Path(scratch)
         (directory / "minio").mkdir()
         with running_minio(directory / "minio") as minio:
-            broker = KafscaleBroker(directory / "one", {**minio.broker_settings("latency"), **_SETTINGS})
+            settings = {**_SETTINGS, "KAFSCALE_MERGE_IO_BYTES_PER_SECOND": pace}
+            broker = KafscaleBroker(directory / "one", {**minio.broker_settings("latency"), **settings})
             _create(broker.bootstrap, "live", _LARGE_SEGMENTS)
             full = len(_latencies(broker.bootstrap, "live", _MEASURED_FOR, 1e9)) / _MEASURED_FOR
             click.echo(f"without a limit: {full * _RECORD_BYTES / 1e6:.1f} MB/s")
             for number in range(rounds):
                 small = f"small-{number}"
                 _fill(broker.bootstrap, small, segments)
-                for merges in (False, True):
-                    if merges:
+                for merges in (False, True) if number % 2 == 0 else (True, False):
+                    if merges and not control:
                         _merge(broker.bootstrap, small)
                     cuts = quantiles(_latencies(broker.bootstrap, "live", seconds, full / 2), n=100)
                     results[merges].append((cuts[49], cuts[98]))
                     begun, finished = _merges(directory / "one" / "broker.log", small)
                     state = f"{begun} merges began, {finished} finished" if merges else "not merging"
                     click.echo(f"{state}: p50 {cuts[49]:.1f} ms, p99 {cuts[98]:.1f} ms")
-                _delete(broker.bootstrap, small)
+                    if merges:
+                        _delete(broker.bootstrap, small)
             broker.stop()
     for name, place in (("p50", 0), ("p99", 1)):
         without, with_ = (median(one[place] for one in results[merges]) for merges in (False, True))

@@ -12,6 +12,16 @@ _CHOICE = "services.storage.log.rewriting"
 
 MUTATIONS = (
     Mutation(
+        "merges keep up with producers",
+        Change("services.storage.rewriting.merge_pace", "MergePace.note", "(appended - self._appended)", "0"),
+        _MERGING + "test_old_segments_are_merged_slowly_and_new_ones_as_they_arrive",
+    ),
+    Mutation(
+        "a merge has the pace that its owner sets",
+        Change("services.indexer.rewriting.rewrites", "Rewrites._run", "IoRate(request.bytes_per_second,", "IoRate(0,"),
+        _MERGING + "test_old_segments_are_merged_slowly_and_new_ones_as_they_arrive",
+    ),
+    Mutation(
         "what a root replaces stays for the grace",
         Change(_ROOTS, "Roots._past_grace", "known_at < latest", "True"),
         _COMPACTION + "test_replaced_objects_are_deleted_after_the_grace_and_once",

@@ -54,6 +54,7 @@ def with_rewrites(settings: StorageSettings, dice: random.Random) -> StorageSett
         rewrite_check_ms=dice.choice([20, 50, 200]),
         rewrite_grace_ms=dice.choice([1000, 1000, 2500]),
         rewrites_in_flight=dice.choice([1, 3]),
+        merge_io_bytes_per_second=0,
         merge_bytes=3000,
         rewrite_bytes=dice.choice([2000, 6000, 1 << 20]),
         # With the smallest, the keys of a log do not fit in memory.

@@ -1,7 +1,7 @@
 """``python -m services.indexer.rewriting.child``: rewrites what the indexer that started it asks for, and ends.
 
 It talks with the indexer over standard input and output (`services.indexer.rewriting.frames`), and reads and stores
-nothing itself. It gives way to other processes, and is killed first if memory is short.
+nothing itself. The indexer starts it with a lower priority, and it is killed first if memory is short.
 """
 
 import os
@@ -22,7 +22,6 @@ from services.indexer.errors import status_of
 from services.indexer.rewriting.frames import BEGIN, HEADER_SIZE, Kind, frame_header, parse_frame_header
 from services.indexer.rewriting.passes import Pass, Read, Store, Wanted, rewriting
 
-_NICENESS = 10
 _EXIT_ABANDONED = 3
 """The indexer closed standard input, or died."""
 
@@ -31,7 +30,6 @@ def _main() -> int:
     # The signals of a terminal reach all its processes. The indexer decides when this one ends.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_with_parent, daemon=True).start()
-    os.nice(_NICENESS)
     with suppress(OSError):
         Path("/proc/self/oom_score_adj").write_text("1000", encoding="ascii")
     exchange = _Exchange(sys.stdin.buffer, sys.stdout.buffer)

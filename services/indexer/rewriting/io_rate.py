@@ -1,17 +1,23 @@
-"""A limit of what rewrites read and store, as log.cleaner.io.max.bytes.per.second of Kafka."""
+"""Limits of what rewrites read and store, as log.cleaner.io.max.bytes.per.second of Kafka."""
+
+from collections.abc import Callable
 
 import trio
 
 
 class IoRate:
-    """``per_second``: the limit in bytes for all users of this object together; 0: none."""
+    """``per_second``: the limit in bytes for all users of this object together; 0: none.
 
-    def __init__(self, per_second: int) -> None:
+    ``times``: by how much the limit is multiplied at the moment.
+    """
+
+    def __init__(self, per_second: int, times: Callable[[], int] = lambda: 1) -> None:
         self._per_second = per_second
+        self._times = times
         self._free_at = 0.0
 
     async def spent(self, size: int) -> None:
         """To be called after ``size`` bytes were read or stored. Wait until the limit allows the next ones."""
         if self._per_second:
-            self._free_at = max(trio.current_time(), self._free_at) + size / self._per_second
+            self._free_at = max(trio.current_time(), self._free_at) + size / (self._per_second * self._times())
             await trio.sleep_until(self._free_at)

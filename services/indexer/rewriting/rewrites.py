@@ -2,7 +2,7 @@
 
 import math
 import secrets
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 
 import structlog
@@ -67,7 +67,8 @@ class Rewrites:
         try:
             check_partition(request.partition.topic, request.partition.partition)
             check(request)
-            call = _Call(self._store, self._namespace, request, send, rate=self._rate, counters=self._counters)
+            rates = self._rate, IoRate(request.bytes_per_second, lambda: 1 + self._counters.rewrites_waiting)
+            call = _Call(self._store, self._namespace, request, send, rates=rates, counters=self._counters)
             ahead = ReadAhead(inputs_of(request), call.read_input, most_bytes=self._read_ahead_bytes, nursery=nursery)
             async with self._turn(), self._runner(request, secrets.token_bytes(_SECRET_BYTES), self._now_ms()) as work:
                 await call.serve(work, ahead)
@@ -110,13 +111,13 @@ class _Call:
         request: RewriteRequest,
         send: Send,
         *,
-        rate: IoRate,
+        rates: Sequence[IoRate],
         counters: IndexerCounters,
     ) -> None:
         self._store = store
         self._place = namespace, request.partition.topic, request.partition.partition
         self._send = send
-        self._rate = rate
+        self._rates = rates
         self._counters = counters
         self._read, self._total = 0, len(inputs_of(request))
         self._reported_at = -math.inf
@@ -154,6 +155,10 @@ class _Call:
             await self._report()
         return body
 
+    async def _spent(self, size: int) -> None:
+        for rate in self._rates:
+            await rate.spent(size)
+
     async def read_input(self, one: RewriteInput) -> bytes:
         """Return the object of an input. Raises ObjectNotFound, Unavailable, Refused."""
         key = self._key_of(one)
@@ -161,7 +166,7 @@ class _Call:
             body = (await self._store.get(key)).body
         except ObjectNotFound as error:
             raise ObjectNotFound(f"{key}: missing") from error
-        await self._rate.spent(len(body))
+        await self._spent(len(body))
         return body
 
     def _key_of(self, one: RewriteInput) -> str:
@@ -180,7 +185,7 @@ class _Call:
             if there is not None:
                 raise Unavailable(f"{name}: another object has this key")
             self._counters.rewrite_written_bytes += len(body)
-            await self._rate.spent(len(body))
+            await self._spent(len(body))
         return str(key)
 
     async def _read_back(self, key: str) -> bytes:
@@ -188,7 +193,7 @@ class _Call:
             body = (await self._store.get(key)).body
         except ObjectNotFound as error:
             raise Unavailable(f"{key}: missing, although it was just stored") from error
-        await self._rate.spent(len(body))
+        await self._spent(len(body))
         return body
 
     async def _report(self, step: RewrittenStep | None = None) -> None:

@@ -22,6 +22,9 @@ from services.indexer.rewriting.frames import BEGIN, HEADER_SIZE, Kind, frame_he
 from services.indexer.rewriting.passes import Finished, Pass, Read, Store, Wanted, rewriting
 
 _CHILD = "services.indexer.rewriting.child"
+_NICENESS = 10
+# The imports also take CPU time, which others may need.
+_START = f"import os, runpy, sys; os.nice({_NICENESS}); runpy.run_module(sys.argv[1], run_name='__main__')"
 _READ_BYTES = 1 << 20
 
 
@@ -57,7 +60,7 @@ async def run_in_process(request: RewriteRequest, secret: bytes, created_ms: int
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     try:
         process = await trio.lowlevel.open_process(
-            [sys.executable, "-P", "-m", _CHILD], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment
+            [sys.executable, "-P", "-c", _START, _CHILD], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment
         )
     except OSError as error:
         raise Unavailable(f"no process to rewrite in: {error}") from error

@@ -180,6 +180,7 @@ KNOWN: dict[str, frozenset[str]] = {
             "KAFSCALE_MAX_STAGES_PER_COMMIT",
             "KAFSCALE_MERGE",
             "KAFSCALE_MERGE_BYTES",
+            "KAFSCALE_MERGE_IO_BYTES_PER_SECOND",
             "KAFSCALE_MOVES_IN_FLIGHT",
             "KAFSCALE_OFFLINE_RETRY_MS",
             "KAFSCALE_PARTITION_BUFFER_BYTES",

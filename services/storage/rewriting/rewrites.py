@@ -42,6 +42,7 @@ from services.storage.owning.owned import OwnedPartitions
 from services.storage.owning.wall_clock import clock_was_right
 from services.storage.reading.finder import Damaged
 from services.storage.reading.roots import read_rewritten
+from services.storage.rewriting.merge_pace import MergePace
 from services.storage.rewriting.obsolete import Obsolete
 from services.storage.rewriting.parts import LogParts
 from services.storage.rewriting.roots import Roots
@@ -53,6 +54,8 @@ _LONGEST_MS = 3_600_000
 """How long a call may take until its last step is committed. The delete horizon of tombstones includes this time."""
 _PAUSE_AFTER_FAILURE = 60.0
 """Seconds."""
+_MERGES_OF_A_CALL = 4
+"""With a limited pace, so that others have their turn and the pace follows the producers."""
 _STEPS_OF_A_PASS = 16
 """The keys of at most so many times KAFSCALE_REWRITE_BYTES are collected for one pass, so that it ends in time."""
 
@@ -101,19 +104,23 @@ class Rewrites:
         self._has_sink_epoch = has_sink_epoch
         self._cover = cover
         self._counters = counters
+        self._pace = MergePace(settings.merge_io_bytes_per_second)
         self._turns = trio.CapacityLimiter(settings.rewrites_in_flight)
+        self._slow_turns = trio.CapacityLimiter(1)
         # Until when partitions are not checked because a rewrite failed (Trio time).
         self._not_before: dict[Partition, float] = {}
         # Partitions whose pass of compaction must begin anew, because its keys do not fit in memory any more.
         self._anew: set[Partition] = set()
 
     async def run(self) -> None:
+        self._pace.note(self._counters.mergeable_bytes, trio.current_time())
         while True:
             await trio.sleep(self._settings.rewrite_check_ms / 1000)
             concerned = [partition for partition in self._owned if self._concerns(partition)]
             self._parts.keep(concerned)
             self._anew.intersection_update(concerned)
             now = trio.current_time()
+            self._pace.note(self._counters.mergeable_bytes, now)
             self._not_before = {one: until for one, until in self._not_before.items() if until > now}
             for partition in concerned:
                 # A root may be committed later than the rewrite ended.
@@ -130,7 +137,7 @@ class Rewrites:
         try:
             with scope:
                 if await self._has_root(partition) and self._enabled():
-                    async with self._turns:
+                    async with self._turns_of(partition):
                         await self._keep_up(partition)
         except KafscaleError as error:
             log.warning("log not rewritten, retrying later", partition=partition.name, error=str(error))
@@ -138,6 +145,11 @@ class Rewrites:
             self._counters.rewrites_failed += 1
         finally:
             partition.rewriting = None
+
+    def _turns_of(self, partition: Partition) -> trio.CapacityLimiter:
+        """Return what limits the number of rewrites. A merge with a limited pace takes long, and delays no others."""
+        slow = self._pace.limited and not partition.config.compacted and partition.config.merges
+        return self._slow_turns if slow else self._turns
 
     async def _has_root(self, partition: Partition) -> bool:
         """Return whether the partition's root is known, after reading it again if it is not. Raises KafscaleError."""
@@ -174,6 +186,8 @@ class Rewrites:
         parts = await self._parts.read(partition, limit)
         merges = merges_of(parts, partition.config, limit=limit, now_ms=self._now_ms(), target_bytes=size)
         if merges and len(parts) <= MAX_ENTRIES:
+            if self._pace.limited:
+                del merges[_MERGES_OF_A_CALL:]
             await self._cover(partition, merges[-1][-1].end)
             steps = [RewriteStep(inputs=[part.as_input() for part in parts]) for parts in merges]
             await self._rewrite(partition, steps, None)
@@ -235,6 +249,7 @@ class Rewrites:
             steps=steps,
             target_bytes=self._settings.rewrite_bytes,
             compaction=rules,
+            bytes_per_second=self._pace.bytes_per_second if rules is None else 0,
         )
         inputs = [one for step in steps for one in step.inputs]
         begin, end = inputs[0].start, inputs[-1].end

@@ -67,16 +67,41 @@ async def test_objects_are_read_ahead_up_to_a_size_and_each_once(world: World, a
     ]
 
 
+@pytest.mark.parametrize("of_the_request", [False, True])
 async def test_rewrites_read_and_store_no_more_bytes_per_second_than_allowed(
-    world: World, autojump_clock: MockClock
+    world: World, autojump_clock: MockClock, of_the_request: bool
 ) -> None:
     for number in range(10):
         await world.add(batch((f"{number}", "1")))
     began, read = trio.current_time(), sum(one.size for one in world.inputs)
-    await rewritten(world.service(rewrite_io_bytes_per_second=read), world.merge())
+    request = world.merge()
+    if of_the_request:
+        request.bytes_per_second = read
+    await rewritten(world.service(rewrite_io_bytes_per_second=0 if of_the_request else read), request)
+    assert trio.current_time() - began == pytest.approx(1 + _stored_and_read_back(world) / read)
+
+
+async def test_a_limited_merge_is_faster_while_others_wait(world: World, autojump_clock: MockClock) -> None:
+    for number in range(10):
+        await world.add(batch((f"{number}", "1")))
+    began, read = trio.current_time(), sum(one.size for one in world.inputs)
+    service = world.service(rewrites=1)
+    requests = []
+    for attempt in (1, 2):
+        requests.append(world.merge())
+        requests[-1].attempt, requests[-1].bytes_per_second = attempt, read
+    async with trio.open_nursery() as nursery:
+        for request in requests:
+            nursery.start_soon(rewritten, service, request)
+    # The first one may do twice as much, because the second one waits.
+    alone = 1 + _stored_and_read_back(world) / 2 / read
+    assert trio.current_time() - began == pytest.approx(1.5 * alone)
+
+
+def _stored_and_read_back(world: World) -> int:
+    """Return the bytes of the objects that were stored, and of those that were read back, which indexes are not."""
     stored = {call.key: call.size for call in world.store.calls if call.kind == "put_if_absent" and "~rew" in call.key}
-    again = sum(size for key, size in stored.items() if key.endswith(".kfs"))
-    assert trio.current_time() - began == pytest.approx(1 + (sum(stored.values()) + again) / read)
+    return sum(stored.values()) + sum(size for key, size in stored.items() if key.endswith(".kfs"))
 
 
 async def test_a_busy_process_does_other_work_between_reads(world: World, mock_clock: MockClock) -> None:

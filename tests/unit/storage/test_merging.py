@@ -13,6 +13,7 @@ from services.storage.reading import finder
 from tests.support.storage.harness import World
 from tests.unit.storage.test_compaction import (
     CHECK,
+    COMPACTED,
     GRACE,
     HOUR_MS,
     SETTINGS,
@@ -32,6 +33,51 @@ async def _written(world: World, segments: int) -> PartitionRef:
             await write(caller, ref, ("k", str(number)), timestamp=world.now_ms)
         world.now_ms += HOUR_MS + 1
         return ref
+
+
+async def test_old_segments_are_merged_slowly_and_new_ones_as_they_arrive(autojump_clock: MockClock) -> None:
+    world = World(SETTINGS, indexing=True, rewrites=True)
+    world.now_ms = 10 * HOUR_MS
+    ref = await _written(world, 18)
+    size = sum([(await world.objects.head(key)).size for key in await segments(world)])
+    async with world.service(merge="on", merge_io_bytes_per_second=size // 1000):
+        await trio.sleep(1500)
+        assert not (await world.state(ref)).HasField("root")
+        # They are read, and the result is stored and read back.
+        await trio.sleep(1500)
+        assert (await world.state(ref)).HasField("root")
+    world = World(SETTINGS, indexing=True, rewrites=True)
+    world.now_ms = 10 * HOUR_MS
+    async with world.service(merge="on", merge_io_bytes_per_second=1) as (caller, catalog):
+        ref = await world.topic(catalog, partitions=1)
+        for number in range(18):
+            await write(caller, ref, ("k", str(number)), timestamp=world.now_ms)
+        world.now_ms += HOUR_MS + 1
+        await trio.sleep(20 * CHECK)
+        assert (await world.state(ref)).HasField("root")
+
+
+async def test_compaction_does_not_wait_for_all_slow_merges(autojump_clock: MockClock) -> None:
+    world = World(SETTINGS, indexing=True, rewrites=True)
+    world.now_ms = 10 * HOUR_MS
+    async with world.service(rewrites_in_flight=1, merge_io_bytes_per_second=4) as (caller, catalog):
+        merges = {"kafscale.merge.enable": "true"}
+        slow = [await world.topic(catalog, name, partitions=1, configs=merges) for name in ("first", "second")]
+        for number in range(18):
+            for each in slow:
+                await write(caller, each, ("k", str(number)), timestamp=world.now_ms)
+        # Producers are quiet for long.
+        await trio.sleep(3000)
+        world.now_ms += HOUR_MS + 1
+        await trio.sleep(2 * CHECK)
+        ref = await world.topic(catalog, partitions=1, configs=COMPACTED)
+        for number in range(4):
+            await write(caller, ref, ("k", str(number)))
+        for _ in range(1000):
+            await trio.sleep(CHECK)
+            if (await world.state(ref)).HasField("root"):
+                break
+        assert sum([(await world.state(each)).HasField("root") for each in (*slow, ref)]) == 2
 
 
 async def test_small_segments_become_one_object(autojump_clock: MockClock) -> None:
