@@ -106,7 +106,7 @@ class Rewrites:
         self._counters = counters
         self._pace = MergePace(settings.merge_io_bytes_per_second)
         self._turns = trio.CapacityLimiter(settings.rewrites_in_flight)
-        self._slow_turns = trio.CapacityLimiter(1)
+        self._slow_turn = trio.Lock()
         # Until when partitions are not checked because a rewrite failed (Trio time).
         self._not_before: dict[Partition, float] = {}
         # Partitions whose pass of compaction must begin anew, because its keys do not fit in memory any more.
@@ -137,19 +137,18 @@ class Rewrites:
         try:
             with scope:
                 if await self._has_root(partition) and self._enabled():
-                    async with self._turns_of(partition):
+                    async with self._turns:
                         await self._keep_up(partition)
+                    if self._pace.limited:
+                        # It takes long, and must not delay compactions and the deletion of objects.
+                        async with self._slow_turn:
+                            await self._merge(partition)
         except KafscaleError as error:
             log.warning("log not rewritten, retrying later", partition=partition.name, error=str(error))
             self._not_before[partition] = trio.current_time() + _PAUSE_AFTER_FAILURE
             self._counters.rewrites_failed += 1
         finally:
             partition.rewriting = None
-
-    def _turns_of(self, partition: Partition) -> trio.CapacityLimiter:
-        """Return what limits the number of rewrites. A merge with a limited pace takes long, and delays no others."""
-        slow = self._pace.limited and not partition.config.compacted and partition.config.merges
-        return self._slow_turns if slow else self._turns
 
     async def _has_root(self, partition: Partition) -> bool:
         """Return whether the partition's root is known, after reading it again if it is not. Raises KafscaleError."""
@@ -170,7 +169,7 @@ class Rewrites:
                 await self._compact(partition)
             else:
                 partition.dirty_bytes, partition.dirty_since_ms = 0, None
-                if partition.config.merges:
+                if not self._pace.limited:
                     await self._merge(partition)
         finally:
             # What was replaced before is deleted although this may fail again and again.
@@ -178,6 +177,8 @@ class Rewrites:
                 await self._roots.commit(partition)
 
     async def _merge(self, partition: Partition) -> None:
+        if partition.config.compacted or not partition.config.merges:
+            return
         limit = _limit(partition)
         size = min(self._settings.merge_bytes, self._settings.rewrite_bytes)
         _, least = within_retention(partition.config, size)

@@ -50,7 +50,7 @@ class Buffers:
         """Account for batches of ``size`` bytes and ``records`` offsets that were added to the partition's buffer."""
         self.size += size
         self._counters.appended_bytes += size
-        if partition.config.merges:
+        if partition.config.merges and not partition.config.compacted:
             self._counters.mergeable_bytes += size
         self._counters.appended_records += records
         if self._intake.is_on:
