@@ -5,11 +5,12 @@
   is at the latest when the token expires.
 - 2: flexible.
 
-A failure is answered with SASL_AUTHENTICATION_FAILED, and the connection is closed as soon as the client closes it, at
-the latest after a second. The answer for a user that does not exist is that for a wrong password. It is delayed by
-100 ms. After several failures of a user from an address, the next check waits up to 5 seconds. A token that is refused
-with OAUTHBEARER is first answered without an error, by the JSON of RFC 7628; the next message is then answered with
-SASL_AUTHENTICATION_FAILED. A message without a preceding SaslHandshake is answered with ILLEGAL_SASL_STATE.
+A failure is answered with SASL_AUTHENTICATION_FAILED. The gateway then closes the connection when the client has closed
+its end, at the latest after a second. The answer for a user that does not exist is that for a wrong password. It is
+delayed by 100 ms. After several failures of a user from an address, the next check waits up to 5 seconds. A token that
+is refused with OAUTHBEARER is first answered without an error, by the JSON of RFC 7628; the next message is then
+answered with SASL_AUTHENTICATION_FAILED. A message without a preceding SaslHandshake is answered with
+ILLEGAL_SASL_STATE.
 """
 
 from dataclasses import dataclass

@@ -41,6 +41,7 @@ _SLOWEST_BYTES_PER_SECOND = 512 << 10
 """The minimum rate of a request that holds request memory, because other requests wait for it."""
 _PATIENCE_OF_OTHERS_SECONDS = 5.0
 """How long a client may be silent if its request exceeds the request memory and others wait."""
+_DISCARDED_AT_ONCE = 4 << 10
 _REFUSAL_READ_WITHIN_SECONDS = 1.0
 """How long a refused client may take to read the reason. kafka-python does not see a response that it reads together
 with the end of the connection."""
@@ -198,7 +199,7 @@ class ClientConnection:
             trio.move_on_after(_REFUSAL_READ_WITHIN_SECONDS),
             suppress(trio.BrokenResourceError, trio.ClosedResourceError),
         ):
-            while await self._stream.receive_some(_SMALLEST_READ):
+            while await self._stream.receive_some(_DISCARDED_AT_ONCE):
                 pass
 
     async def _authenticate_in_time(self) -> None:

@@ -16,8 +16,9 @@ class IoRate:
         self._times = times
         self._free_at = 0.0
 
-    async def spent(self, size: int) -> None:
-        """To be called after ``size`` bytes were read or stored. Wait until the limit allows the next ones."""
+    def spent(self, size: int) -> float:
+        """To be called after ``size`` bytes were read or stored. Return when the limit allows the next ones, by Trio's
+        clock."""
         if self._per_second:
             self._free_at = max(trio.current_time(), self._free_at) + size / (self._per_second * self._times())
-            await trio.sleep_until(self._free_at)
+        return self._free_at

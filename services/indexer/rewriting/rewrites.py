@@ -156,8 +156,9 @@ class _Call:
         return body
 
     async def _spent(self, size: int) -> None:
-        for rate in self._rates:
-            await rate.spent(size)
+        free_at = max([rate.spent(size) for rate in self._rates])
+        if free_at > trio.current_time():
+            await trio.sleep_until(free_at)
 
     async def read_input(self, one: RewriteInput) -> bytes:
         """Return the object of an input. Raises ObjectNotFound, Unavailable, Refused."""

@@ -3,7 +3,7 @@
 import math
 
 _OF_A_BYTE = 6
-"""A byte is read, stored and read back to be merged. The rest is a reserve for the pauses between merges."""
+"""Twice what a merge needs, because it pauses between calls and in them."""
 _AVERAGED_SECONDS = 60.0
 
 

@@ -30,6 +30,7 @@ from services.storage.counters import StorageCounters
 from services.storage.log.partition import Partition
 from services.storage.log.rewriting import (
     MERGED_SEGMENTS,
+    Part,
     dirty,
     has_bounds,
     is_due,
@@ -54,8 +55,10 @@ _LONGEST_MS = 3_600_000
 """How long a call may take until its last step is committed. The delete horizon of tombstones includes this time."""
 _PAUSE_AFTER_FAILURE = 60.0
 """Seconds."""
-_MERGES_OF_A_CALL = 4
-"""With a limited pace, so that others have their turn and the pace follows the producers."""
+_LONGEST_MERGE_SECONDS = 300
+"""Of a call with a limited pace, so that others have their turn and the pace follows the producers."""
+_IO_OF_A_BYTE = 3
+"""A byte is read, stored and read back to be merged."""
 _STEPS_OF_A_PASS = 16
 """The keys of at most so many times KAFSCALE_REWRITE_BYTES are collected for one pass, so that it ends in time."""
 
@@ -139,8 +142,8 @@ class Rewrites:
                 if await self._has_root(partition) and self._enabled():
                     async with self._turns:
                         await self._keep_up(partition)
-                    if self._pace.limited:
-                        # It takes long, and must not delay compactions and the deletion of objects.
+                    # It takes long, and must not delay compactions. A log that waited would not be checked meanwhile.
+                    if self._pace.limited and not self._slow_turn.locked():
                         async with self._slow_turn:
                             await self._merge(partition)
         except KafscaleError as error:
@@ -187,11 +190,12 @@ class Rewrites:
         parts = await self._parts.read(partition, limit)
         merges = merges_of(parts, partition.config, limit=limit, now_ms=self._now_ms(), target_bytes=size)
         if merges and len(parts) <= MAX_ENTRIES:
-            if self._pace.limited:
-                del merges[_MERGES_OF_A_CALL:]
+            pace = self._pace.bytes_per_second
+            if pace:
+                merges = _first_of(merges, pace * _LONGEST_MERGE_SECONDS // _IO_OF_A_BYTE)
             await self._cover(partition, merges[-1][-1].end)
             steps = [RewriteStep(inputs=[part.as_input() for part in parts]) for parts in merges]
-            await self._rewrite(partition, steps, None)
+            await self._rewrite(partition, steps, None, pace)
 
     async def _compact(self, partition: Partition) -> None:
         view, config, limit, now_ms = partition.log, partition.config, _limit(partition), self._now_ms()
@@ -236,8 +240,11 @@ class Rewrites:
         chosen = [part for part in parts if begin <= part.start and part.end <= end]
         await self._rewrite(partition, steps_of(chosen, config, self._settings.rewrite_bytes), rules)
 
-    async def _rewrite(self, partition: Partition, steps: Sequence[RewriteStep], rules: CompactionRules | None) -> None:
-        """Call an indexer, and commit each step that it finishes. It merges if there are no ``rules``.
+    async def _rewrite(
+        self, partition: Partition, steps: Sequence[RewriteStep], rules: CompactionRules | None, pace: int = 0
+    ) -> None:
+        """Call an indexer, and commit each step that it finishes. It merges if there are no ``rules``. ``pace``: how
+        many bytes per second it reads and stores; 0: no limit.
 
         Raises KafscaleError.
         """
@@ -250,7 +257,7 @@ class Rewrites:
             steps=steps,
             target_bytes=self._settings.rewrite_bytes,
             compaction=rules,
-            bytes_per_second=self._pace.bytes_per_second if rules is None else 0,
+            bytes_per_second=pace,
         )
         inputs = [one for step in steps for one in step.inputs]
         begin, end = inputs[0].start, inputs[-1].end
@@ -332,6 +339,15 @@ def _checked(request: RewriteRequest, step: RewrittenStep) -> RewrittenStep:
     if not request.HasField("compaction") and step.records_in != step.records_out:
         raise Unavailable(f"the indexer merged {step.records_in} records into {step.records_out}")
     return step
+
+
+def _first_of(merges: list[list[Part]], most_bytes: int) -> list[list[Part]]:
+    """Return the first merges up to a size in total, at least one."""
+    for number, parts in enumerate(merges):
+        most_bytes -= sum(part.size for part in parts)
+        if most_bytes < 0 and number:
+            return merges[:number]
+    return merges
 
 
 def _wanted(partition: Partition, rules: CompactionRules | None) -> bool:

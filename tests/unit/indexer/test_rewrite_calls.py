@@ -67,17 +67,16 @@ async def test_objects_are_read_ahead_up_to_a_size_and_each_once(world: World, a
     ]
 
 
-@pytest.mark.parametrize("of_the_request", [False, True])
+@pytest.mark.parametrize(("of_the_indexer", "of_the_request"), [(1, 0), (0, 1), (1, 1), (1, 2)])
 async def test_rewrites_read_and_store_no_more_bytes_per_second_than_allowed(
-    world: World, autojump_clock: MockClock, of_the_request: bool
+    world: World, autojump_clock: MockClock, of_the_indexer: int, of_the_request: int
 ) -> None:
     for number in range(10):
         await world.add(batch((f"{number}", "1")))
     began, read = trio.current_time(), sum(one.size for one in world.inputs)
     request = world.merge()
-    if of_the_request:
-        request.bytes_per_second = read
-    await rewritten(world.service(rewrite_io_bytes_per_second=0 if of_the_request else read), request)
+    request.bytes_per_second = of_the_request * read
+    await rewritten(world.service(rewrite_io_bytes_per_second=of_the_indexer * read), request)
     assert trio.current_time() - began == pytest.approx(1 + _stored_and_read_back(world) / read)
 
 

@@ -80,6 +80,55 @@ async def test_compaction_does_not_wait_for_all_slow_merges(autojump_clock: Mock
         assert sum([(await world.state(each)).HasField("root") for each in (*slow, ref)]) == 2
 
 
+async def test_replaced_objects_are_deleted_although_another_log_is_merged_slowly(autojump_clock: MockClock) -> None:
+    world = World(SETTINGS, indexing=True, rewrites=True)
+    world.now_ms = 10 * HOUR_MS
+    long_grace_ms = 4_000_000
+    async with world.service(merge="on", merge_io_bytes_per_second=1, rewrite_grace_ms=long_grace_ms) as (
+        caller,
+        catalog,
+    ):
+
+        async def write_segments(to: PartitionRef) -> None:
+            for number in range(18):
+                await write(caller, to, ("k", str(number)), timestamp=world.now_ms)
+
+        ref = await world.topic(catalog, partitions=1)
+        slow = await world.topic(catalog, "slow", partitions=1)
+        await write_segments(ref)
+        world.now_ms += HOUR_MS + 1
+        await trio.sleep(20 * CHECK)
+        assert (await world.state(ref)).HasField("root")
+        await write_segments(slow)
+        # Producers are quiet for long.
+        await trio.sleep(3000)
+        world.now_ms += HOUR_MS + 1
+        await trio.sleep(2 * CHECK)
+        # More of the first log is to be merged while the other one is.
+        await write_segments(ref)
+        world.now_ms += HOUR_MS + 1
+        await trio.sleep(2 * CHECK)
+        assert len(await segments(world)) == 36
+        await trio.sleep(1000)
+        assert not (await world.state(slow)).HasField("root")
+        assert len(await segments(world)) == 19
+
+
+async def test_a_call_merges_what_its_pace_allows_in_minutes(autojump_clock: MockClock) -> None:
+    world = World(SETTINGS, indexing=True, rewrites=True)
+    world.now_ms = 10 * HOUR_MS
+    ref = await _written(world, 200)
+    size = sum([(await world.objects.head(key)).size for key in await segments(world)])
+    # Ten merges, of which each takes a minute.
+    async with world.service(merge="on", merge_bytes=size // 10, merge_io_bytes_per_second=size // 200):
+        await trio.sleep(400)
+        merged = await rewritten(world, RewrittenKey)
+        first = min(key.attempt for key in merged)
+        assert max(key.next_offset for key in merged if key.attempt == first) == 100
+        assert max(key.next_offset for key in merged) > 100
+        assert (await world.state(ref)).HasField("root")
+
+
 async def test_small_segments_become_one_object(autojump_clock: MockClock) -> None:
     world = World(SETTINGS, indexing=True, rewrites=True)
     world.now_ms = 10 * HOUR_MS
