@@ -110,6 +110,7 @@ class Rewrites:
         self._pace = MergePace(settings.merge_io_bytes_per_second)
         self._turns = trio.CapacityLimiter(settings.rewrites_in_flight)
         self._slow_turn = trio.Lock()
+        self._merged_bytes = min(settings.merge_bytes, settings.rewrite_bytes)
         # Until when partitions are not checked because a rewrite failed (Trio time).
         self._not_before: dict[Partition, float] = {}
         # Partitions whose pass of compaction must begin anew, because its keys do not fit in memory any more.
@@ -142,8 +143,9 @@ class Rewrites:
                 if await self._has_root(partition) and self._enabled():
                     async with self._turns:
                         await self._keep_up(partition)
+                        slow = self._pace.limited and await self._may_merge(partition)
                     # It takes long, and must not delay compactions. A log that waited would not be checked meanwhile.
-                    if self._pace.limited and not self._slow_turn.locked():
+                    if slow and not self._slow_turn.locked():
                         async with self._slow_turn:
                             await self._merge(partition)
         except KafscaleError as error:
@@ -172,21 +174,22 @@ class Rewrites:
                 await self._compact(partition)
             else:
                 partition.dirty_bytes, partition.dirty_since_ms = 0, None
-                if not self._pace.limited:
+                if not self._pace.limited and await self._may_merge(partition):
                     await self._merge(partition)
         finally:
             # What was replaced before is deleted although this may fail again and again.
             if self._roots.due(partition):
                 await self._roots.commit(partition)
 
-    async def _merge(self, partition: Partition) -> None:
+    async def _may_merge(self, partition: Partition) -> bool:
+        """Return whether there are enough segments for a merge. They may be too young."""
         if partition.config.compacted or not partition.config.merges:
-            return
-        limit = _limit(partition)
-        size = min(self._settings.merge_bytes, self._settings.rewrite_bytes)
-        _, least = within_retention(partition.config, size)
-        if not await self._parts.has_segments(partition, limit, number=MERGED_SEGMENTS, size=least):
-            return
+            return False
+        _, least = within_retention(partition.config, self._merged_bytes)
+        return await self._parts.has_segments(partition, _limit(partition), number=MERGED_SEGMENTS, size=least)
+
+    async def _merge(self, partition: Partition) -> None:
+        limit, size = _limit(partition), self._merged_bytes
         parts = await self._parts.read(partition, limit)
         merges = merges_of(parts, partition.config, limit=limit, now_ms=self._now_ms(), target_bytes=size)
         if merges and len(parts) <= MAX_ENTRIES:
