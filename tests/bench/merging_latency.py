@@ -3,9 +3,10 @@
 One process with MinIO. The load is half of what a producer reaches without a limit. Each round measures it with and
 without merging, every second one in the other order, because the load itself varies. For each round, another topic is
 filled with segments of 64 KiB. It is deleted after they were merged, so that this does not go on in the next part. With
-``--control``, nothing is merged at all, which shows how much of a difference is chance.
+``--control``, nothing is merged at all, which shows how much of a difference is chance. At 2 MB/s it takes 96 s to read
+the segments of an object, to store it, and to read it back, so shorter halves measure only a part of that.
 
-    python -m tests.bench.merging_latency [--seconds 30] [--rounds 6] [--segments 5000] [--pace 2MB] [--control]
+    python -m tests.bench.merging_latency [--seconds 120] [--rounds 4] [--segments 5000] [--pace 2MB] [--control]
 """
 
 import json
@@ -94,8 +95,8 @@ def _merges(log: Path, topic: str) -> tuple[int, int]:
 
 
 @click.command()
-@click.option("--seconds", default=30.0, show_default=True, help="The length of each half of a round.")
-@click.option("--rounds", default=6, show_default=True)
+@click.option("--seconds", default=120.0, show_default=True, help="The length of each half of a round.")
+@click.option("--rounds", default=4, show_default=True)
 @click.option("--segments", default=5000, show_default=True, help="How many segments there are to merge in a round.")
 @click.option("--pace", default="2MB", show_default=True, help="KAFSCALE_MERGE_IO_BYTES_PER_SECOND.")
 @click.option("--control", is_flag=True, help="Merge nothing.")

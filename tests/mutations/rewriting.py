@@ -187,7 +187,7 @@ MUTATIONS = (
     ),
     Mutation(
         "a topic decides for itself whether it is merged",
-        Change(_REWRITES, "Rewrites._keep_up", "partition.config.merges", 'self._settings.merge == "on"'),
+        Change(_REWRITES, "Rewrites._may_merge", "not partition.config.merges", 'self._settings.merge != "on"'),
         _MERGING + "test_a_merged_object_spans_only_a_part_of_what_retention_keeps",
     ),
     Mutation(

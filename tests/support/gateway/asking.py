@@ -1,7 +1,10 @@
 """Helpers for the requests that many tests send."""
 
+import struct
 from datetime import timedelta
 from typing import Any
+
+from trio.testing import wait_all_tasks_blocked
 
 from kafscale.kafka.fetch import FLEXIBLE_FROM
 from kafscale.metadata.topic_values import TopicInfo
@@ -40,6 +43,19 @@ async def produce(
     version = options.get("version", PRODUCE_VERSION)
     await client.send(0, version, produce_body({(topic, partition): records}, **options))
     return await produced(client, version)
+
+
+async def send_most_of(
+    client: Client, records: bytes, *, partition: int = 0, timeout_ms: int = 5000, except_last: int = 1
+) -> bytes:
+    """Send a Produce request except its last bytes, and return those."""
+    body = produce_body({("t", partition): records}, timeout_ms=timeout_ms)
+    header = struct.pack(">hhih4sb", 0, PRODUCE_VERSION, 1, 4, b"test", 0)
+    client.expect(1, 0, PRODUCE_VERSION)
+    frame = struct.pack(">i", len(header) + len(body)) + header + body
+    await client.stream.send_all(frame[:-except_last])
+    await wait_all_tasks_blocked(0.02)
+    return frame[-except_last:]
 
 
 async def produced(client: Client, version: int = PRODUCE_VERSION) -> Any:

@@ -12,8 +12,8 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 
 from kafscale.kafka.connection import KafkaConnection
 from kafscale.process.byte_quota import ByteQuota
-from tests.support.gateway.asking import fetch_body, parts, produce, produce_body, produced
-from tests.support.gateway.harness import Client, batch, read_response, running_gateway
+from tests.support.gateway.asking import fetch_body, parts, produce, produce_body, produced, send_most_of
+from tests.support.gateway.harness import batch, read_response, running_gateway
 
 MIB = 1 << 20
 
@@ -218,14 +218,3 @@ async def test_a_byte_quota_is_granted_in_order_and_freed_by_cancelled_waiters()
     memory.release(100)
     await memory.reserve(1000)
     assert memory.used == 1000
-
-
-async def send_most_of(client: Client, records: bytes, except_last: int = 1) -> bytes:
-    """Send a Produce request except its last bytes, and return those."""
-    body = produce_body({("t", 0): records})
-    header = struct.pack(">hhih4sb", 0, 9, 1, 4, b"test", 0)
-    client.expect(1, 0, 9)
-    frame = struct.pack(">i", len(header) + len(body)) + header + body
-    await client.stream.send_all(frame[:-except_last])
-    await wait_all_tasks_blocked(0.02)
-    return frame[-except_last:]

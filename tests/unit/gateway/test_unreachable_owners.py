@@ -1,6 +1,7 @@
 """Live owners that do not answer, or answer as another service. They do not delay others for long."""
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -10,10 +11,10 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 from kafscale.errors import Refused
 from kafscale.v1.storage_pb2 import LogSizesReply, LogSizesRequest
 from services.gateway.owners.errors import OVERLOADED
-from tests.support.gateway.asking import fetch, fetch_body, parts, produce, produce_body, produced
+from tests.support.gateway.asking import fetch, fetch_body, parts, produce, produce_body, produced, send_most_of
 from tests.support.gateway.exchanges import nested
 from tests.support.gateway.fake_storage import FakeStorage
-from tests.support.gateway.harness import Cluster, batch, read_response, running_gateway
+from tests.support.gateway.harness import Client, Cluster, batch, read_response, running_gateway
 from tests.unit.gateway.two_owners import NOT_LEADER, READERS, Two, offsets, parked, read, received, settled, two_owners
 
 
@@ -152,23 +153,42 @@ async def test_requests_to_an_unreachable_owner_do_not_block_large_ones_to_other
         "append_room_wait_ms": 10_000,
     }
 
-    async def settled() -> None:
-        # A busy machine may take longer than other tests wait to carry a large request through a socket.
-        await wait_all_tasks_blocked(0.1)
-
     async with running_gateway(cluster=cluster, **settings) as harness:
         topic = await harness.topic("t", 2)
         await cluster.own(topic, "a", partition=0)
         await cluster.own(topic, "b", partition=1)
-        for partition in (1, 1, 1, 0):
-            body = produce_body({("t", partition): batch(bytes(900_000))}, timeout_ms=24 * 3600 * 1000)
-            harness.nursery.start_soon((await harness.connect()).send, 0, 9, body)
-            await settled()
-            mock_clock.jump(1)
+        memory, requests = harness.gateway.request_memory, harness.parts.counters.requests
+
+        async def send(client: Client, partition: int) -> None:
+            records = batch(bytes(900_000))
+            # In two parts, because a request that arrives at once needs no memory.
+            rest = await send_most_of(client, records, partition=partition, timeout_ms=24 * 3600 * 1000)
+            await client.stream.send_all(rest)
+
+        # The first request fills the queue of b. The second waits for room in it, and the third for memory.
+        await send(await harness.connect(), 1)
+        await _until(lambda: requests.total() == 1)
+        await send(await harness.connect(), 1)
+        await _until(lambda: requests.total() == 2)
+        harness.nursery.start_soon(send, await harness.connect(), 1)
+        await _until(lambda: memory.awaited)
+        mock_clock.jump(2)
+        await _until(lambda: requests.total() == 3)
+        # The third exceeded the memory. The fourth waits for it.
+        harness.nursery.start_soon(send, await harness.connect(), 0)
+        await _until(lambda: memory.awaited)
         assert not a.appends
         for _ in range(10):
-            await settled()
             mock_clock.jump(1)
-        await settled()
-        assert len(a.appends) == 1
+            await wait_all_tasks_blocked(0.05)
+        await _until(lambda: len(a.appends) == 1)
         assert [(await produced(client)).error_code for client in harness.clients[1:]] == [OVERLOADED, OVERLOADED, 0]
+
+
+async def _until(reached: Callable[[], bool]) -> None:
+    """Wait until ``reached``, while the clock of the test does not move."""
+    for _ in range(200):
+        await wait_all_tasks_blocked(0.05)
+        if reached():
+            return
+    pytest.fail("not reached")
