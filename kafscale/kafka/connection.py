@@ -177,9 +177,26 @@ class KafkaConnection:
             return None
         frame = self._frames.popleft()
         try:
-            return self._parse(frame)
+            api_key, version, correlation_id = _HEADER.unpack_from(frame)
+            flexible = self._flexible(api_key, version)
+            client_id: str | None = None
+            position = _HEADER.size
+            if (api_key, version) != (_CONTROLLED_SHUTDOWN, 0):
+                length = _HEADER_WITH_CLIENT.unpack_from(frame)[3]
+                position = _HEADER_WITH_CLIENT.size
+                if length >= 0:
+                    if position + length > len(frame):
+                        raise ProtocolError("a client id extends past the end of its request")
+                    client_id = str(frame[position : position + length], "utf-8", "replace")
+                    position += length
+            if flexible:
+                position = skip_tags(frame, position)
         except DECODE_ERRORS as error:
             raise ProtocolError(f"a request header is truncated: {error}") from error
+        slot = ReplySlot(self, api_key, correlation_id, flexible and api_key != _API_VERSIONS, len(frame))
+        self._slots.append(slot)
+        self._in_flight_bytes += slot.request_bytes
+        return Request(api_key, version, correlation_id, client_id, frame[position:], slot)
 
     def data_to_send(self) -> list[Buffer]:
         """Return, as pieces, the replies that are ready in order. They count as sent."""
@@ -222,23 +239,3 @@ class KafkaConnection:
         if not 0 <= size <= self.max_request_bytes:
             raise ProtocolError(f"a request of {size} bytes, outside of 0 to {self.max_request_bytes}")
         return size
-
-    def _parse(self, frame: memoryview) -> Request:
-        api_key, version, correlation_id = _HEADER.unpack_from(frame)
-        flexible = self._flexible(api_key, version)
-        client_id: str | None = None
-        position = _HEADER.size
-        if (api_key, version) != (_CONTROLLED_SHUTDOWN, 0):
-            length = _HEADER_WITH_CLIENT.unpack_from(frame)[3]
-            position = _HEADER_WITH_CLIENT.size
-            if length >= 0:
-                if position + length > len(frame):
-                    raise ProtocolError("a client id extends past the end of its request")
-                client_id = str(frame[position : position + length], "utf-8", "replace")
-                position += length
-        if flexible:
-            position = skip_tags(frame, position)
-        slot = ReplySlot(self, api_key, correlation_id, flexible and api_key != _API_VERSIONS, len(frame))
-        self._slots.append(slot)
-        self._in_flight_bytes += slot.request_bytes
-        return Request(api_key, version, correlation_id, client_id, frame[position:], slot)

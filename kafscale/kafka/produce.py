@@ -87,42 +87,38 @@ def decode_request(body: memoryview, version: int, *, most_without_records: int 
     """Decode the request in ``body``. Raises CorruptData, also if it has more than ``most_without_records`` bytes
     besides its records."""
     try:
-        return _decode(body, version, most_without_records)
+        flexible = version >= FLEXIBLE_FROM
+        position = 0
+        transactional_id = None
+        if version >= 3:
+            transactional_id, position = read_nullable_string(body, position, flexible)
+        acks, timeout_ms = _ACKS_TIMEOUT.unpack_from(body, position)
+        count, position = read_array_length(body, position + _ACKS_TIMEOUT.size, flexible)
+        topics = []
+        limit = most_without_records
+        for _ in range(count):
+            name, topic_id = "", b""
+            if version >= NAMES_BY_ID_FROM:
+                topic_id = bytes(body[position : position + 16])
+                position += 16
+            else:
+                name, position = read_string(body, position, flexible)
+            partitions: list[ProducePartition] = []
+            partition_count, position = read_array_length(body, position, flexible)
+            for _ in range(partition_count):
+                partition, position = _decode_partition(body, position, flexible)
+                limit += len(partition.records or b"")
+                _check_size(position, limit)
+                partitions.append(partition)
+            if flexible:
+                position = skip_tags(body, position)
+            _check_size(position, limit)
+            topics.append(ProduceTopic(name, topic_id, partitions))
+        if flexible:
+            skip_tags(body, position)
+        return ProduceRequest(transactional_id, acks, timeout_ms, topics)
     except DECODE_ERRORS as error:
         raise CorruptData(f"a Produce v{version} request is truncated: {error}") from error
-
-
-def _decode(body: memoryview, version: int, most_without_records: int) -> ProduceRequest:
-    flexible = version >= FLEXIBLE_FROM
-    position = 0
-    transactional_id = None
-    if version >= 3:
-        transactional_id, position = read_nullable_string(body, position, flexible)
-    acks, timeout_ms = _ACKS_TIMEOUT.unpack_from(body, position)
-    count, position = read_array_length(body, position + _ACKS_TIMEOUT.size, flexible)
-    topics = []
-    limit = most_without_records
-    for _ in range(count):
-        name, topic_id = "", b""
-        if version >= NAMES_BY_ID_FROM:
-            topic_id = bytes(body[position : position + 16])
-            position += 16
-        else:
-            name, position = read_string(body, position, flexible)
-        partitions: list[ProducePartition] = []
-        partition_count, position = read_array_length(body, position, flexible)
-        for _ in range(partition_count):
-            partition, position = _decode_partition(body, position, flexible)
-            limit += len(partition.records or b"")
-            _check_size(position, limit)
-            partitions.append(partition)
-        if flexible:
-            position = skip_tags(body, position)
-        _check_size(position, limit)
-        topics.append(ProduceTopic(name, topic_id, partitions))
-    if flexible:
-        skip_tags(body, position)
-    return ProduceRequest(transactional_id, acks, timeout_ms, topics)
 
 
 def _decode_partition(body: memoryview, position: int, flexible: bool) -> tuple[ProducePartition, int]:

@@ -4,8 +4,9 @@ So a retried request counts as often as S3 sees and bills it, and retries do not
 """
 
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable
-from typing import Protocol, TypeVar
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import Protocol
 
 import trio
 
@@ -20,8 +21,6 @@ from kafscale.objects.interface import (
     PreconditionFailed,
 )
 from kafscale.telemetry import Family, Histogram, by_label
-
-T = TypeVar("T")
 
 _OUTCOMES: tuple[tuple[type[BaseException], str], ...] = (
     (ObjectNotFound, "not_found"),
@@ -143,43 +142,51 @@ class MeteredObjectStore:
     def now(self) -> float:
         return self._inner.now()
 
-    async def put_if_absent(self, key: str, body: Body) -> str:
-        return await self._measure("put_if_absent", self._inner.put_if_absent(key, body), size=len(body))
+    async def put_if_absent(self, key: str, body: Body, *, over: float = 0.0) -> str:
+        with self._measured("put_if_absent", len(body), over):
+            return await self._inner.put_if_absent(key, body, over=over)
 
     async def replace_if_match(self, key: str, body: Body, etag: str) -> str:
-        return await self._measure("replace_if_match", self._inner.replace_if_match(key, body, etag), size=len(body))
+        with self._measured("replace_if_match", len(body)):
+            return await self._inner.replace_if_match(key, body, etag)
 
     async def get(self, key: str) -> Object:
-        return await self._measure("get", self._inner.get(key), sized=lambda found: len(found.body))
+        with self._measured("get") as request:
+            found = await self._inner.get(key)
+            request.size = len(found.body)
+            return found
 
     async def get_range(self, key: str, start: int, length: int) -> bytes:
-        return await self._measure("get_range", self._inner.get_range(key, start, length), size=length, sized=len)
+        with self._measured("get_range", length) as request:
+            found = await self._inner.get_range(key, start, length)
+            request.size = len(found)
+            return found
 
     async def head(self, key: str) -> ObjectInfo:
-        return await self._measure("head", self._inner.head(key))
+        with self._measured("head"):
+            return await self._inner.head(key)
 
     async def list_from(self, prefix: str, start_after: str = "", limit: int = MAX_KEYS) -> list[ObjectInfo]:
-        return await self._measure("list_from", self._inner.list_from(prefix, start_after, limit))
+        with self._measured("list_from"):
+            return await self._inner.list_from(prefix, start_after, limit)
 
     async def delete_many(self, keys: Iterable[str], *, dated: float | None = None, unused: bool = False) -> None:
-        await self._measure("delete_many", self._inner.delete_many(keys, dated=dated, unused=unused))
+        with self._measured("delete_many"):
+            await self._inner.delete_many(keys, dated=dated, unused=unused)
 
-    async def _measure(
-        self, kind: str, operation: Awaitable[T], *, size: int = 0, sized: Callable[[T], int] | None = None
-    ) -> T:
+    @contextmanager
+    def _measured(self, kind: str, size: int = 0, over: float = 0.0) -> Iterator[Request]:
+        """``over``: seconds that the request takes on purpose, which do not count."""
         request = Request(kind, size, self._clock())
         for recorder in self._recorders:
             recorder.began(request)
         try:
-            result = await operation
-            if sized is not None:
-                request.size = sized(result)
-            return result
+            yield request
         except BaseException as error:
             request.outcome = next((name for kind_of, name in _OUTCOMES if isinstance(error, kind_of)), "error")
             request.error = str(error)
             raise
         finally:
-            request.seconds = self._clock() - request.started
+            request.seconds = max(0.0, self._clock() - request.started - over)
             for recorder in self._recorders:
                 recorder.ended(request)

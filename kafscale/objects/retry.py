@@ -60,8 +60,8 @@ class RetryingObjectStore:
     def now(self) -> float:
         return self.inner.now()
 
-    async def put_if_absent(self, key: str, body: Body) -> str:
-        return await self._put(key, body, lambda: self.inner.put_if_absent(key, body))
+    async def put_if_absent(self, key: str, body: Body, *, over: float = 0.0) -> str:
+        return await self._put(key, body, lambda: self.inner.put_if_absent(key, body, over=over))
 
     async def replace_if_match(self, key: str, body: Body, etag: str) -> str:
         return await self._put(key, body, lambda: self.inner.replace_if_match(key, body, etag))

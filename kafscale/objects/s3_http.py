@@ -74,9 +74,12 @@ class S3Http:
         query: Mapping[str, str] | None = None,
         headers: Mapping[str, str] | None = None,
         body: Body = b"",
+        over: float = 0.0,
         date: datetime | None = None,
     ) -> Reply:
         """Return the reply if its status is in ``expect``; otherwise raise the error of ``failure``. Raises NoAnswer.
+
+        ``over``: the seconds within which the body is sent, in small pieces; 0: as fast as possible.
 
         A write is signed before the first await, with ``date`` or the current time, because callers rely on when it may
         take effect. A read is signed when it has a connection.
@@ -88,7 +91,7 @@ class S3Http:
 
         lane, signed = (self._lanes.reads, None) if method in _READS else (self._lanes.writes, sign())
         sent = [("user-agent", _USER_AGENT), ("content-length", str(len(body))), *(headers or {}).items()]
-        content = _Pieces(body)
+        content = _Pieces(body, over)
         try:
             async with lane.turn():
                 url, signed_at = signed or sign()
@@ -151,11 +154,12 @@ def _pool(limits: HttpLimits) -> httpcore.AsyncConnectionPool:
 class _Pieces:
     """Iterates over a body, in pieces that fit in the CPU's cache, because httpcore copies anything but ``bytes``.
 
-    An async generator would be left open when a request is cancelled.
+    ``over``: the seconds that this takes at least. An async generator would be left open when a request is cancelled.
     """
 
-    def __init__(self, body: Body) -> None:
-        self._left = [body] if isinstance(body, bytes) else _views(body)
+    def __init__(self, body: Body, over: float) -> None:
+        self._left = [body] if isinstance(body, bytes) and not over else _views(body)
+        self._pause = over / max(len(self._left), 1)
 
     def __aiter__(self) -> "_Pieces":
         return self
@@ -163,10 +167,12 @@ class _Pieces:
     async def __anext__(self) -> bytes:
         if not self._left:
             raise StopAsyncIteration
+        if self._pause:
+            await trio.sleep(self._pause)
         return bytes(self._left.pop())
 
 
-def _views(body: bytearray | memoryview) -> list[Body]:
+def _views(body: Body) -> list[Body]:
     view = memoryview(body)
     return [view[start : start + _PIECE_BYTES] for start in reversed(range(0, len(view), _PIECE_BYTES))]
 

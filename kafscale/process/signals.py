@@ -4,6 +4,7 @@ The first SIGTERM or SIGINT sets the event that was passed to ``main``. ``main``
 period, or it is cancelled. A second signal kills the process immediately.
 """
 
+import gc
 import os
 import resource
 import signal
@@ -35,6 +36,7 @@ def run_service(main: Main, *, grace_seconds: float) -> int:
     one line too, with exit status 1, and its traceback is logged at level debug. Other errors are raised.
     """
     keep_freed_memory()
+    ignore_imports_in_gc()
     raise_file_limit()
     status = EXIT_CONFIG
     try:
@@ -74,6 +76,15 @@ async def _handle_signals(
     second = await anext(signals)
     signal.signal(second, signal.SIG_DFL)
     os.kill(os.getpid(), second)
+
+
+def ignore_imports_in_gc() -> None:
+    """Let the garbage collector ignore the modules that are imported by now, which stay until the process ends.
+
+    Otherwise it looks at all of their objects in each full collection, for about 0.1 s every few seconds under load.
+    """
+    gc.collect()
+    gc.freeze()
 
 
 def raise_file_limit() -> None:

@@ -31,6 +31,7 @@ from services.storage.owning.takeover import IntakeUnknown, NotAvailable
 from services.storage.reading.catalogs import Catalogs
 from services.storage.reading.old_end import OldEnd
 from services.storage.reading.reader import Reader
+from services.storage.rewriting.merge_pace import MergePace
 from services.storage.rewriting.obsolete import Obsolete
 from services.storage.rewriting.parts import LogParts
 from services.storage.rewriting.rewrites import Rewrites
@@ -254,7 +255,8 @@ class Run:
             moved=self.moved,
             buffered=lambda: self.buffers.size,
         )
-        obsolete = Obsolete(deps.objects, deletes, deps.namespace)
+        pace = MergePace(settings.merge_io_bytes_per_second)
+        obsolete = Obsolete(deps.objects, deletes, deps.namespace, hurries=lambda: not pace.is_least)
         self._rewrites = Rewrites(
             nursery=nursery,
             owned=self.owned,
@@ -268,6 +270,7 @@ class Run:
                 moved=self.moved,
             ),
             obsolete=obsolete,
+            pace=pace,
             objects=deps.objects,
             indexer=deps.indexer,
             settings=settings,

@@ -27,7 +27,12 @@ from tests.servers.minio import running_minio
 from tests.support.broker import KafscaleBroker
 from tests.support.configs import changed
 
-_SETTINGS = {"KAFSCALE_SEGMENT_BYTES": "64KB", "KAFSCALE_REWRITE_CHECK_MS": "1000"}
+_SETTINGS = {
+    "KAFSCALE_SEGMENT_BYTES": "64KB",
+    "KAFSCALE_REWRITE_CHECK_MS": "1000",
+    # What is merged is deleted within the measurement.
+    "KAFSCALE_REWRITE_GRACE_MS": "1000",
+}
 _LARGE_SEGMENTS = {"segment.bytes": str(4 << 20)}
 _RECORD_BYTES = 1000
 _BATCH_BYTES = 16_384

@@ -211,7 +211,10 @@ MUTATIONS = (
     Mutation(
         "every advertised version is answered in full",
         Change(
-            "kafscale.kafka.connection", "KafkaConnection._parse", "flexible and api_key != _API_VERSIONS", "flexible"
+            "kafscale.kafka.connection",
+            "KafkaConnection.next_request",
+            "flexible and api_key != _API_VERSIONS",
+            "flexible",
         ),
         _PROTOCOL + "test_every_advertised_version_is_answered_completely",
     ),

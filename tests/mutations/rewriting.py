@@ -207,7 +207,17 @@ MUTATIONS = (
     ),
     Mutation(
         "reads of a rewrite wait while the process is busy",
-        Change("services.indexer.rewriting.read_ahead", "ReadAhead._rest", "_REST * (", "0 * ("),
+        Change("services.indexer.rewriting.give_way", "give_way", "_TIMES * (", "0 * ("),
         "tests/unit/indexer/test_rewrite_calls.py::test_a_busy_process_does_other_work_between_reads",
+    ),
+    Mutation(
+        "a limited merge stores its object slowly",
+        Change("services.indexer.rewriting.rewrites", "_Call._put", "body, over=over", "body"),
+        "tests/unit/indexer/test_rewrite_calls.py::test_a_limited_merge_stores_its_object_slowly_and_reads_it_back_in_pieces",
+    ),
+    Mutation(
+        "deletes of replaced objects rest",
+        Change("services.storage.rewriting.obsolete", "Obsolete.delete", "min(_REST * (", "min(0 * ("),
+        _MERGING + "test_replaced_objects_are_deleted_some_at_a_time",
     ),
 )

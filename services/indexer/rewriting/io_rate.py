@@ -16,9 +16,13 @@ class IoRate:
         self._times = times
         self._free_at = 0.0
 
+    @property
+    def limited(self) -> bool:
+        return self._per_second > 0
+
     def spent(self, size: int) -> float:
-        """To be called after ``size`` bytes were read or stored. Return when the limit allows the next ones, by Trio's
-        clock."""
+        """To be called before or after ``size`` bytes are read or stored. Return when the limit allows the next ones,
+        by Trio's clock."""
         if self._per_second:
             self._free_at = max(trio.current_time(), self._free_at) + size / (self._per_second * self._times())
         return self._free_at

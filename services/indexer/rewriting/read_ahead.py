@@ -8,12 +8,10 @@ import trio
 
 from kafscale.errors import KafscaleError
 from kafscale.v1.indexer_pb2 import RewriteInput
+from services.indexer.rewriting.give_way import give_way
 
 _MOST = 16
 """Objects read ahead at the same time."""
-_REST = 8
-"""How many times as long as a pass of the event loop the process serves others before the next read begins."""
-_LONGEST_REST = 0.02
 
 
 @dataclass(slots=True, eq=False)
@@ -84,11 +82,8 @@ class ReadAhead:
             self._nursery.start_soon(self._read_into, begun)
 
     async def _rest(self) -> None:
-        """Let a process that is busy do other work first, such as that of storage in the one-process mode."""
         async with self._turn:
-            began = trio.current_time()
-            await trio.lowlevel.checkpoint()
-            await trio.sleep(min(_REST * (trio.current_time() - began), _LONGEST_REST))
+            await give_way()
 
     async def _read_into(self, begun: _Begun) -> None:
         with begun.scope:

@@ -25,6 +25,10 @@ from services.indexer.rewriting.runners import Runner, Work
 
 _PROGRESS_SECONDS = 1.0
 _SECRET_BYTES = 32
+_LONGEST_PUT_SECONDS = 10.0
+"""How long an object is sent on purpose. Retries of a request must have time, too."""
+_READ_BACK_BYTES = 2 << 20
+"""How much of an object is read back at once if a limit applies, so that other requests wait less."""
 _log = structlog.get_logger(__name__)
 
 Send = Callable[[RewriteEvent], Awaitable[None]]
@@ -155,10 +159,9 @@ class _Call:
             await self._report()
         return body
 
-    async def _spent(self, size: int) -> None:
-        free_at = max([rate.spent(size) for rate in self._rates])
-        if free_at > trio.current_time():
-            await trio.sleep_until(free_at)
+    def _after(self, size: int) -> float:
+        """Return when the limits allow more, if ``size`` bytes are read or stored now."""
+        return max([rate.spent(size) for rate in self._rates])
 
     async def read_input(self, one: RewriteInput) -> bytes:
         """Return the object of an input. Raises ObjectNotFound, Unavailable, Refused."""
@@ -167,7 +170,7 @@ class _Call:
             body = (await self._store.get(key)).body
         except ObjectNotFound as error:
             raise ObjectNotFound(f"{key}: missing") from error
-        await self._spent(len(body))
+        await _until(self._after(len(body)))
         return body
 
     def _key_of(self, one: RewriteInput) -> str:
@@ -179,24 +182,37 @@ class _Call:
         """Store an object, after its index. Return its key."""
         key = RewrittenKey.of(wanted.entry, *self._place)
         for name, body in ((str(key.index), wanted.index), (str(key), wanted.data)):
+            end = self._after(len(body))
+            over = min(max(end - trio.current_time(), 0.0), _LONGEST_PUT_SECONDS)
             try:
-                there = await put_own(self._store, name, body)
+                there = await put_own(self._store, name, body, over=over)
             except ObjectNotFound as error:
                 raise Unavailable(f"{name}: deleted at the same time") from error
             if there is not None:
                 raise Unavailable(f"{name}: another object has this key")
             self._counters.rewrite_written_bytes += len(body)
-            await self._spent(len(body))
+            await _until(end)
         return str(key)
 
-    async def _read_back(self, key: str) -> bytes:
+    async def _read_back(self, key: str) -> Buffer:
         try:
-            body = (await self._store.get(key)).body
+            if not any(rate.limited for rate in self._rates):
+                return (await self._store.get(key)).body
+            body = bytearray()
+            while True:
+                piece = await self._store.get_range(key, len(body), _READ_BACK_BYTES)
+                body += piece
+                await _until(self._after(len(piece)))
+                if len(piece) < _READ_BACK_BYTES:
+                    return body
         except ObjectNotFound as error:
             raise Unavailable(f"{key}: missing, although it was just stored") from error
-        await self._spent(len(body))
-        return body
 
     async def _report(self, step: RewrittenStep | None = None) -> None:
         await self._send(RewriteEvent(objects_read=self._read, objects_total=self._total, step=step))
         self._reported_at = trio.current_time()
+
+
+async def _until(time: float) -> None:
+    if time > trio.current_time():
+        await trio.sleep_until(time)

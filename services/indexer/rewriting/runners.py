@@ -19,13 +19,15 @@ from kafscale.v1.indexer_pb2 import RewriteEvent, RewriteInput, RewriteRequest, 
 from kafscale.v1.rewritten_pb2 import RewrittenEntry
 from services.indexer.errors import error_of
 from services.indexer.rewriting.frames import BEGIN, HEADER_SIZE, Kind, frame_header, parse_frame_header
+from services.indexer.rewriting.give_way import give_way
 from services.indexer.rewriting.passes import Finished, Pass, Read, Store, Wanted, rewriting
 
 _CHILD = "services.indexer.rewriting.child"
 _NICENESS = 10
 # The imports also take CPU time, which others may need.
 _START = f"import os, runpy, sys; os.nice({_NICENESS}); runpy.run_module(sys.argv[1], run_name='__main__')"
-_READ_BYTES = 1 << 20
+_PIECE_BYTES = 1 << 20
+"""How much is passed on before the process does other work."""
 
 
 class Work(Protocol):
@@ -135,7 +137,11 @@ class _InProcess:
 
     async def _send(self, kind: Kind, content: Buffer) -> None:
         await self._outgoing.send_all(frame_header(kind, len(content)))
-        await self._outgoing.send_all(content)
+        view = memoryview(content)
+        for start in range(0, len(view), _PIECE_BYTES):
+            if start:
+                await give_way()
+            await self._outgoing.send_all(view[start : start + _PIECE_BYTES])
 
     async def _expect(self, expected: Kind) -> bytearray:
         kind, content = await self._receive()
@@ -154,7 +160,9 @@ class _InProcess:
         data, done = bytearray(size), 0
         view = memoryview(data)
         while done < size:
-            received = await self._incoming.receive_some(min(size - done, _READ_BYTES))
+            if done and done % _PIECE_BYTES == 0:
+                await give_way()
+            received = await self._incoming.receive_some(min(size - done, _PIECE_BYTES - done % _PIECE_BYTES))
             if not received:
                 raise _Ended
             view[done : done + len(received)] = received

@@ -13,6 +13,7 @@ import math
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
+from functools import partial
 
 import structlog
 import trio
@@ -213,9 +214,9 @@ class IntakeWriter:
             if begun is None:
                 continue
             if self._window == 1:
-                await self._store(begun)
+                await self._put(begun)
             else:
-                self._nursery.start_soon(self._store, begun)
+                self._nursery.start_soon(self._put, begun)
 
     async def _may_put(self) -> None:
         """Wait until there are records and an object with them may be put."""
@@ -324,23 +325,19 @@ class IntakeWriter:
             self._chain_size -= self._chain.popleft().size
         return self._chain[0].number if self._chain else self._next
 
-    async def _store(self, one: _Object) -> None:
-        def build() -> bytes:
-            return encode(
+    async def _put(self, one: _Object) -> None:
+        """Put the object until it is stored. Raises LeaseNotFound if its place is taken by a seal."""
+        if not (one.body or one.stored):
+            build = partial(
+                encode,
                 self._namespace,
                 self._run_id,
                 number=one.number,
                 checkpoint=one.checkpoint,
-                created_ms=created_ms,
+                created_ms=self._now_ms(),
                 entries=[entry for _, entry in one.needed],
             )
-
-        created_ms = self._now_ms()
-        one.body = build() if one.size < _INLINE_BYTES else await self._run_sync(build)
-        await self._put(one)
-
-    async def _put(self, one: _Object) -> None:
-        """Put the object until it is stored. Raises LeaseNotFound if its place is taken by a seal."""
+            one.body = build() if one.size < _INLINE_BYTES else await self._run_sync(build)
         key = paths.intake_key(self._namespace, self._run_id, one.number)
         outage = Outage("intake object not stored, retrying", first=_FIRST_PAUSE, longest=_LONGEST_PAUSE)
         while not one.stored:

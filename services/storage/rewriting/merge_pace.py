@@ -26,6 +26,11 @@ class MergePace:
         """How much a merge may read and store; 0: no limit."""
         return max(self._least, int(_OF_A_BYTE * self._growth)) if self._least else 0
 
+    @property
+    def is_least(self) -> bool:
+        """Whether there is a limit, and producers do not need a higher one."""
+        return 0 < self._least == self.bytes_per_second
+
     def note(self, appended: int, now: float) -> None:
         """To be called periodically: ``appended`` bytes that are to be merged have arrived in total, at time ``now``.
 

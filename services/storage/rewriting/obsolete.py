@@ -6,6 +6,11 @@ deleted. So the objects of the last root but one are always whole, and metadata 
 (`services.storage.owning.takeover`).
 """
 
+from collections.abc import Callable
+from itertools import islice
+
+import trio
+
 from kafscale import paths
 from kafscale.objects.interface import ObjectStore
 from kafscale.rewritten.keys import RewrittenKey, RootKey, parse_rewritten_key, rewritten_prefix
@@ -14,15 +19,26 @@ from services.storage.owning.deletes import DELETED_TOGETHER, OwnerDeletes
 from services.storage.reading.roots import root_key
 
 _PAGE = 1000
+_FEW = 8
+"""Objects that are deleted at the same time if there is no hurry."""
+_REST = 4
+"""How many times as long as that takes the next ones wait, so that other requests to the store are not delayed."""
+_LONGEST_REST = 1.0
 
 
 class Obsolete:
-    """Deletes objects that no root of a partition names any more, or that none ever named."""
+    """Deletes objects that no root of a partition names any more, or that none ever named.
 
-    def __init__(self, objects: ObjectStore, deletes: OwnerDeletes, namespace: str) -> None:
+    ``hurries`` returns whether the deletes must keep up with fast merges.
+    """
+
+    def __init__(
+        self, objects: ObjectStore, deletes: OwnerDeletes, namespace: str, *, hurries: Callable[[], bool]
+    ) -> None:
         self._objects = objects
         self._deletes = deletes
         self._namespace = namespace
+        self._hurries = hurries
 
     async def delete(self, partition: Partition, keys: list[str]) -> bool:
         """Delete objects that the committed root does not list any more, and those of earlier calls that failed.
@@ -33,11 +49,14 @@ class Obsolete:
         # The index of a segment may still be on its way.
         await partition.indexed(partition.log.segments.through)
         while partition.undeleted:
-            batch = list(partition.undeleted)[:DELETED_TOGETHER]
+            hurries, began = self._hurries(), trio.current_time()
+            batch = list(islice(partition.undeleted, DELETED_TOGETHER if hurries else _FEW))
             if not await self._deletes.delete(partition, batch):
                 return False
             for key in batch:
                 del partition.undeleted[key]
+            if partition.undeleted and not hurries:
+                await trio.sleep(min(_REST * (trio.current_time() - began), _LONGEST_REST))
         return True
 
     async def sweep(self, partition: Partition) -> None:

@@ -83,6 +83,7 @@ class Rewrites:
         parts: LogParts,
         roots: Roots,
         obsolete: Obsolete,
+        pace: MergePace,
         objects: ObjectStore,
         indexer: IndexerClient,
         settings: StorageSettings,
@@ -107,7 +108,7 @@ class Rewrites:
         self._has_sink_epoch = has_sink_epoch
         self._cover = cover
         self._counters = counters
-        self._pace = MergePace(settings.merge_io_bytes_per_second)
+        self._pace = pace
         self._turns = trio.CapacityLimiter(settings.rewrites_in_flight)
         self._slow_turn = trio.Lock()
         self._merged_bytes = min(settings.merge_bytes, settings.rewrite_bytes)

@@ -105,6 +105,13 @@ async def test_every_kind_of_buffer_is_stored(store: ObjectStore, kind: type[Bod
     assert (await store.get("ns/empty")).body == b""
 
 
+@pytest.mark.parametrize("kind", [bytes, memoryview])
+async def test_an_object_that_is_sent_slowly_is_stored_whole(store: ObjectStore, kind: type[Body]) -> None:
+    body = bytes(range(256)) * 4096
+    await store.put_if_absent("ns/slow", kind(body), over=0.1)
+    assert (await store.get("ns/slow")).body == body
+
+
 async def test_readers_never_see_a_part_of_a_put(store: ObjectStore) -> None:
     size = 2 * MIB
     bodies = [letter * size for letter in (b"a", b"b", b"c", b"d", b"e")]

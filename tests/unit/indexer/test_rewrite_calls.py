@@ -13,6 +13,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 
 from kafscale import paths
 from kafscale.objects.memory import Call, Fault
+from kafscale.records.checksum import Buffer
 from kafscale.v1.common_pb2 import Status
 from kafscale.v1.indexer_pb2 import (
     RewriteEvent,
@@ -78,6 +79,27 @@ async def test_rewrites_read_and_store_no_more_bytes_per_second_than_allowed(
     request.bytes_per_second = of_the_request * read
     await rewritten(world.service(rewrite_io_bytes_per_second=of_the_indexer * read), request)
     assert trio.current_time() - began == pytest.approx(1 + _stored_and_read_back(world) / read)
+
+
+async def test_a_limited_merge_stores_its_object_slowly_and_reads_it_back_in_pieces(
+    world: World, autojump_clock: MockClock
+) -> None:
+    for number in range(5):
+        await world.add(batch((f"{number}", "v" * MIB)))
+    put_if_absent, seconds = world.store.put_if_absent, []
+
+    async def put(key: str, body: Buffer, *, over: float = 0.0) -> str:
+        seconds.append(over)
+        return await put_if_absent(key, body)
+
+    world.store.put_if_absent = put  # type: ignore[method-assign]
+    request = world.merge(target_bytes=10 * MIB)
+    request.bytes_per_second = MIB
+    events = await rewritten(world.service(), request)
+    [entry] = next(event.step.entries for event in events if event.HasField("step"))
+    # Its index, and the object.
+    assert seconds == [pytest.approx(0, abs=0.1), pytest.approx(entry.size / MIB)]
+    assert [call.kind for call in world.store.calls].count("get_range") == 3
 
 
 async def test_a_limited_merge_is_faster_while_others_wait(world: World, autojump_clock: MockClock) -> None:

@@ -1,5 +1,7 @@
 """Merging: many small segments become one object, and all records stay."""
 
+from itertools import pairwise
+
 import pytest
 import trio
 from trio.testing import MockClock
@@ -271,21 +273,34 @@ async def test_a_topic_that_is_not_merged_any_more_keeps_its_other_segments(auto
         assert len(await read(caller, ref)) == 40
 
 
-async def test_replaced_objects_are_deleted_within_the_validity_of_a_signature(autojump_clock: MockClock) -> None:
+@pytest.mark.parametrize(("limit", "together", "apart"), [(0, 100, 0.2), (1 << 20, 8, 1.0)])
+async def test_replaced_objects_are_deleted_some_at_a_time(
+    autojump_clock: MockClock, limit: int, together: int, apart: float
+) -> None:
     world = World(SETTINGS, indexing=True, rewrites=True)
     world.now_ms = 10 * HOUR_MS
-    async with world.service(merge="on") as (caller, catalog):
+    deletes: list[tuple[float, int]] = []
+
+    def plan(call: Call) -> Fault | None:
+        if call.kind != "delete_many" or "/orders/" not in call.key:
+            return None
+        deletes.append((trio.current_time(), len(call.keys)))
+        return Fault(delay=0.2)
+
+    async with world.service(merge="on", merge_io_bytes_per_second=limit) as (caller, catalog):
         ref = await world.topic(catalog, partitions=1)
         for number in range(161):
             await write(caller, ref, ("k", str(number)), timestamp=world.now_ms)
+        # Producers are quiet for long.
+        await trio.sleep(3000 if limit else 0)
+        world.objects.plan = plan
         world.now_ms += HOUR_MS + 1
-        await trio.sleep(GRACE + 6 * CHECK)
+        await trio.sleep(GRACE + 6 * CHECK + 200)
         assert len(await segments(world)) == 1
-        deletes = [
-            len(call.keys) for call in world.objects.calls if call.kind == "delete_many" and "/orders/" in call.keys[0]
-        ]
-        assert sum(deletes) >= 2 * 160
-        assert max(deletes) == 100
+        assert sum(count for _, count in deletes) >= 2 * 160
+        # Each one is sent within the validity of its signature.
+        assert max(count for _, count in deletes) == together
+        assert min(later - earlier for (earlier, _), (later, _) in pairwise(deletes)) == pytest.approx(apart)
 
 
 @pytest.mark.parametrize("looked_up", [False, True])
