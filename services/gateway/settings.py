@@ -252,6 +252,13 @@ class GatewaySettings(OauthbearerSettings, GroupSettings, AdminTokenSettings):
         doc="The maximum number of record bytes in one message to a storage instance. A larger single append is sent "
         "alone, up to 64 MiB.",
     )
+    append_gather_ms: int = setting(
+        "KAFSCALE_APPEND_GATHER_MS",
+        default=3,
+        parse=integer(0, 1000),
+        doc="How long a message to a storage instance waits for the records of producers that were just answered, so "
+        "that they share the message. 0: it does not wait. In the one-process mode, it never waits.",
+    )
     storage_timeout_ms: int = setting(
         "KAFSCALE_STORAGE_TIMEOUT_MS",
         default=30_000,

@@ -18,6 +18,11 @@ MUTATIONS = (
         _STORAGE_LINK + "test_a_refusal_also_refuses_queued_appends_to_its_partition",
     ),
     Mutation(
+        "producers that were answered are waited for",
+        Change("services.gateway.owners.link", "StorageLink._follow", "if finished:", "if False:"),
+        _STORAGE_LINK + "test_appends_of_producers_that_were_just_answered_share_a_call",
+    ),
+    Mutation(
         "a commit stream without news is silent",
         Change("services.storage.writing.commit_streams", "CommitStreams.run", "stream.beat()", "pass"),
         _WRITE_PATH + "test_a_commit_stream_without_news_has_heartbeats",

@@ -11,6 +11,7 @@ from collections.abc import Callable
 import trio
 from kio.schema.errors import ErrorCode
 
+from kafscale.returning import Returning
 from kafscale.v1 import common_pb2
 from kafscale.v1.storage_pb2 import AppendReply, AppendRequest
 from services.gateway.owners.commit_view import CommitView, Key
@@ -25,13 +26,18 @@ _ENTRY_BYTES = 32
 class AppendQueue:
     """Appends that wait to be sent. Their bytes count from `put` until the reply arrives or they are refused.
 
-    Callers should `wait_for_room` before they `put` an append into a queue that is full.
+    Callers should `wait_for_room` before they `put` an append into a queue that is full. A message waits for the
+    producers that were just answered, at most ``gather`` seconds (`Returning`), because it costs more than its appends.
     """
 
-    def __init__(self, *, max_bytes: int, message_bytes: int) -> None:
+    def __init__(self, *, max_bytes: int, message_bytes: int, gather: float) -> None:
         self._max_bytes = max_bytes
         self._message_bytes = message_bytes
+        self._gather = gather
         self._waiting: deque[PendingAppend] = deque()
+        self._waiting_bytes = 0
+        self._returning = Returning()
+        self._gathered = trio.Event()
         self._bytes = 0
         self._carried: Counter[Key] = Counter()
         self._arrived = trio.Event()
@@ -74,8 +80,22 @@ class AppendQueue:
             await self._room.wait()
 
     async def wait_for_work(self) -> None:
+        """Wait for appends, and for those of the producers that were just answered."""
         while not self._waiting:
             await self._arrived.wait()
+        if not self._is_gathered:
+            with trio.move_on_at(self._returning.until):
+                await self._gathered.wait()
+
+    @property
+    def _is_gathered(self) -> bool:
+        return len(self._waiting) >= self._returning.expected or self._waiting_bytes >= self._message_bytes
+
+    def answered(self, count: int) -> None:
+        """Called when ``count`` producers have got their responses, so that they may send the next records."""
+        if self._gather:
+            now, waiting = trio.current_time(), len(self._waiting)
+            self._returning.answered(now, count, waiting=waiting, seconds=self._gather)
 
     async def wait_for_use(self) -> None:
         """Wait until an append was put since the last call of `rest`."""
@@ -91,13 +111,18 @@ class AppendQueue:
             return
         self._used.set()
         self._waiting.append(append)
+        self._waiting_bytes += append.size
         self._bytes += append.size
         self._carried[append.key] += 1
         if not self._arrived.is_set():
             self._arrived.set()
+        if self._returning.expected and self._is_gathered:
+            self._gathered.set()
 
     def take(self) -> list[PendingAppend]:
         """Remove and return the appends for one message: at least one, unless the queue is empty."""
+        self._returning.began(gathered=self._is_gathered)
+        self._gathered = trio.Event()
         taken: list[PendingAppend] = []
         size = 0
         waiting = self._waiting
@@ -107,6 +132,7 @@ class AppendQueue:
             if taken and size > self._message_bytes:
                 break
             taken.append(waiting.popleft())
+            self._waiting_bytes -= taken[-1].size
         if not waiting:
             self._arrived = trio.Event()
         return taken
@@ -147,6 +173,7 @@ class AppendQueue:
             return
         gone = set(map(id, dropped))
         self._waiting = deque(append for append in self._waiting if id(append) not in gone)
+        self._waiting_bytes = sum(append.size for append in self._waiting)
         if not self._waiting:
             self._arrived = trio.Event()
         for append in dropped:

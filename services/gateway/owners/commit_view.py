@@ -88,8 +88,12 @@ class CommitView:
         """The number of appends that wait for their commit."""
         return sum(len(self._partitions[key].held) for key in self._holding)
 
-    def apply(self, events: Iterable[Committed]) -> None:
-        """Apply events of the stream: finish held appends and wake fetches. Events of an older epoch are ignored."""
+    def apply(self, events: Iterable[Committed]) -> int:
+        """Apply events of the stream: finish held appends and wake fetches. Return how many appends were finished.
+
+        Events of an older epoch are ignored.
+        """
+        finished = 0
         for event in events:
             key = (event.partition.topic_id, event.partition.partition)
             partition = self._partition(key)
@@ -104,7 +108,7 @@ class CommitView:
             partition.high_watermark = max(partition.high_watermark, event.high_watermark)
             partition.segments_end = max(partition.segments_end, event.high_watermark - event.in_memory)
             partition.lost = partition.lost or event.lost
-            self._settle(key, partition)
+            finished += self._settle(key, partition)
             for waiter in partition.waiters:
                 waiter.wake()
             self._lost.pop(key, None)
@@ -112,6 +116,7 @@ class CommitView:
                 self._lost[key] = None
                 if len(self._lost) > _LOST_REMEMBERED:
                     self._forget(next(iter(self._lost)))
+        return finished
 
     def hold(self, append: PendingAppend) -> None:
         """Finish a buffered append when what it waits for is reached in ``append.epoch``, or is lost."""
@@ -184,14 +189,17 @@ class CommitView:
         if not partition.held and not partition.waiters:
             del self._partitions[key]
 
-    def _settle(self, key: Key, partition: _Partition) -> None:
-        if not partition.held:
-            return
+    def _settle(self, key: Key, partition: _Partition) -> int:
+        """Finish the appends whose outcome is known, and return their number."""
+        before = len(partition.held)
+        if not before:
+            return 0
         for append in partition.held:
             verdict = partition.verdict(append)
             if verdict is not None:
                 append.finish(verdict)
         self._forget_finished(key, partition)
+        return before - len(partition.held)
 
     def _forget_finished(self, key: Key, partition: _Partition) -> None:
         partition.held = [append for append in partition.held if not append.finished]

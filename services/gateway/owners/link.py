@@ -106,7 +106,11 @@ class StorageLink:
         self._silence = settings.commit_silence_ms / 1000
         self._room_wait = settings.append_room_wait_ms / 1000
         self._down_since = trio.current_time()
-        self.queue = AppendQueue(max_bytes=settings.append_queue_bytes, message_bytes=settings.append_message_bytes)
+        self.queue = AppendQueue(
+            max_bytes=settings.append_queue_bytes,
+            message_bytes=settings.append_message_bytes,
+            gather=settings.append_gather_ms / 1000,
+        )
         self._session: _Session | None = None
         self._gatherer = fetch_gatherer(self._call_fetch, lambda: self.stream_id)
         self._parked: set[Waiter] = set()
@@ -322,7 +326,9 @@ class StorageLink:
                     silence.deadline = earliest + self._silence / 8
                 if event.ready and self._session is None:
                     self._begin(session, nursery)
-                session.view.apply(event.committed)
+                finished = session.view.apply(event.committed)
+                if finished:
+                    self.queue.answered(finished)
         session.give_up(f"silent for {self._silence:g} s")
 
     def _begin(self, session: _Session, nursery: trio.Nursery) -> None:

@@ -1,13 +1,10 @@
 """How often the intake may put an object, because a bucket charges for each request, and each costs CPU time."""
 
-import math
+from kafscale.returning import Returning
 
 _LONGEST_WAIT = 0.05
 _WEIGHT = 8
 """The last put counts 1/_WEIGHT in the average duration."""
-_RETURNING = 0.9
-"""The part of the acknowledged appends that is expected to be followed by others."""
-_MOST_MISSES = 6
 
 
 class Pace:
@@ -17,8 +14,8 @@ class Pace:
     usual duration of a put after the last one began, at most 50 ms. Times are Trio's, in seconds. No I/O.
 
     After a put, the next one also waits for producers that send the next records when the last ones are acknowledged:
-    until as many appends wait as were acknowledged, at most ``gather`` seconds and no longer than the put took. If
-    fewer come, later puts do not wait for a while.
+    until as many appends wait as were acknowledged, at most ``gather`` seconds and no longer than the put took
+    (`Returning`).
     """
 
     def __init__(self, per_second: float, burst: int, *, gather: float, now: float) -> None:
@@ -29,15 +26,12 @@ class Pace:
         self._as_of = now
         self._last_begun = now
         self._put_seconds = 0.0
-        self._expected = 0
-        self._gather_until = now
-        self._misses = 0
-        self._puts_without_gathering = 0
+        self._returning = Returning()
 
     @property
     def expected(self) -> int:
         """The number of appends that the next put waits for; 0 if it does not wait for any."""
-        return self._expected
+        return self._returning.expected
 
     def tokens(self, now: float) -> float:
         """Return the tokens left. It is negative after puts without a token."""
@@ -54,7 +48,7 @@ class Pace:
             return 0.0
         for_token = 0.0 if large else (1 - self.tokens(now)) / self._per_second
         to_share = self._last_begun + min(2 * self._put_seconds, _LONGEST_WAIT) - now if others else 0.0
-        to_gather = 0.0 if gathered else self._gather_until - now
+        to_gather = 0.0 if gathered else self._returning.until - now
         return max(0.0, for_token, to_share, to_gather)
 
     def began(self, now: float, *, large: bool, gathered: bool) -> None:
@@ -62,12 +56,7 @@ class Pace:
         self._last_begun = now
         if self._per_second and not large:
             self._tokens, self._as_of = max(self.tokens(now) - 1, -1.0), now
-        if not gathered:
-            self._misses = min(self._misses + 1, _MOST_MISSES)
-            self._puts_without_gathering = 2**self._misses - 1
-        elif self._expected:
-            self._misses = 0
-        self._expected = 0
+        self._returning.began(gathered=gathered)
 
     def ended(self, seconds: float) -> None:
         """Note how long a put took."""
@@ -75,8 +64,5 @@ class Pace:
 
     def acknowledged(self, now: float, appends: int, *, waiting: int, seconds: float) -> None:
         """Note that ``appends`` became durable by a put of ``seconds`` while ``waiting`` others wait for the next."""
-        if self._puts_without_gathering:
-            self._puts_without_gathering -= 1
-        elif self._gather:
-            self._expected = waiting + math.ceil(_RETURNING * appends)
-            self._gather_until = now + min(self._gather, seconds)
+        if self._gather:
+            self._returning.answered(now, appends, waiting=waiting, seconds=min(self._gather, seconds))

@@ -55,7 +55,9 @@ async def running_link(
 ) -> AsyncIterator[Appends]:
     link = StorageLink(
         storage,
-        GatewaySettings(append_queue_bytes=append_queue_bytes, append_message_bytes=append_message_bytes),
+        GatewaySettings(
+            append_queue_bytes=append_queue_bytes, append_message_bytes=append_message_bytes, append_gather_ms=1000
+        ),
         moved=lambda key, owner: None,
         pauses=Pauses(5.0, lambda: 0.0),
     )
@@ -99,6 +101,22 @@ async def test_appends_that_arrive_during_two_calls_share_the_next_call() -> Non
         await wait_all_tasks_blocked()
         assert [append.error for append in appends.finished] == [0] * 4
         assert {message.stream_id for message in storage.appends} == set(storage.opened)
+
+
+async def test_appends_of_producers_that_were_just_answered_share_a_call() -> None:
+    storage = FakeStorage()
+    storage.auto_commit = False
+    async with running_link(storage) as appends:
+        for value in (b"a", b"b"):
+            appends.put(value=value)
+            await wait_all_tasks_blocked()
+        storage.commit(storage.partition(ref()))
+        await wait_all_tasks_blocked()
+        assert len(appends.finished) == 2
+        for value in (b"c", b"d"):
+            appends.put(value=value)
+            await wait_all_tasks_blocked()
+        assert [values(message) for message in storage.appends] == [[(0, b"a")], [(0, b"b")], [(0, b"c"), (0, b"d")]]
 
 
 async def test_append_calls_are_bounded_in_size_and_a_larger_append_is_sent_alone() -> None:

@@ -1,0 +1,66 @@
+"""Which appends share a message to a storage instance."""
+
+import math
+
+import trio
+from trio.testing import MockClock
+
+from kafscale.v1.common_pb2 import PartitionRef
+from services.gateway.owners.appends import AppendQueue
+from services.gateway.owners.pending import PendingAppend
+
+_GATHER = 0.003
+_MESSAGE_BYTES = 1000
+
+
+def _queue() -> AppendQueue:
+    return AppendQueue(max_bytes=1 << 20, message_bytes=_MESSAGE_BYTES, gather=_GATHER)
+
+
+def _append(size: int = 100) -> PendingAppend:
+    return PendingAppend(
+        PartitionRef(topic="t"), (b"t", 0), bytes(size), acks=-1, deadline=math.inf, on_finish=lambda _: None
+    )
+
+
+async def _taken(queue: AppendQueue, *, apart: float, count: int) -> tuple[int, float]:
+    """Put appends one after the other. Return the number in the first message, and the seconds until it was taken."""
+    began = trio.current_time()
+
+    async def put_all() -> None:
+        for _ in range(count):
+            queue.put(_append())
+            await trio.sleep(apart)
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(put_all)
+        await queue.wait_for_work()
+        result = len(queue.take()), round(trio.current_time() - began, 6)
+        nursery.cancel_scope.cancel()
+    return result
+
+
+async def test_a_message_waits_for_the_producers_that_were_answered(autojump_clock: MockClock) -> None:
+    queue = _queue()
+    assert await _taken(queue, apart=0.0005, count=5) == (1, 0.0)
+    queue.answered(5)
+    assert await _taken(queue, apart=0.0005, count=5) == (5, 0.002)
+    assert await _taken(queue, apart=0.0005, count=5) == (1, 0.0)
+
+
+async def test_messages_do_not_wait_for_long_nor_again_soon_for_producers_that_do_not_return(
+    autojump_clock: MockClock,
+) -> None:
+    queue = _queue()
+    queue.answered(5)
+    assert await _taken(queue, apart=0.001, count=2) == (2, _GATHER)
+    queue.answered(5)
+    assert await _taken(queue, apart=0.0005, count=5) == (1, 0.0)
+    queue.answered(5)
+    assert await _taken(queue, apart=0.0005, count=5) == (5, 0.002)
+
+
+async def test_a_full_message_does_not_wait(autojump_clock: MockClock) -> None:
+    queue = _queue()
+    queue.answered(50)
+    assert await _taken(queue, apart=0.0001, count=50) == (7, 0.0009)
