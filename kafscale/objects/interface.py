@@ -78,11 +78,11 @@ class ObjectStore(Protocol):
         """Return the time with which requests are dated, in seconds."""
         ...
 
-    async def put_if_absent(self, key: str, body: Body, *, over: float = 0.0) -> str:
+    async def put_if_absent(self, key: str, body: Body, *, send_seconds: float = 0.0) -> str:
         """Create the object durably and return its etag.
 
         Atomic: if several callers race, one succeeds and the others get PreconditionFailed. Readers never see a part.
-        ``over``: S3 is sent the bytes within so many seconds, a few at a time, so that other requests wait less. Other
+        ``send_seconds``: S3 is sent a large body over about so many seconds, so that other requests wait less. Other
         stores ignore it.
         """
         ...

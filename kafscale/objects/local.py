@@ -87,7 +87,7 @@ class LocalObjectStore:
     def now(self) -> float:
         return time.time()
 
-    async def put_if_absent(self, key: str, body: Body, *, over: float = 0.0) -> str:
+    async def put_if_absent(self, key: str, body: Body, *, send_seconds: float = 0.0) -> str:
         check_key(key)
         if self._is_packed(key):
             if len(body) < self._inline_bytes:

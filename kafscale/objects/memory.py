@@ -82,7 +82,7 @@ class MemoryObjectStore:
     def now(self) -> float:
         return trio.current_time()
 
-    async def put_if_absent(self, key: str, body: Body, *, over: float = 0.0) -> str:
+    async def put_if_absent(self, key: str, body: Body, *, send_seconds: float = 0.0) -> str:
         check_key(key)
         kept = bytes(body)
 

@@ -142,9 +142,9 @@ class MeteredObjectStore:
     def now(self) -> float:
         return self._inner.now()
 
-    async def put_if_absent(self, key: str, body: Body, *, over: float = 0.0) -> str:
-        with self._measured("put_if_absent", len(body), over):
-            return await self._inner.put_if_absent(key, body, over=over)
+    async def put_if_absent(self, key: str, body: Body, *, send_seconds: float = 0.0) -> str:
+        with self._measured("put_if_absent", len(body)):
+            return await self._inner.put_if_absent(key, body, send_seconds=send_seconds)
 
     async def replace_if_match(self, key: str, body: Body, etag: str) -> str:
         with self._measured("replace_if_match", len(body)):
@@ -175,8 +175,7 @@ class MeteredObjectStore:
             await self._inner.delete_many(keys, dated=dated, unused=unused)
 
     @contextmanager
-    def _measured(self, kind: str, size: int = 0, over: float = 0.0) -> Iterator[Request]:
-        """``over``: seconds that the request takes on purpose, which do not count."""
+    def _measured(self, kind: str, size: int = 0) -> Iterator[Request]:
         request = Request(kind, size, self._clock())
         for recorder in self._recorders:
             recorder.began(request)
@@ -187,6 +186,6 @@ class MeteredObjectStore:
             request.error = str(error)
             raise
         finally:
-            request.seconds = max(0.0, self._clock() - request.started - over)
+            request.seconds = self._clock() - request.started
             for recorder in self._recorders:
                 recorder.ended(request)

@@ -3,15 +3,15 @@
 from kafscale.objects.interface import Body, Object, ObjectStore, PreconditionFailed
 
 
-async def put_own(store: ObjectStore, key: str, body: Body, *, over: float = 0.0) -> Object | None:
+async def put_own(store: ObjectStore, key: str, body: Body, *, send_seconds: float = 0.0) -> Object | None:
     """Create the object. Return None if it is stored, also by an earlier put of ours, else the other object there.
 
-    ``over``: see `ObjectStore.put_if_absent`.
+    ``send_seconds``: see `ObjectStore.put_if_absent`.
 
     Raises ObjectNotFound if the other object was deleted meanwhile; Unavailable, Refused.
     """
     try:
-        await store.put_if_absent(key, body, over=over)
+        await store.put_if_absent(key, body, send_seconds=send_seconds)
     except PreconditionFailed:
         there = await store.get(key)
         return None if there.body == body else there

@@ -60,8 +60,16 @@ class RetryingObjectStore:
     def now(self) -> float:
         return self.inner.now()
 
-    async def put_if_absent(self, key: str, body: Body, *, over: float = 0.0) -> str:
-        return await self._put(key, body, lambda: self.inner.put_if_absent(key, body, over=over))
+    async def put_if_absent(self, key: str, body: Body, *, send_seconds: float = 0.0) -> str:
+        first = True
+
+        def put() -> Awaitable[str]:
+            nonlocal first
+            # A repetition has less time left.
+            seconds, first = send_seconds if first else 0.0, False
+            return self.inner.put_if_absent(key, body, send_seconds=seconds)
+
+        return await self._put(key, body, put)
 
     async def replace_if_match(self, key: str, body: Body, etag: str) -> str:
         return await self._put(key, body, lambda: self.inner.replace_if_match(key, body, etag))

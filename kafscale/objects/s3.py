@@ -105,9 +105,11 @@ class S3ObjectStore:
     def now(self) -> float:
         return self._http.now().timestamp()
 
-    async def put_if_absent(self, key: str, body: Body, *, over: float = 0.0) -> str:
+    async def put_if_absent(self, key: str, body: Body, *, send_seconds: float = 0.0) -> str:
         check_key(key)
-        return _etag(await self._http.request("PUT", key, headers={"if-none-match": "*"}, body=body, over=over))
+        return _etag(
+            await self._http.request("PUT", key, headers={"if-none-match": "*"}, body=body, send_seconds=send_seconds)
+        )
 
     async def replace_if_match(self, key: str, body: Body, etag: str) -> str:
         check_key(key)

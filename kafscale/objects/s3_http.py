@@ -74,12 +74,12 @@ class S3Http:
         query: Mapping[str, str] | None = None,
         headers: Mapping[str, str] | None = None,
         body: Body = b"",
-        over: float = 0.0,
+        send_seconds: float = 0.0,
         date: datetime | None = None,
     ) -> Reply:
         """Return the reply if its status is in ``expect``; otherwise raise the error of ``failure``. Raises NoAnswer.
 
-        ``over``: the seconds within which the body is sent, in small pieces; 0: as fast as possible.
+        ``send_seconds``: over how many seconds the body is sent, if it has several pieces; 0: as fast as possible.
 
         A write is signed before the first await, with ``date`` or the current time, because callers rely on when it may
         take effect. A read is signed when it has a connection.
@@ -91,7 +91,7 @@ class S3Http:
 
         lane, signed = (self._lanes.reads, None) if method in _READS else (self._lanes.writes, sign())
         sent = [("user-agent", _USER_AGENT), ("content-length", str(len(body))), *(headers or {}).items()]
-        content = _Pieces(body, over)
+        content = _Pieces(body, send_seconds)
         try:
             async with lane.turn():
                 url, signed_at = signed or sign()
@@ -154,12 +154,13 @@ def _pool(limits: HttpLimits) -> httpcore.AsyncConnectionPool:
 class _Pieces:
     """Iterates over a body, in pieces that fit in the CPU's cache, because httpcore copies anything but ``bytes``.
 
-    ``over``: the seconds that this takes at least. An async generator would be left open when a request is cancelled.
+    ``seconds``: over how many the pieces are spread. An async generator would be left open when a request is cancelled.
     """
 
-    def __init__(self, body: Body, over: float) -> None:
-        self._left = [body] if isinstance(body, bytes) and not over else _views(body)
-        self._pause = over / max(len(self._left), 1)
+    def __init__(self, body: Body, seconds: float) -> None:
+        self._left = [body] if isinstance(body, bytes) and not seconds else _views(body)
+        self._pause = seconds / max(len(self._left), 1)
+        self._due: float | None = None
 
     def __aiter__(self) -> "_Pieces":
         return self
@@ -168,7 +169,9 @@ class _Pieces:
         if not self._left:
             raise StopAsyncIteration
         if self._pause:
-            await trio.sleep(self._pause)
+            # The first one is sent at once, because a signature expires and a connection must not be silent for long.
+            self._due = trio.current_time() if self._due is None else self._due + self._pause
+            await trio.sleep_until(self._due)
         return bytes(self._left.pop())
 
 

@@ -256,7 +256,7 @@ class Run:
             buffered=lambda: self.buffers.size,
         )
         pace = MergePace(settings.merge_io_bytes_per_second)
-        obsolete = Obsolete(deps.objects, deletes, deps.namespace, hurries=lambda: not pace.is_least)
+        obsolete = Obsolete(deps.objects, deletes, deps.namespace, nursery=nursery, hurries=lambda: not pace.is_least)
         self._rewrites = Rewrites(
             nursery=nursery,
             owned=self.owned,

@@ -403,8 +403,8 @@ class StorageSettings(LeaseSettings):
         parse=within(size, 0, 1024 * 1024 * MIB),
         doc="How many bytes per second the merges of an instance read and store, so that producers wait less while old "
         "segments are merged. To keep up with producers, a merge may read and store six times as many bytes as the "
-        "topics with merging receive, and more while other merges or compactions wait for the indexer. Replaced "
-        "objects are deleted a few at a time if merges need no more than this. 0: no limit. Set at least "
+        "topics with merging receive, and more while other merges or compactions wait for the indexer. If merges "
+        "need no more than this, what they replaced is also deleted slowly. 0: no limit. Set at least "
         "1 MB, and more for large objects, because a merge that takes an hour is abandoned.",
     )
     rewrites_in_flight: int = setting(

@@ -230,9 +230,11 @@ class Crash:
 
 def _crashing_objects(crash: Crash) -> type[S3ObjectStore]:
     class Crashing(S3ObjectStore):
-        async def put_if_absent(self, key: str, body: Body, *, over: float = 0.0) -> str:
+        async def put_if_absent(self, key: str, body: Body, *, send_seconds: float = 0.0) -> str:
             request = Request("put_if_absent", [key], bytes(body))
-            return await crash.around(request, lambda: super(Crashing, self).put_if_absent(key, body, over=over))
+            return await crash.around(
+                request, lambda: super(Crashing, self).put_if_absent(key, body, send_seconds=send_seconds)
+            )
 
         async def replace_if_match(self, key: str, body: Body, etag: str) -> str:
             request = Request("replace_if_match", [key], bytes(body))

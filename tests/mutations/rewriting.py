@@ -212,12 +212,12 @@ MUTATIONS = (
     ),
     Mutation(
         "a limited merge stores its object slowly",
-        Change("services.indexer.rewriting.rewrites", "_Call._put", "body, over=over", "body"),
+        Change("services.indexer.rewriting.rewrites", "_Call._put", "body, send_seconds=send_seconds", "body"),
         "tests/unit/indexer/test_rewrite_calls.py::test_a_limited_merge_stores_its_object_slowly_and_reads_it_back_in_pieces",
     ),
     Mutation(
         "deletes of replaced objects rest",
-        Change("services.storage.rewriting.obsolete", "Obsolete.delete", "min(_REST * (", "min(0 * ("),
+        Change("services.storage.rewriting.obsolete", "Obsolete._delete_slowly", "min(_REST * (", "min(0 * ("),
         _MERGING + "test_replaced_objects_are_deleted_some_at_a_time",
     ),
 )

@@ -206,7 +206,7 @@ class RemoteObjects:
     def now(self) -> float:
         return trio.current_time()
 
-    async def put_if_absent(self, key: str, body: Body, *, over: float = 0.0) -> str:
+    async def put_if_absent(self, key: str, body: Body, *, send_seconds: float = 0.0) -> str:
         data = bytes(body)
         return await self._write(f"PUT {key}", lambda: self._store.put_if_absent(key, data))
 

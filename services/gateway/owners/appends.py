@@ -19,6 +19,8 @@ from services.gateway.owners.errors import MAY_BE_KEPT, NEVER_KEPT, TIMED_OUT, a
 from services.gateway.owners.pending import PendingAppend
 
 _ALL = -1
+_LONGEST_GATHER = 2
+"""How many times the longest wait for producers a message waits, if more are answered meanwhile."""
 _ENTRY_BYTES = 32
 """The size of an append in a message, excluding its records and the name of its partition."""
 
@@ -83,19 +85,30 @@ class AppendQueue:
         """Wait for appends, and for those of the producers that were just answered."""
         while not self._waiting:
             await self._arrived.wait()
-        if not self._is_gathered:
-            with trio.move_on_at(self._returning.until):
+        latest = trio.current_time() + _LONGEST_GATHER * self._gather
+        while not self._is_gathered and (until := min(self._returning.until, latest)) > trio.current_time():
+            with trio.move_on_at(until):
                 await self._gathered.wait()
 
     @property
     def _is_gathered(self) -> bool:
-        return len(self._waiting) >= self._returning.expected or self._waiting_bytes >= self._message_bytes
+        enough = len(self._waiting) >= self._returning.expected
+        return enough or self._waiting_bytes >= self._message_bytes or self.full
 
     def answered(self, count: int) -> None:
-        """Called when ``count`` producers have got their responses, so that they may send the next records."""
-        if self._gather:
-            now, waiting = trio.current_time(), len(self._waiting)
-            self._returning.answered(now, count, waiting=waiting, seconds=self._gather)
+        """Called when ``count`` appends were answered, so that their producers may send the next ones."""
+        if not self._gather:
+            return
+        now, before = trio.current_time(), len(self._waiting)
+        if now < self._returning.until:
+            # Not all of those who were answered before have returned yet.
+            before = max(before, self._returning.expected)
+        self._returning.answered(now, count, waiting=before, seconds=self._gather)
+        self._look_again()
+
+    def _look_again(self) -> None:
+        self._gathered.set()
+        self._gathered = trio.Event()
 
     async def wait_for_use(self) -> None:
         """Wait until an append was put since the last call of `rest`."""
@@ -111,28 +124,28 @@ class AppendQueue:
             return
         self._used.set()
         self._waiting.append(append)
-        self._waiting_bytes += append.size
+        # A message of many small appends consists mostly of their framing.
+        self._waiting_bytes += _size_in_message(append)
         self._bytes += append.size
         self._carried[append.key] += 1
         if not self._arrived.is_set():
             self._arrived.set()
         if self._returning.expected and self._is_gathered:
-            self._gathered.set()
+            self._look_again()
 
     def take(self) -> list[PendingAppend]:
         """Remove and return the appends for one message: at least one, unless the queue is empty."""
-        self._returning.began(gathered=self._is_gathered)
-        self._gathered = trio.Event()
+        in_time = trio.current_time() < self._returning.until
+        self._returning.began(gathered=self._is_gathered or in_time)
         taken: list[PendingAppend] = []
         size = 0
         waiting = self._waiting
         while waiting:
-            # A message of many small appends consists mostly of their framing.
-            size += waiting[0].size + waiting[0].partition.ByteSize() + _ENTRY_BYTES
+            size += _size_in_message(waiting[0])
             if taken and size > self._message_bytes:
                 break
             taken.append(waiting.popleft())
-            self._waiting_bytes -= taken[-1].size
+            self._waiting_bytes -= _size_in_message(taken[-1])
         if not waiting:
             self._arrived = trio.Event()
         return taken
@@ -173,12 +186,16 @@ class AppendQueue:
             return
         gone = set(map(id, dropped))
         self._waiting = deque(append for append in self._waiting if id(append) not in gone)
-        self._waiting_bytes = sum(append.size for append in self._waiting)
+        self._waiting_bytes = sum(map(_size_in_message, self._waiting))
         if not self._waiting:
             self._arrived = trio.Event()
         for append in dropped:
             append.finish(error)
         self.release(dropped)
+
+
+def _size_in_message(append: PendingAppend) -> int:
+    return append.size + append.partition.ByteSize() + _ENTRY_BYTES
 
 
 class AppendStream:

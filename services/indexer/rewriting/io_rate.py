@@ -20,9 +20,13 @@ class IoRate:
     def limited(self) -> bool:
         return self._per_second > 0
 
-    def spent(self, size: int) -> float:
-        """To be called before or after ``size`` bytes are read or stored. Return when the limit allows the next ones,
-        by Trio's clock."""
+    def seconds(self, size: int) -> float:
+        """Return how long it takes to read or store ``size`` bytes by the limit."""
+        return size / (self._per_second * self._times()) if self._per_second else 0.0
+
+    def reserve(self, size: int) -> float:
+        """To be called when ``size`` bytes are read or stored. Return when the limit allows the next ones, by Trio's
+        clock."""
         if self._per_second:
-            self._free_at = max(trio.current_time(), self._free_at) + size / (self._per_second * self._times())
+            self._free_at = max(trio.current_time(), self._free_at) + self.seconds(size)
         return self._free_at

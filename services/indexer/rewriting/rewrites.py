@@ -26,7 +26,9 @@ from services.indexer.rewriting.runners import Runner, Work
 _PROGRESS_SECONDS = 1.0
 _SECRET_BYTES = 32
 _LONGEST_PUT_SECONDS = 10.0
-"""How long an object is sent on purpose. Retries of a request must have time, too."""
+_SLOWEST_PUT = 4 << 20
+"""An object is sent within so many seconds, and with at least so many bytes per second: a retry must have time, too,
+and a store is unhealthy if requests take much longer than their size explains."""
 _READ_BACK_BYTES = 2 << 20
 """How much of an object is read back at once if a limit applies, so that other requests wait less."""
 _log = structlog.get_logger(__name__)
@@ -159,9 +161,9 @@ class _Call:
             await self._report()
         return body
 
-    def _after(self, size: int) -> float:
-        """Return when the limits allow more, if ``size`` bytes are read or stored now."""
-        return max([rate.spent(size) for rate in self._rates])
+    def _reserve(self, size: int) -> float:
+        """Return when the limits allow more, because ``size`` bytes are read or stored now."""
+        return max([rate.reserve(size) for rate in self._rates])
 
     async def read_input(self, one: RewriteInput) -> bytes:
         """Return the object of an input. Raises ObjectNotFound, Unavailable, Refused."""
@@ -170,7 +172,7 @@ class _Call:
             body = (await self._store.get(key)).body
         except ObjectNotFound as error:
             raise ObjectNotFound(f"{key}: missing") from error
-        await _until(self._after(len(body)))
+        await _until(self._reserve(len(body)))
         return body
 
     def _key_of(self, one: RewriteInput) -> str:
@@ -182,10 +184,11 @@ class _Call:
         """Store an object, after its index. Return its key."""
         key = RewrittenKey.of(wanted.entry, *self._place)
         for name, body in ((str(key.index), wanted.index), (str(key), wanted.data)):
-            end = self._after(len(body))
-            over = min(max(end - trio.current_time(), 0.0), _LONGEST_PUT_SECONDS)
+            end = self._reserve(len(body))
+            at_the_limit = max(rate.seconds(len(body)) for rate in self._rates)
+            send_seconds = min(at_the_limit, len(body) / _SLOWEST_PUT, _LONGEST_PUT_SECONDS)
             try:
-                there = await put_own(self._store, name, body, over=over)
+                there = await put_own(self._store, name, body, send_seconds=send_seconds)
             except ObjectNotFound as error:
                 raise Unavailable(f"{name}: deleted at the same time") from error
             if there is not None:
@@ -202,7 +205,7 @@ class _Call:
             while True:
                 piece = await self._store.get_range(key, len(body), _READ_BACK_BYTES)
                 body += piece
-                await _until(self._after(len(piece)))
+                await _until(self._reserve(len(piece)))
                 if len(piece) < _READ_BACK_BYTES:
                     return body
         except ObjectNotFound as error:

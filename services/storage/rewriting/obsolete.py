@@ -9,9 +9,11 @@ deleted. So the objects of the last root but one are always whole, and metadata 
 from collections.abc import Callable
 from itertools import islice
 
+import structlog
 import trio
 
 from kafscale import paths
+from kafscale.errors import KafscaleError
 from kafscale.objects.interface import ObjectStore
 from kafscale.rewritten.keys import RewrittenKey, RootKey, parse_rewritten_key, rewritten_prefix
 from services.storage.log.partition import Partition
@@ -24,24 +26,49 @@ _FEW = 8
 _REST = 4
 """How many times as long as that takes the next ones wait, so that other requests to the store are not delayed."""
 _LONGEST_REST = 1.0
+_MANY = 10_000
+"""More objects than that are not deleted slowly, because as many may be replaced meanwhile."""
+
+log = structlog.get_logger()
 
 
 class Obsolete:
     """Deletes objects that no root of a partition names any more, or that none ever named.
 
-    ``hurries`` returns whether the deletes must keep up with fast merges.
+    ``hurries`` returns whether the deletes must keep up with fast merges. Slow ones run in ``nursery``.
     """
 
     def __init__(
-        self, objects: ObjectStore, deletes: OwnerDeletes, namespace: str, *, hurries: Callable[[], bool]
+        self,
+        objects: ObjectStore,
+        deletes: OwnerDeletes,
+        namespace: str,
+        *,
+        nursery: trio.Nursery,
+        hurries: Callable[[], bool],
     ) -> None:
         self._objects = objects
         self._deletes = deletes
         self._namespace = namespace
+        self._nursery = nursery
         self._hurries = hurries
+        # Partitions whose objects are deleted slowly.
+        self._slow: set[Partition] = set()
+
+    async def delete_replaced(self, partition: Partition, keys: list[str]) -> None:
+        """Delete objects that the committed root does not list any more, and those of earlier calls that failed.
+
+        If there is no hurry, what merges replaced is deleted later, a few objects at a time. Raises KafscaleError.
+        """
+        partition.undeleted.update(dict.fromkeys(keys))
+        if partition.config.compacted or self._hurries() or len(partition.undeleted) > _MANY:
+            await self.delete(partition, [])
+        elif partition.undeleted and partition not in self._slow:
+            self._slow.add(partition)
+            self._nursery.start_soon(self._delete_slowly, partition)
 
     async def delete(self, partition: Partition, keys: list[str]) -> bool:
-        """Delete objects that the committed root does not list any more, and those of earlier calls that failed.
+        """Delete objects, and those of earlier calls that failed.
 
         Return False if not all are deleted, because this run cannot prove that it is the owner. Raises KafscaleError.
         """
@@ -49,14 +76,30 @@ class Obsolete:
         # The index of a segment may still be on its way.
         await partition.indexed(partition.log.segments.through)
         while partition.undeleted:
-            hurries, began = self._hurries(), trio.current_time()
-            batch = list(islice(partition.undeleted, DELETED_TOGETHER if hurries else _FEW))
-            if not await self._deletes.delete(partition, batch):
+            if not await self._delete_first(partition, DELETED_TOGETHER):
                 return False
-            for key in batch:
-                del partition.undeleted[key]
-            if partition.undeleted and not hurries:
+        return True
+
+    async def _delete_slowly(self, partition: Partition) -> None:
+        try:
+            await partition.indexed(partition.log.segments.through)
+            while partition.undeleted:
+                began = trio.current_time()
+                if not await self._delete_first(partition, _FEW):
+                    return
                 await trio.sleep(min(_REST * (trio.current_time() - began), _LONGEST_REST))
+        except KafscaleError as error:
+            log.warning("replaced objects not deleted, retrying later", partition=partition.name, error=str(error))
+        finally:
+            self._slow.discard(partition)
+
+    async def _delete_first(self, partition: Partition, count: int) -> bool:
+        batch = list(islice(partition.undeleted, count))
+        if not await self._deletes.delete(partition, batch):
+            return False
+        for key in batch:
+            # A sweep may delete it at the same time.
+            partition.undeleted.pop(key, None)
         return True
 
     async def sweep(self, partition: Partition) -> None:

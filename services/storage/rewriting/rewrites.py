@@ -168,7 +168,7 @@ class Rewrites:
 
     async def _keep_up(self, partition: Partition) -> None:
         if partition.undeleted:
-            await self._obsolete.delete(partition, [])
+            await self._obsolete.delete_replaced(partition, [])
         await self._obsolete.sweep(partition)
         try:
             if partition.config.compacted:

@@ -93,7 +93,7 @@ class Roots:
             await self._moved()
         if partition.closed:
             return False
-        await self._obsolete.delete(partition, past)
+        await self._obsolete.delete_replaced(partition, past)
         return True
 
     def _past_grace(self, partition: Partition) -> list[str]:

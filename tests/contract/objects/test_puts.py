@@ -108,7 +108,7 @@ async def test_every_kind_of_buffer_is_stored(store: ObjectStore, kind: type[Bod
 @pytest.mark.parametrize("kind", [bytes, memoryview])
 async def test_an_object_that_is_sent_slowly_is_stored_whole(store: ObjectStore, kind: type[Body]) -> None:
     body = bytes(range(256)) * 4096
-    await store.put_if_absent("ns/slow", kind(body), over=0.1)
+    await store.put_if_absent("ns/slow", kind(body), send_seconds=0.1)
     assert (await store.get("ns/slow")).body == body
 
 

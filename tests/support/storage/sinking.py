@@ -253,9 +253,9 @@ class StoppingObjects:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._store, name)
 
-    async def put_if_absent(self, key: str, body: Body, *, over: float = 0.0) -> str:
+    async def put_if_absent(self, key: str, body: Body, *, send_seconds: float = 0.0) -> str:
         matches = self._step.call("put_if_absent", key)
-        return await self._stop.around(matches, lambda: self._store.put_if_absent(key, body, over=over))
+        return await self._stop.around(matches, lambda: self._store.put_if_absent(key, body, send_seconds=send_seconds))
 
     async def get(self, key: str) -> Object:
         return await self._stop.around(self._step.call("get", key), lambda: self._store.get(key))

@@ -3,14 +3,14 @@
 import math
 
 import trio
-from trio.testing import MockClock
+from trio.testing import MockClock, wait_all_tasks_blocked
 
 from kafscale.v1.common_pb2 import PartitionRef
 from services.gateway.owners.appends import AppendQueue
 from services.gateway.owners.pending import PendingAppend
 
 _GATHER = 0.003
-_MESSAGE_BYTES = 1000
+_MESSAGE_BYTES = 1500
 
 
 def _queue() -> AppendQueue:
@@ -60,7 +60,37 @@ async def test_messages_do_not_wait_for_long_nor_again_soon_for_producers_that_d
     assert await _taken(queue, apart=0.0005, count=5) == (5, 0.002)
 
 
+async def test_producers_that_are_answered_meanwhile_are_waited_for_too(autojump_clock: MockClock) -> None:
+    queue = _queue()
+    for count in (5, 1):
+        queue.answered(count)
+    assert await _taken(queue, apart=0.0004, count=6) == (6, 0.002)
+    async with trio.open_nursery() as nursery:
+        queue.answered(5)
+
+        async def answer_later() -> None:
+            await trio.sleep(0.0015)
+            queue.answered(5)
+
+        nursery.start_soon(answer_later)
+        assert await _taken(queue, apart=0.0004, count=11) == (10, 0.0036)
+
+
+async def test_a_message_waits_for_twice_the_usual_time_at_most(autojump_clock: MockClock) -> None:
+    queue = _queue()
+    async with trio.open_nursery() as nursery:
+
+        async def answer_again_and_again() -> None:
+            for _ in range(10):
+                queue.answered(5)
+                await trio.sleep(0.002)
+
+        nursery.start_soon(answer_again_and_again)
+        await wait_all_tasks_blocked()
+        assert await _taken(queue, apart=1.0, count=1) == (1, 2 * _GATHER)
+
+
 async def test_a_full_message_does_not_wait(autojump_clock: MockClock) -> None:
     queue = _queue()
     queue.answered(50)
-    assert await _taken(queue, apart=0.0001, count=50) == (7, 0.0009)
+    assert await _taken(queue, apart=0.0001, count=50) == (11, 0.0011)

@@ -97,6 +97,20 @@ sys.exit(run_service(main, grace_seconds=5))
     assert (done.returncode, done.stdout, done.stderr) == (EXIT_FAILED, "", line)
 
 
+def test_garbage_collection_ignores_what_was_imported() -> None:
+    program = """
+import gc
+from kafscale.process.signals import run_service
+
+async def main(stopping):
+    print(gc.get_freeze_count() > 1000, len(gc.get_objects()) < 1000)
+
+run_service(main, grace_seconds=5)
+"""
+    done = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True)
+    assert done.stdout == "True True\n"
+
+
 def test_the_limit_of_open_files_is_raised_to_the_maximum() -> None:
     program = """
 import resource

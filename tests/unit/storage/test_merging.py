@@ -6,13 +6,14 @@ import pytest
 import trio
 from trio.testing import MockClock
 
+from kafscale import paths
 from kafscale.catalog.page import SEGMENTS_PER_PAGE
 from kafscale.errors import Unavailable
 from kafscale.objects.memory import Call, Fault
 from kafscale.rewritten.keys import RewrittenKey, RootKey
 from kafscale.v1.common_pb2 import PartitionRef, Status
 from services.storage.reading import finder
-from tests.support.storage.harness import World
+from tests.support.storage.harness import NAMESPACE, World
 from tests.unit.storage.test_compaction import (
     CHECK,
     COMPACTED,
@@ -273,7 +274,7 @@ async def test_a_topic_that_is_not_merged_any_more_keeps_its_other_segments(auto
         assert len(await read(caller, ref)) == 40
 
 
-@pytest.mark.parametrize(("limit", "together", "apart"), [(0, 100, 0.2), (1 << 20, 8, 1.0)])
+@pytest.mark.parametrize(("limit", "together", "apart"), [(0, 100, 0.2), (1, 100, 0.2), (1 << 20, 8, 1.0)])
 async def test_replaced_objects_are_deleted_some_at_a_time(
     autojump_clock: MockClock, limit: int, together: int, apart: float
 ) -> None:
@@ -292,7 +293,7 @@ async def test_replaced_objects_are_deleted_some_at_a_time(
         for number in range(161):
             await write(caller, ref, ("k", str(number)), timestamp=world.now_ms)
         # Producers are quiet for long.
-        await trio.sleep(3000 if limit else 0)
+        await trio.sleep(3000 if together == 8 else 0)
         world.objects.plan = plan
         world.now_ms += HOUR_MS + 1
         await trio.sleep(GRACE + 6 * CHECK + 200)
@@ -301,6 +302,30 @@ async def test_replaced_objects_are_deleted_some_at_a_time(
         # Each one is sent within the validity of its signature.
         assert max(count for _, count in deletes) == together
         assert min(later - earlier for (earlier, _), (later, _) in pairwise(deletes)) == pytest.approx(apart)
+
+
+async def test_slow_deletes_do_not_delay_compactions(autojump_clock: MockClock) -> None:
+    world = World(SETTINGS, indexing=True, rewrites=True)
+    world.now_ms = 10 * HOUR_MS
+    async with world.service(rewrites_in_flight=1, merge_io_bytes_per_second=1 << 20) as (caller, catalog):
+        merged = await world.topic(catalog, "merged", partitions=1, configs={"kafscale.merge.enable": "true"})
+        for number in range(161):
+            await write(caller, merged, ("k", str(number)), timestamp=world.now_ms)
+        # Producers are quiet for long.
+        await trio.sleep(3000)
+        world.objects.plan = lambda call: (
+            Fault(delay=100) if call.kind == "delete_many" and "/merged/" in call.key else None
+        )
+        world.now_ms += HOUR_MS + 1
+        await trio.sleep(GRACE + 6 * CHECK)
+        assert [call.kind for call in world.objects.calls].count("delete_many") > 0
+        ref = await world.topic(catalog, partitions=1, configs=COMPACTED)
+        for number in range(4):
+            await write(caller, ref, ("k", str(number)))
+        await trio.sleep(6 * CHECK)
+        assert (await world.state(ref)).HasField("root")
+        left = await world.objects.list_from(paths.partition_prefix(NAMESPACE, "merged", 0))
+        assert len(left) > 100
 
 
 @pytest.mark.parametrize("looked_up", [False, True])
