@@ -257,7 +257,8 @@ class GatewaySettings(OauthbearerSettings, GroupSettings, AdminTokenSettings):
         default=3,
         parse=integer(0, 1000),
         doc="How long a message to a storage instance waits for the records of producers that were just answered, so "
-        "that they share the message. 0: it does not wait. In the one-process mode, it never waits.",
+        "that they share the message. If more are answered meanwhile, it waits for up to twice as long. 0: it does not "
+        "wait. In the one-process mode, it never waits.",
     )
     storage_timeout_ms: int = setting(
         "KAFSCALE_STORAGE_TIMEOUT_MS",

@@ -20,7 +20,7 @@ from services.gateway.owners.pending import PendingAppend
 
 _ALL = -1
 _LONGEST_GATHER = 2
-"""How many times the longest wait for producers a message waits, if more are answered meanwhile."""
+"""How many times ``gather`` a message waits at most, if more producers are answered meanwhile."""
 _ENTRY_BYTES = 32
 """The size of an append in a message, excluding its records and the name of its partition."""
 
@@ -29,7 +29,8 @@ class AppendQueue:
     """Appends that wait to be sent. Their bytes count from `put` until the reply arrives or they are refused.
 
     Callers should `wait_for_room` before they `put` an append into a queue that is full. A message waits for the
-    producers that were just answered, at most ``gather`` seconds (`Returning`), because it costs more than its appends.
+    producers that were just answered (`Returning`), because it costs more than its appends: for ``gather`` seconds after
+    the answer, and for twice that in all if more are answered meanwhile.
     """
 
     def __init__(self, *, max_bytes: int, message_bytes: int, gather: float) -> None:
