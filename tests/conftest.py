@@ -99,6 +99,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     assert all(path.exists() for path in place)
     items.sort(key=lambda item: place.get(item.path, len(place)))
     if not config.getoption("--run-long"):
+        # They are too long for every run, and add seeds, crash points and rare faults to tests that always run.
         for item in items:
             if item.get_closest_marker("long"):
                 item.add_marker(pytest.mark.skip(reason="long test: make test-long runs it"))

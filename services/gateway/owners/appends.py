@@ -29,8 +29,8 @@ class AppendQueue:
     """Appends that wait to be sent. Their bytes count from `put` until the reply arrives or they are refused.
 
     Callers should `wait_for_room` before they `put` an append into a queue that is full. A message waits for the
-    producers that were just answered (`Returning`), because it costs more than its appends: for ``gather`` seconds after
-    the answer, and for twice that in all if more are answered meanwhile.
+    producers that were just answered (`Returning`), because it costs more than its appends: for ``gather`` seconds
+    after the answer, and for twice that in all if more are answered meanwhile.
     """
 
     def __init__(self, *, max_bytes: int, message_bytes: int, gather: float) -> None:
