@@ -35,6 +35,7 @@ KINDS = ("merge", "compaction")
 _START_SECONDS = 300.0
 _STATUS_SECONDS = 5.0
 _LOOK_SECONDS = 0.2
+_TRACEBACK_CHARACTERS = 3000
 
 
 @dataclass(slots=True)
@@ -144,12 +145,14 @@ def _count_rewrites(report: Report, logs: Iterable[Path]) -> None:
 
 
 def crashes(logs: Iterable[Path]) -> list[str]:
-    """Return a complaint for each log with a traceback. No fault justifies an unexpected exception."""
-    return [
-        f"{log.stem} logged a traceback: {log}"
-        for log in logs
-        if log.exists() and "Traceback (most recent call last)" in log.read_text(errors="replace")
-    ]
+    """Return a complaint with the first traceback of each log. No fault justifies an unexpected exception."""
+    complaints = []
+    for log in logs:
+        text = log.read_text(errors="replace") if log.exists() else ""
+        _, traceback, rest = text.partition("Traceback (most recent call last)")
+        if traceback:
+            complaints.append(f"{log.stem} logged a traceback: {log}\n{(traceback + rest)[:_TRACEBACK_CHARACTERS]}")
+    return complaints
 
 
 def _make_topics(bootstrap: str) -> None:

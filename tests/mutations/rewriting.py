@@ -8,6 +8,7 @@ _MERGING = "tests/unit/storage/test_merging.py::"
 _ROOTS = "services.storage.rewriting.roots"
 _REWRITES = "services.storage.rewriting.rewrites"
 _OBSOLETE = "services.storage.rewriting.obsolete"
+_PIECES = "tests/unit/indexer/test_rewrite_calls.py::test_an_object_passes_to_and_from_its_process_in_pieces"
 _CHOICE = "services.storage.log.rewriting"
 
 MUTATIONS = (
@@ -214,6 +215,16 @@ MUTATIONS = (
         "a limited merge stores its object slowly",
         Change("services.indexer.rewriting.rewrites", "_Call._put", "body, send_seconds=send_seconds", "body"),
         "tests/unit/indexer/test_rewrite_calls.py::test_a_limited_merge_stores_its_object_slowly_and_reads_it_back_in_pieces",
+    ),
+    Mutation(
+        "an object is passed in pieces to the process that rewrites",
+        Change("services.indexer.rewriting.runners", "_InProcess._send", "if start:", "if False:"),
+        _PIECES,
+    ),
+    Mutation(
+        "an object is passed in pieces from the process that rewrites",
+        Change("services.indexer.rewriting.runners", "_InProcess._read", "if done and", "if False and"),
+        _PIECES,
     ),
     Mutation(
         "deletes of replaced objects rest",

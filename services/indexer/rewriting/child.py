@@ -23,7 +23,7 @@ from services.indexer.rewriting.frames import BEGIN, HEADER_SIZE, Kind, frame_he
 from services.indexer.rewriting.passes import Pass, Read, Store, Wanted, rewriting
 
 _EXIT_ABANDONED = 3
-"""The indexer closed standard input, or died."""
+"""The indexer closed standard input or output, or died."""
 
 
 def _main() -> int:
@@ -62,9 +62,13 @@ class _Exchange:
 
     def send(self, kind: Kind, content: Buffer | Message = b"") -> None:
         data = content.SerializeToString() if isinstance(content, Message) else content
-        self._outgoing.write(frame_header(kind, len(data)))
-        self._outgoing.write(data)
-        self._outgoing.flush()
+        try:
+            self._outgoing.write(frame_header(kind, len(data)))
+            self._outgoing.write(data)
+            self._outgoing.flush()
+        except BrokenPipeError:
+            # The usual exit would write what is buffered, and fail again.
+            os._exit(_EXIT_ABANDONED)
 
     def _read(self, size: int) -> bytes:
         data = self._incoming.read(size)

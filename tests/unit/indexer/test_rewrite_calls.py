@@ -145,6 +145,23 @@ async def test_a_busy_process_does_other_work_between_reads(world: World, mock_c
     assert passes >= 8 * 10
 
 
+async def test_an_object_passes_to_and_from_its_process_in_pieces(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rests = 0
+
+    async def rest() -> None:
+        nonlocal rests
+        rests += 1
+        await trio.lowlevel.checkpoint()
+
+    monkeypatch.setattr(runners, "give_way", rest)
+    await world.add(batch(("a", "x" * (3 * MIB))))
+    await rewritten(world.service(own_process=True), world.merge(target_bytes=4 * MIB))
+    # A little more than 3 MiB each: the segment, the new object, and what was read back after it was stored.
+    assert rests == 3 * 3
+
+
 async def test_further_rewrites_wait_without_sending_anything(world: World, autojump_clock: MockClock) -> None:
     await world.add(batch(("a", "1")))
     key, release = await world.add(batch(("b", "1"))), trio.Event()
@@ -242,22 +259,28 @@ async def test_a_process_that_dies_makes_the_rewrite_unavailable(world: World, m
     assert (status, "/no/such/python" in detail) == (Status.UNAVAILABLE, True)
 
 
-def test_the_process_ends_with_its_standard_input_although_nobody_reads_what_it_sends() -> None:
+@pytest.mark.parametrize("closed", ["stdin", "stdout"])
+def test_the_process_ends_silently_when_the_indexer_dies(closed: str) -> None:
+    """The kernel closes both pipes of an indexer that died, one after the other."""
     wanted = RewriteInput(start=0, end=1, epoch=3)
     segment = make_segment([batch(("a", "x" * 1_000_000))], epoch=3).data
     begin, request = BEGIN.pack(NOW_MS, bytes(32)), World().merge([wanted], target_bytes=4 * MIB).SerializeToString()
     command = [sys.executable, "-m", "services.indexer.rewriting.child"]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe) as child:
         assert child.stdin is not None
         assert child.stdout is not None
+        assert child.stderr is not None
         child.stdin.write(frame_header(Kind.BEGIN, len(begin)) + begin)
         child.stdin.write(frame_header(Kind.REQUEST, len(request)) + request)
         child.stdin.flush()
         kind, size = parse_frame_header(child.stdout.read(9))
         assert (kind, RewriteInput.FromString(child.stdout.read(size))) == (Kind.READ, wanted)
+        # The result is larger than a pipe holds, and nobody reads it.
         child.stdin.write(frame_header(Kind.OBJECT, len(segment)) + segment)
-        child.stdin.close()
-        assert child.wait(timeout=20) == 3
+        child.stdin.flush()
+        (child.stdin if closed == "stdin" else child.stdout).close()
+        assert (child.wait(timeout=20), child.stderr.read()) == (3, b"")
 
 
 def test_frames_have_bounds() -> None:
