@@ -399,7 +399,7 @@ class StorageSettings(LeaseSettings):
     )
     merge_io_bytes_per_second: int = setting(
         "KAFSCALE_MERGE_IO_BYTES_PER_SECOND",
-        default=2 * MIB,
+        default=1 * MIB,
         parse=within(size, 0, 1024 * 1024 * MIB),
         doc="How many bytes per second the merges of an instance read and store, so that producers wait less while old "
         "segments are merged. To keep up with producers, a merge may read and store six times as many bytes as the "

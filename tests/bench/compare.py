@@ -5,7 +5,8 @@ instance, an indexer and a coordinator) with MinIO and etcd. The producers are A
 program with librdkafka. They run with acks=all and their default batches and requests in flight, idempotent and not,
 and with large batches. ProducerPerformance also runs with as many requests in flight as its buffer holds. The consumer
 is kcat (librdkafka), which assigns all partitions of a topic. All servers run all the time, but only one has work, and
-each gets a load that does not count first. The table has CPU time by process, which shows what limits a server even if
+each gets a load that does not count first. With several rounds, all loads are run once in each, and every second round
+has the servers in the other order. The table has CPU time by process, which shows what limits a server even if
 other work on the machine distorts the rates.
 
 A full run takes about 45 minutes and 5 GB of disk, ``--quick`` about 3 minutes. ``--only-server`` and ``--only-load``
@@ -177,7 +178,7 @@ def run_row(targets: list[Target], load: Load, megabytes: float) -> list[Result]
     "--only-load", "patterns", multiple=True, help="Run only loads whose name contains this. Can be repeated."
 )
 @click.option("--baseline", type=click.Path(path_type=Path, exists=True, file_okay=False), help="Another checkout.")
-@click.option("--rounds", default=1, show_default=True, help="The number of runs of each load. The table has medians.")
+@click.option("--rounds", default=1, show_default=True, help="How often all loads are run. The table has medians.")
 @click.option("--megabytes", default=300.0, show_default=True, help="The payload of each run.")
 @click.option("--output", type=click.Path(path_type=Path, dir_okay=False), help="Also write the table to this file.")
 def main(
@@ -203,8 +204,9 @@ def main(
         click.echo("warming up ...", err=True)
         run_row(targets, Load(100, 1, acks="1", in_flight=1000), megabytes / 3)
         before = load_average()
-        for load, _ in itertools.product(selected, range(rounds)):
-            results += run_row(targets, load, megabytes)
+        # Servers become faster with what they have done before, so each load is measured early and late.
+        for number, load in itertools.product(range(rounds), selected):
+            results += run_row(targets[:: -1 if number % 2 else 1], load, megabytes)
         click.echo(f"before: {before}; after: {load_average()}", err=True)
     table = render(results, reference=targets[0].name)
     click.echo(table)

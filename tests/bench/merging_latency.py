@@ -3,11 +3,11 @@
 One process with MinIO. The load is half of what a producer reaches without a limit. Each round measures it with and
 without merging, every second one in the other order, because the load itself varies. For each round, another topic is
 filled with segments of 64 KiB. It is deleted after they were merged, so that this does not go on in the next part. With
-``--control``, nothing is merged at all, which shows how much of a difference is chance. At 2 MB/s it takes 96 s to read
-the segments of an object, to store it, and to read it back, and they are deleted when the next one is stored. So
-merging goes on for a while before it is measured, and shorter halves measure only a part.
+``--control``, nothing is merged at all, which shows how much of a difference is chance. At 1 MB/s it takes three
+minutes to read the segments of an object, to store it, and to read it back, and they are deleted when the next one is
+stored. So merging goes on for a while before it is measured, and shorter halves measure only a part.
 
-    python -m tests.bench.merging_latency [--seconds 120] [--rounds 4] [--lead 100] [--pace 2MB] [--control]
+    python -m tests.bench.merging_latency [--seconds 120] [--rounds 4] [--lead 230] [--pace 1MB] [--control]
 """
 
 import json
@@ -104,8 +104,8 @@ def _merges(log: Path, topic: str) -> tuple[int, int]:
 @click.option("--seconds", default=120.0, show_default=True, help="The length of each half of a round.")
 @click.option("--rounds", default=4, show_default=True)
 @click.option("--segments", default=5000, show_default=True, help="How many segments there are to merge in a round.")
-@click.option("--lead", default=100.0, show_default=True, help="For how long merging goes on before it is measured.")
-@click.option("--pace", default="2MB", show_default=True, help="KAFSCALE_MERGE_IO_BYTES_PER_SECOND.")
+@click.option("--lead", default=230.0, show_default=True, help="For how long merging goes on before it is measured.")
+@click.option("--pace", default="1MB", show_default=True, help="KAFSCALE_MERGE_IO_BYTES_PER_SECOND.")
 @click.option("--control", is_flag=True, help="Merge nothing.")
 def main(*, seconds: float, rounds: int, segments: int, lead: float, pace: str, control: bool) -> None:
     """Measure acknowledgements with and without merging at half load."""
