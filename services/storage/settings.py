@@ -405,7 +405,7 @@ class StorageSettings(LeaseSettings):
         "segments are merged. To keep up with producers, a merge may read and store six times as many bytes as the "
         "topics with merging receive, and more while other merges or compactions wait for the indexer. If merges "
         "need no more than this, what they replaced is also deleted slowly. 0: no limit. Set at least "
-        "1 MB, and more for large objects, because a merge that takes an hour is abandoned.",
+        "1 MB for each 256 MB of KAFSCALE_MERGE_BYTES, because a merge that takes an hour is abandoned.",
     )
     rewrites_in_flight: int = setting(
         "KAFSCALE_REWRITES_IN_FLIGHT",

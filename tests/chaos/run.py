@@ -149,9 +149,11 @@ def crashes(logs: Iterable[Path]) -> list[str]:
     complaints = []
     for log in logs:
         text = log.read_text(errors="replace") if log.exists() else ""
-        _, traceback, rest = text.partition("Traceback (most recent call last)")
-        if traceback:
-            complaints.append(f"{log.stem} logged a traceback: {log}\n{(traceback + rest)[:_TRACEBACK_CHARACTERS]}")
+        at = text.find("Traceback (most recent call last)")
+        if at >= 0:
+            # In JSON, the whole traceback is in one line, which begins with the event.
+            first = text.rfind("\n", 0, at) + 1
+            complaints.append(f"{log.stem} logged a traceback: {log}\n{text[first:][:_TRACEBACK_CHARACTERS]}")
     return complaints
 
 

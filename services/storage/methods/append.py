@@ -65,13 +65,13 @@ def _append_one(
 def _append_to(run: Run, deps: Dependencies, partition: Partition, append: PartitionAppend) -> PartitionAppended:
     """Append the batches, or return why not. The result for a duplicate batch has the offsets of the original."""
     settings, buffer = deps.settings, partition.buffer
-    # Each access to the field copies it.
-    records = append.records
     if partition.closed or partition.moving or (append.unacknowledged and not run.membership.proven):
         detail = "the partition is being handed over" if partition.moving else "this instance is not the owner"
         return PartitionAppended(status=Status.NOT_OWNER, detail=detail, owner=run.owned.elsewhere(partition.key))
     if partition.offline:
         return PartitionAppended(status=Status.DAMAGED, detail=partition.offline)
+    # Each access to the field copies it.
+    records = append.records
     if len(records) > settings.partition_buffer_bytes:
         return PartitionAppended(status=Status.TOO_LARGE, detail="larger than KAFSCALE_PARTITION_BUFFER_BYTES")
     try:
