@@ -1,4 +1,4 @@
-"""The object store on S3 and compatible stores: httpcore on Trio, signed by ``minio``.
+"""The object store on S3 and compatible stores, over HTTP/1.1 on Trio, signed by ``minio``.
 
 Every request carries a signature that is valid for SIGNATURE_SECONDS. That includes deletes. Those of keys that may be
 used again are sent one object per request, because a request with a body may be admitted by its signature long before
@@ -18,6 +18,7 @@ from hashlib import md5
 import trio
 
 from kafscale.errors import KafscaleError, Unavailable
+from kafscale.objects.http_connections import HttpLimits
 from kafscale.objects.interface import (
     MAX_KEYS,
     MOST_CLOCK_SKEW_SECONDS,
@@ -29,7 +30,7 @@ from kafscale.objects.interface import (
     clocks_agree,
 )
 from kafscale.objects.keys import check_key, check_keys, check_limit, check_range, may_begin_key
-from kafscale.objects.s3_http import HttpLimits, S3Http
+from kafscale.objects.s3_http import S3Http
 from kafscale.objects.s3_start import find_region, prove_conditions
 from kafscale.objects.s3_wire import (
     SIGNATURE_SECONDS,

@@ -10,8 +10,9 @@ from typing import TypeVar
 import trio
 
 from kafscale.errors import ConfigError, KafscaleError, Refused, Unavailable
+from kafscale.objects.http_connections import HttpLimits
 from kafscale.objects.interface import ObjectNotFound, ObjectStore, PreconditionFailed
-from kafscale.objects.s3_http import HttpLimits, NoAnswer, S3Http
+from kafscale.objects.s3_http import NoAnswer, S3Http
 from kafscale.objects.s3_wire import CredentialsProvider, S3Config, S3Refused, Signer, parse_location
 from kafscale.paths import probe_key
 

@@ -16,6 +16,7 @@ from minio.credentials.credentials import Credentials
 from minio.signer import presign_v4
 
 from kafscale.errors import ConfigError, KafscaleError, Refused, Unavailable
+from kafscale.objects.http_wire import Origin
 from kafscale.objects.interface import ObjectInfo, ObjectNotFound, PreconditionFailed
 
 SIGNATURE_SECONDS = 15
@@ -62,13 +63,20 @@ class Signer:
         scheme, host, port, path = _parse_endpoint(config.endpoint or f"https://s3.{region}.amazonaws.com")
         # The signature covers the Host header, from which clients omit a default port.
         netloc = host if port in (None, _DEFAULT_PORTS[scheme]) else f"{host}:{port}"
+        domain = "" if config.path_style else f"{config.bucket}."
+        self.origin = Origin((domain + host).strip("[]"), port or _DEFAULT_PORTS[scheme], scheme == "https")
+        self.netloc = domain + netloc
+        """The value of the Host header."""
         self._scheme = scheme
-        self._netloc = netloc if config.path_style else f"{config.bucket}.{netloc}"
         bucket_path = f"/{quote(config.bucket, safe='')}" if config.path_style else ""
         self._base_path = path.rstrip("/") + bucket_path
 
     def url(self, method: str, key: str, query: Mapping[str, str], date: datetime) -> str:
         """Return a presigned URL of ``key``, or of the bucket if it is empty, valid SIGNATURE_SECONDS from ``date``."""
+        return f"{self._scheme}://{self.netloc}{self.target(method, key, query, date)}"
+
+    def target(self, method: str, key: str, query: Mapping[str, str], date: datetime) -> str:
+        """Return what `url` does, without scheme and host."""
         credentials = self._credentials()
         parameters = dict(query)
         if credentials.session_token:
@@ -77,13 +85,13 @@ class Signer:
         path = f"{self._base_path}/{quote(key, safe='/~')}"
         signed = presign_v4(
             method=method,
-            url=SplitResult(self._scheme, self._netloc, path, encoded, ""),
+            url=SplitResult(self._scheme, self.netloc, path, encoded, ""),
             region=self._region,
             credentials=credentials,
             date=date,
             expires=SIGNATURE_SECONDS,
         )
-        return signed.geturl()
+        return f"{signed.path}?{signed.query}"
 
 
 def _parse_endpoint(endpoint: str) -> tuple[str, str, int | None, str]:

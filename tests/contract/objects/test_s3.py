@@ -12,10 +12,10 @@ import pytest
 import trio
 
 from kafscale.errors import ConfigError, Refused, Unavailable
+from kafscale.objects.http_connections import HttpLimits
 from kafscale.objects.interface import MOST_CLOCK_SKEW_SECONDS, ObjectNotFound, PreconditionFailed
 from kafscale.objects.retry import Backoff, RetryingObjectStore
 from kafscale.objects.s3 import S3ObjectStore
-from kafscale.objects.s3_http import HttpLimits
 from kafscale.objects.s3_wire import SIGNATURE_SECONDS, S3Config
 from tests.support.proxies.s3 import S3FaultProxy, S3Faults
 
