@@ -10,16 +10,18 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class AppendRequest(_message.Message):
-    __slots__ = ("stream_id", "sequence", "seen", "appends")
+    __slots__ = ("stream_id", "sequence", "seen", "appends", "wait_ms")
     STREAM_ID_FIELD_NUMBER: _ClassVar[int]
     SEQUENCE_FIELD_NUMBER: _ClassVar[int]
     SEEN_FIELD_NUMBER: _ClassVar[int]
     APPENDS_FIELD_NUMBER: _ClassVar[int]
+    WAIT_MS_FIELD_NUMBER: _ClassVar[int]
     stream_id: str
     sequence: int
     seen: int
     appends: _containers.RepeatedCompositeFieldContainer[PartitionAppend]
-    def __init__(self, stream_id: _Optional[str] = ..., sequence: _Optional[int] = ..., seen: _Optional[int] = ..., appends: _Optional[_Iterable[_Union[PartitionAppend, _Mapping]]] = ...) -> None: ...
+    wait_ms: int
+    def __init__(self, stream_id: _Optional[str] = ..., sequence: _Optional[int] = ..., seen: _Optional[int] = ..., appends: _Optional[_Iterable[_Union[PartitionAppend, _Mapping]]] = ..., wait_ms: _Optional[int] = ...) -> None: ...
 
 class PartitionAppend(_message.Message):
     __slots__ = ("partition", "records", "unacknowledged", "trace")
@@ -34,10 +36,12 @@ class PartitionAppend(_message.Message):
     def __init__(self, partition: _Optional[_Union[_common_pb2.PartitionRef, _Mapping]] = ..., records: _Optional[bytes] = ..., unacknowledged: _Optional[bool] = ..., trace: _Optional[str] = ...) -> None: ...
 
 class AppendReply(_message.Message):
-    __slots__ = ("results",)
+    __slots__ = ("results", "committed")
     RESULTS_FIELD_NUMBER: _ClassVar[int]
+    COMMITTED_FIELD_NUMBER: _ClassVar[int]
     results: _containers.RepeatedCompositeFieldContainer[PartitionAppended]
-    def __init__(self, results: _Optional[_Iterable[_Union[PartitionAppended, _Mapping]]] = ...) -> None: ...
+    committed: _containers.RepeatedCompositeFieldContainer[Committed]
+    def __init__(self, results: _Optional[_Iterable[_Union[PartitionAppended, _Mapping]]] = ..., committed: _Optional[_Iterable[_Union[Committed, _Mapping]]] = ...) -> None: ...
 
 class PartitionAppended(_message.Message):
     __slots__ = ("status", "detail", "epoch", "base_offset", "end_offset", "log_start", "append_time_ms", "hold_until", "owner", "durable_soon")

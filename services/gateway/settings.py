@@ -252,6 +252,13 @@ class GatewaySettings(OauthbearerSettings, GroupSettings, AdminTokenSettings):
         doc="The maximum number of record bytes in one message to a storage instance. A larger single append is sent "
         "alone, up to 64 MiB.",
     )
+    append_messages: int = setting(
+        "KAFSCALE_APPEND_MESSAGES",
+        default=8,
+        parse=integer(1, 1000),
+        doc="The maximum number of messages with records that are in flight to a storage instance. A message is in "
+        "flight until its records are stored, so with few, records wait longer for a slow object store.",
+    )
     append_gather_ms: int = setting(
         "KAFSCALE_APPEND_GATHER_MS",
         default=3,

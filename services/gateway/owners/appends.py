@@ -21,6 +21,8 @@ from services.gateway.owners.pending import PendingAppend
 _ALL = -1
 _LONGEST_GATHER = 2
 """How many times ``gather`` a message waits at most, if more producers are answered meanwhile."""
+_DURABLE_WITHIN_MS = 1000
+"""How long a reply may wait until its records are durable. After that, the commit stream reports them."""
 _ENTRY_BYTES = 32
 """The size of an append in a message, excluding its records and the name of its partition."""
 
@@ -98,7 +100,7 @@ class AppendQueue:
 
     def answered(self, count: int) -> None:
         """Called when ``count`` appends were answered, so that their producers may send the next ones."""
-        if not self._gather:
+        if not (count and self._gather):
             return
         now, before = trio.current_time(), len(self._waiting)
         if now < self._returning.until:
@@ -230,6 +232,8 @@ class AppendStream:
         self._sequence += 1
         self._under_way[self._sequence] = appends
         message = AppendRequest(stream_id=self.stream_id, sequence=self._sequence, seen=self._seen)
+        if all(append.acks == _ALL for append in appends):
+            message.wait_ms = _DURABLE_WITHIN_MS
         for append in appends:
             entry = message.appends.add()
             entry.partition.CopyFrom(append.partition)
@@ -240,8 +244,8 @@ class AppendStream:
             append.records = b""
         return message
 
-    def replied(self, sequence: int, reply: AppendReply) -> None:
-        """Finish or hold the appends of one message according to its reply."""
+    def replied(self, sequence: int, reply: AppendReply) -> int:
+        """Finish or hold the appends of one message according to its reply. Return how many have become durable."""
         appends = self._under_way.pop(sequence, [])
         if not self._under_way:
             self._quiet.set()
@@ -252,7 +256,8 @@ class AppendStream:
         if len(reply.results) != len(appends):
             for append in appends:
                 append.finish(MAY_BE_KEPT)
-            return
+            return 0
+        durable = self._view.apply(reply.committed)
         for append, result in zip(appends, reply.results, strict=True):
             if result.status != common_pb2.OK:
                 error = append_code_of(result.status)
@@ -272,8 +277,10 @@ class AppendStream:
                 append.wait_for = result.end_offset
             if append.wait_for or append.hold_until:
                 self._view.hold(append)
+                durable += append.finished
             else:
                 append.finish(ErrorCode.none)
+        return durable
 
     def expire(self, now: float) -> None:
         for appends in self._under_way.values():

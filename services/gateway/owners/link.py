@@ -53,7 +53,6 @@ from services.gateway.owners.fetches import GatheredFetch, fetch_gatherer
 from services.gateway.pauses import Pauses
 from services.gateway.settings import GatewaySettings
 
-_MESSAGES_IN_FLIGHT = 2
 _EXPIRY_SECONDS = 0.1
 _FIRST_BACKOFF_SECONDS = 0.05
 _LONGEST_BACKOFF_SECONDS = 2.0
@@ -79,6 +78,8 @@ class _Session:
         self.broken_because = ""
         # The stream has ended, and nothing more may be sent on it.
         self.over = False
+        # Held by the task that takes the next message.
+        self.turn = trio.Lock()
 
     @property
     def waits(self) -> bool:
@@ -104,6 +105,7 @@ class StorageLink:
         self._moved = moved
         self._timeout = settings.storage_timeout_ms / 1000
         self._silence = settings.commit_silence_ms / 1000
+        self._messages = settings.append_messages
         self._room_wait = settings.append_room_wait_ms / 1000
         self._down_since = trio.current_time()
         self.queue = AppendQueue(
@@ -326,15 +328,13 @@ class StorageLink:
                     silence.deadline = earliest + self._silence / 8
                 if event.ready and self._session is None:
                     self._begin(session, nursery)
-                finished = session.view.apply(event.committed)
-                if finished:
-                    self.queue.answered(finished)
+                self.queue.answered(session.view.apply(event.committed))
         session.give_up(f"silent for {self._silence:g} s")
 
     def _begin(self, session: _Session, nursery: trio.Nursery) -> None:
         self._session = session
         self.queue.stuck = False
-        for _ in range(_MESSAGES_IN_FLIGHT):
+        for _ in range(self._messages):
             nursery.start_soon(self._send, session)
         self.wake_all()
 
@@ -350,19 +350,20 @@ class StorageLink:
 
     async def _send(self, session: _Session) -> None:
         while True:
-            await self.queue.wait_for_work()
-            self._pauses.look()
-            if session.over:
-                return
-            if self.queue.empty:
-                continue
-            message = session.appends.next_message()
+            async with session.turn:
+                await self.queue.wait_for_work()
+                self._pauses.look()
+                if session.over:
+                    return
+                if self.queue.empty:
+                    continue
+                message = session.appends.next_message()
             try:
                 reply = await self._client.append(message, timeout=self._timeout)
             except KafscaleError as error:
                 session.give_up(f"an Append has no answer: {error}")
                 return
-            session.appends.replied(message.sequence, reply)
+            self.queue.answered(session.appends.replied(message.sequence, reply))
 
     async def _expire(self) -> None:
         """Answer producers whose timeout has expired."""

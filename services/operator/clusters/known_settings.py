@@ -13,6 +13,7 @@ KNOWN: dict[str, frozenset[str]] = {
             "KAFSCALE_ADVERTISED_PORT",
             "KAFSCALE_ALLOW_EVERYONE_IF_NO_ACL_FOUND",
             "KAFSCALE_APPEND_GATHER_MS",
+            "KAFSCALE_APPEND_MESSAGES",
             "KAFSCALE_APPEND_MESSAGE_BYTES",
             "KAFSCALE_APPEND_QUEUE_BYTES",
             "KAFSCALE_APPEND_ROOM_WAIT_MS",

@@ -29,7 +29,20 @@ async def append(run: Run, deps: Dependencies, request: AppendRequest) -> Append
         for append, found in zip(request.appends, partitions, strict=True)
     ]
     stream.applied_one()
-    return AppendReply(results=results)
+    reply = AppendReply(results=results)
+    if request.wait_ms:
+        appended = [
+            (found, result.end_offset)
+            for found, result in zip(partitions, results, strict=True)
+            if isinstance(found, Partition) and result.status == Status.OK
+        ]
+        reply.committed.extend(await stream.events_for(lambda: _are_durable(appended), seconds=request.wait_ms / 1000))
+    return reply
+
+
+def _are_durable(appended: list[tuple[Partition, int]]) -> bool:
+    """Whether the records of the partitions up to these ends are durable, or have no outcome here any more."""
+    return all(partition.closed or partition.log.high_watermark >= end for partition, end in appended)
 
 
 def _append_one(

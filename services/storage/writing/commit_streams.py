@@ -27,6 +27,8 @@ class CommitStream:
         self._ended = False
         # Partition -> the sequence of the last refused append.
         self.refused: dict[Key, int] = {}
+        # What replies wait for.
+        self._awaited: dict[trio.Event, Callable[[], bool]] = {}
 
     def subscribe(self, key: Key, now: Callable[[], Committed]) -> None:
         """Report this partition from now on, beginning with the event that ``now`` returns."""
@@ -50,6 +52,8 @@ class CommitStream:
         Refusals are kept, because the partition may come back before the caller has seen them.
         """
         self._subscribed.discard(key)
+        if self._awaited:
+            self._wake.set()
 
     def end(self) -> None:
         """End the stream after the pending events are sent."""
@@ -73,18 +77,48 @@ class CommitStream:
         self._turn.set()
         self._turn = trio.Event()
 
+    async def events_for(self, is_reached: Callable[[], bool], *, seconds: float) -> list[Committed]:
+        """Wait until ``is_reached()``, at most ``seconds``. Return the events that are pending, for a reply.
+
+        ``is_reached`` is called when there is an event. The wait also ends with the stream.
+        """
+        if not (is_reached() or self._ended):
+            reached = trio.Event()
+            self._awaited[reached] = is_reached
+            try:
+                with trio.move_on_after(seconds):
+                    await reached.wait()
+            finally:
+                del self._awaited[reached]
+        return self._take()
+
     def beat(self) -> None:
         """Send an event even if there is no news."""
         self._wake.set()
 
     async def pump(self, send: Send) -> None:
-        """Send events until `end` or cancelled."""
-        await send(CommitsEvent(ready=True))
-        while not self._ended or self._pending:
-            await self._wake.wait()
-            self._wake = trio.Event()
-            pending, self._pending = self._pending, {}
-            await send(CommitsEvent(committed=[event for waiting in pending.values() for event in waiting]))
+        """Send events until `end` or cancelled, except those that replies take."""
+        try:
+            await send(CommitsEvent(ready=True))
+            while not self._ended or self._pending:
+                await self._wake.wait()
+                self._wake = trio.Event()
+                if not self._let_replies_go():
+                    await send(CommitsEvent(committed=self._take()))
+        finally:
+            for reached in self._awaited:
+                reached.set()
+
+    def _let_replies_go(self) -> bool:
+        """End the waits that have reached their aim. Return whether a reply will take the pending events."""
+        found = [reached for reached, is_reached in self._awaited.items() if not reached.is_set() and is_reached()]
+        for reached in found:
+            reached.set()
+        return bool(found)
+
+    def _take(self) -> list[Committed]:
+        pending, self._pending = self._pending, {}
+        return [event for waiting in pending.values() for event in waiting]
 
 
 class CommitStreams:

@@ -90,6 +90,8 @@ class FakeStorage(SegmentStorageClient):
         self.append_time_ms = -1
         self.hold_until = 0
         self.durable_soon = False
+        # Replies report the commits, which happen when they are sent. Streams do not.
+        self.replies_report = False
         # Statuses for the next appends to a partition, which are then not stored.
         self.refuse: dict[Key, list[Status]] = {}
         # Events that the replies to appends with these sequence numbers wait for.
@@ -155,7 +157,12 @@ class FakeStorage(SegmentStorageClient):
                 await gate.wait()
             if scope.cancelled_caught:
                 raise Unavailable("no answer")
-        return AppendReply(results=results)
+        reply = AppendReply(results=results)
+        if self.replies_report:
+            for partition in (self.partition(append.partition) for append in request.appends):
+                partition.high_watermark = partition.end
+                reply.committed.append(self._event(partition))
+        return reply
 
     def _append_one(self, append: PartitionAppend) -> PartitionAppended:
         refusal = self._refusal(append.partition)
@@ -193,16 +200,20 @@ class FakeStorage(SegmentStorageClient):
         lost: bool = False,
         in_memory: int = 0,
     ) -> None:
-        event = Committed(
-            partition=ref or partition.ref,
-            epoch=partition.epoch if epoch is None else epoch,
-            high_watermark=partition.high_watermark,
-            log_start=partition.log_start,
-            lost=lost,
-            in_memory=in_memory,
-        )
+        event = self._event(partition)
+        event.partition.CopyFrom(ref or partition.ref)
+        event.epoch = partition.epoch if epoch is None else epoch
+        event.lost, event.in_memory = lost, in_memory
         for stream in self.streams.values():
             stream.send.send_nowait(CommitsEvent(committed=[event]))
+
+    def _event(self, partition: Partition) -> Committed:
+        return Committed(
+            partition=partition.ref,
+            epoch=partition.epoch,
+            high_watermark=partition.high_watermark,
+            log_start=partition.log_start,
+        )
 
     def break_streams(self) -> None:
         for stream in self.streams.values():

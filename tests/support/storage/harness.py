@@ -140,7 +140,7 @@ class Caller:
             self.moved.set()
             self.moved = trio.Event()
 
-    async def send(self, *appends: PartitionAppend, seen: int | None = None) -> AppendReply:
+    async def send(self, *appends: PartitionAppend, seen: int | None = None, wait_ms: int = 0) -> AppendReply:
         self.sequence += 1
         return await self.storage.append(
             AppendRequest(
@@ -148,6 +148,7 @@ class Caller:
                 sequence=self.sequence,
                 seen=self.sequence - 1 if seen is None else seen,
                 appends=appends,
+                wait_ms=wait_ms,
             ),
             timeout=TIMEOUT,
         )

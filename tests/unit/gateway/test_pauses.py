@@ -69,7 +69,7 @@ async def test_a_queued_request_is_dropped_after_a_pause() -> None:
 
 
 async def test_records_from_before_a_pause_are_not_sent_to_storage() -> None:
-    async with running_gateway() as harness:
+    async with running_gateway(append_messages=2) as harness:
         await harness.topic()
         for sequence in (1, 2):
             harness.storage.gates[sequence] = trio.Event()

@@ -149,7 +149,7 @@ async def test_the_older_run_of_an_address_gets_no_requests() -> None:
 
 
 async def test_a_lost_instance_fails_held_appends_and_refuses_queued_ones() -> None:
-    async with two_owners() as two:
+    async with two_owners(append_messages=2) as two:
         two.a.auto_commit = False
         client = await two.harness.connect()
         await client.send(0, 9, produce_body({("t", 0): batch(b"held")}))

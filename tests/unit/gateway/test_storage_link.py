@@ -51,12 +51,19 @@ class Appends:
 
 @asynccontextmanager
 async def running_link(
-    storage: FakeStorage, *, append_queue_bytes: int = 1 << 20, append_message_bytes: int = 1 << 20
+    storage: FakeStorage,
+    *,
+    append_queue_bytes: int = 1 << 20,
+    append_message_bytes: int = 1 << 20,
+    append_gather_ms: int = 0,
 ) -> AsyncIterator[Appends]:
     link = StorageLink(
         storage,
         GatewaySettings(
-            append_queue_bytes=append_queue_bytes, append_message_bytes=append_message_bytes, append_gather_ms=1000
+            append_queue_bytes=append_queue_bytes,
+            append_message_bytes=append_message_bytes,
+            append_messages=2,
+            append_gather_ms=append_gather_ms,
         ),
         moved=lambda key, owner: None,
         pauses=Pauses(5.0, lambda: 0.0),
@@ -106,7 +113,7 @@ async def test_appends_that_arrive_during_two_calls_share_the_next_call() -> Non
 async def test_appends_of_producers_that_were_just_answered_share_a_call() -> None:
     storage = FakeStorage()
     storage.auto_commit = False
-    async with running_link(storage) as appends:
+    async with running_link(storage, append_gather_ms=1000) as appends:
         for value in (b"a", b"b"):
             appends.put(value=value)
             await wait_all_tasks_blocked()
@@ -117,6 +124,36 @@ async def test_appends_of_producers_that_were_just_answered_share_a_call() -> No
             appends.put(value=value)
             await wait_all_tasks_blocked()
         assert [values(message) for message in storage.appends] == [[(0, b"a")], [(0, b"b")], [(0, b"c"), (0, b"d")]]
+
+
+async def test_a_reply_that_reports_a_commit_finishes_all_that_wait_for_it() -> None:
+    storage = FakeStorage()
+    storage.auto_commit, storage.replies_report = False, True
+    first, second = gate(storage, 1, 2)
+    async with running_link(storage) as appends:
+        for value in (b"a", b"b"):
+            appends.put(value=value)
+            await wait_all_tasks_blocked()
+        assert [message.wait_ms > 0 for message in storage.appends] == [True, True]
+        second.set()
+        await wait_all_tasks_blocked()
+        assert [(append.base_offset, append.error) for append in appends.finished] == [(1, 0)]
+        first.set()
+        await wait_all_tasks_blocked()
+        assert [(append.base_offset, append.error) for append in appends.finished] == [(1, 0), (0, 0)]
+
+
+async def test_a_message_with_an_append_that_need_not_be_durable_asks_for_a_reply_at_once() -> None:
+    storage = FakeStorage()
+    gates = gate(storage, 1, 2)
+    async with running_link(storage) as appends:
+        for value, acks_all in ((b"-", True), (b"-", True), (b"a", True), (b"b", False)):
+            appends.put(value=value, acks_all=acks_all)
+            await wait_all_tasks_blocked()
+        for each in gates:
+            each.set()
+        await wait_all_tasks_blocked()
+        assert [(len(message.appends), message.wait_ms) for message in storage.appends[2:]] == [(2, 0)]
 
 
 async def test_append_calls_are_bounded_in_size_and_a_larger_append_is_sent_alone() -> None:

@@ -1,6 +1,7 @@
 """Records become durable in the intake of a run, and are recovered from it by the next owner."""
 
 from contextlib import AsyncExitStack
+from functools import partial
 
 import pytest
 import trio
@@ -13,6 +14,7 @@ from kafscale.metadata.interface import Put
 from kafscale.objects.memory import Call, Fault
 from kafscale.v1.common_pb2 import Status
 from kafscale.v1.metadata_pb2 import IntakeRegister, IntakeTail
+from kafscale.v1.storage_pb2 import PartitionAppend
 from services.storage.intake.chain import Chain
 from tests.support.storage.harness import NAMESPACE, World, batch, siblings, state_key
 from tests.unit.storage.acknowledging import LEASE, SLOW_SEGMENTS, acked, intake_puts, state_of, topic_with_record
@@ -41,6 +43,51 @@ async def test_partitions_share_an_object(autojump_clock: MockClock) -> None:
             for ref in refs:
                 nursery.start_soon(acked, caller, ref, b"a", b"b")
         assert len(intake_puts(world)) <= puts + 2
+
+
+async def test_a_reply_that_waits_reports_all_its_commits_in_place_of_the_stream(autojump_clock: MockClock) -> None:
+    async with (world := World(SLOW_SEGMENTS, intake=True)).service() as (caller, catalog):
+        refs = siblings(await world.topic(catalog, partitions=3), 3)
+        for ref in refs:
+            await acked(caller, ref, b"first")
+        reply = await caller.send(
+            *(PartitionAppend(partition=ref, records=batch(b"second")) for ref in refs), wait_ms=60_000
+        )
+        assert sorted((one.partition.partition, one.high_watermark) for one in reply.committed) == [
+            (0, 2),
+            (1, 2),
+            (2, 2),
+        ]
+        await trio.sleep(1)
+        assert [one for one in caller.news if one.high_watermark == 2] == []
+
+
+async def test_a_reply_waits_for_durable_records_no_longer_than_asked_or_until_the_run_ends(
+    autojump_clock: MockClock,
+) -> None:
+    world = World(SLOW_SEGMENTS, intake=True)
+    async with world.service(graceful=False) as (caller, catalog):
+        ref = await topic_with_record(world, caller, catalog)
+        held = trio.Event()
+        world.objects.plan = lambda call: Fault(hold=held) if call.kind == "put_if_absent" else None
+        record = PartitionAppend(partition=ref, records=batch(b"a"))
+        began = trio.current_time()
+        reply = await caller.send(record, wait_ms=500)
+        assert trio.current_time() - began == pytest.approx(0.5, abs=0.1)
+        assert [result.status for result in reply.results] == [Status.OK]
+        assert list(reply.committed) == []
+        held.set()
+        assert await caller.durable(reply.results[0])
+
+        world.objects.plan = lambda call: Fault(hold=trio.Event()) if call.kind == "put_if_absent" else None
+        began = trio.current_time()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(partial(caller.send, record, wait_ms=60_000))
+            await trio.sleep(1)
+            run = caller.service.current
+            assert run is not None
+            run.end()
+        assert trio.current_time() - began < 2
 
 
 async def test_a_new_owner_recovers_what_a_dead_one_acknowledged(autojump_clock: MockClock) -> None:
