@@ -89,9 +89,15 @@ class CallHandler(grpc.GenericRpcHandler):  # type: ignore[type-arg]  # generic 
         return self._handlers.get(handler_call_details.method)
 
     def _adapted(self, served: _Served) -> Any:
+        serve = self._serve_stream if served.method.streams else self._serve
+
+        # gRPC asks for each call whether this is a coroutine function, which takes longer for a partial object.
+        async def answer(request: bytes, context: "grpc.aio.ServicerContext[bytes, bytes]") -> bytes:
+            return await self._answer(serve, served, request, context)
+
         if served.method.streams:
-            return grpc.unary_stream_rpc_method_handler(partial(self._answer, self._serve_stream, served))
-        return grpc.unary_unary_rpc_method_handler(partial(self._answer, self._serve, served))
+            return grpc.unary_stream_rpc_method_handler(answer)
+        return grpc.unary_unary_rpc_method_handler(answer)
 
     async def _answer(
         self,
