@@ -46,7 +46,7 @@ class _Patience:
     def allow(self, step: str, seconds: float) -> None:
         """Allow ``seconds`` from now on."""
         self.scope.deadline = trio.current_time() + seconds
-        self.exceeded = f"{step} took more than {seconds:g} s"
+        self.exceeded = f"no progress for {seconds:g} s while {step}"
 
 
 class Connections:
@@ -78,7 +78,9 @@ class Connections:
             with patience.scope:
                 return await self._exchange(method, head(), body, patience)
         except _BROKEN as error:
-            raise HttpError(f"{type(error).__name__} {error}".rstrip()) from error
+            # Trio does not repeat what the cause says, such as that of a failed TLS handshake.
+            said = [str(each) for each in (error, error.__cause__) if each is not None and str(each)]
+            raise HttpError(": ".join(said) or type(error).__name__) from error
         finally:
             self._turns.release()
         raise HttpError(patience.exceeded)
@@ -109,6 +111,8 @@ class Connections:
         return response
 
     async def _idle_one(self) -> "_Connection | None":
+        while self._idle and self._idle[0].is_old:
+            await trio.aclose_forcefully(self._idle.pop(0).stream)
         while self._idle:
             connection = self._idle.pop()
             if connection.usable:
@@ -139,9 +143,14 @@ class _Connection:
         self._poll.register(transport.socket.fileno(), select.POLLIN)
 
     @property
+    def is_old(self) -> bool:
+        """Whether it is idle for so long that the server may close it at any time."""
+        return trio.current_time() >= self.idle_since + _IDLE_SECONDS
+
+    @property
     def usable(self) -> bool:
         """Whether another request may be sent. The socket is readable if the server has closed the connection."""
-        return trio.current_time() < self.idle_since + _IDLE_SECONDS and not self._poll.poll(0)
+        return not self.is_old and not self._poll.poll(0)
 
     async def send(self, head: bytes, body: AsyncIterable[Body], patience: _Patience) -> None:
         """Send a request. The server may close the connection before that ends, but after it has responded."""
@@ -161,7 +170,7 @@ class _Connection:
     async def receive(self, parser: ResponseParser, patience: _Patience) -> Response:
         """Receive the response. Raises HttpError."""
         while parser.response is None:
-            patience.allow("the response", patience.limits.read)
+            patience.allow("waiting for the response", patience.limits.read)
             data = await self.stream.receive_some(_READ_BYTES)
             if data:
                 parser.feed(data)

@@ -257,7 +257,7 @@ async def test_a_stalled_request_is_neither_executed_nor_answered(
     store: S3ObjectStore, direct: S3ObjectStore, faulty: S3FaultProxy
 ) -> None:
     faulty.faults = S3Faults(stalled=1.0)
-    with pytest.raises(NoAnswer, match="took more than"):
+    with pytest.raises(NoAnswer, match="no progress for 1 s"):
         await store.put_if_absent("ns/a", BODY)
     assert await direct.list_from("") == []
 

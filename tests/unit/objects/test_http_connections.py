@@ -1,13 +1,17 @@
 """Connections of an HTTP client to a server on loopback."""
 
+import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
 
+import certifi
 import pytest
 import trio
+import trustme
 from trio.testing import wait_all_tasks_blocked
 
-from kafscale.objects.http_connections import Connections, HttpLimits
+from kafscale.objects.http_connections import Connections, HttpLimits, _tls
 from kafscale.objects.http_wire import HttpError, Origin, Response
 from kafscale.objects.s3_http import _Pieces
 
@@ -108,14 +112,14 @@ async def test_a_response_is_read_although_the_connection_was_closed_before_the_
 
 @pytest.mark.parametrize(
     ("limits", "size", "step"),
-    [(HttpLimits(read=0.1), 1, "the response"), (HttpLimits(write=0.1), 64 << 20, "sending")],
+    [(HttpLimits(read=0.1), 1, "waiting for the response"), (HttpLimits(write=0.1), 64 << 20, "sending")],
 )
 async def test_a_server_that_makes_no_progress_is_given_up(limits: HttpLimits, size: int, step: str) -> None:
     async def serve(_: trio.SocketStream) -> None:
         await trio.sleep(0.3)
 
     async with Server(serve, limits).connections() as connections:
-        with pytest.raises(HttpError, match=f"{step} took more than 0.1 s"):
+        with pytest.raises(HttpError, match=f"no progress for 0.1 s while {step}"):
             await _put(connections, bytes(size))
         await trio.sleep(0.3)
 
@@ -133,10 +137,43 @@ async def test_a_cancelled_request_closes_its_connection() -> None:
         assert (server.accepted, server.open) == (1, 0)
 
 
+async def test_a_server_with_tls_must_have_a_certificate_for_its_host_that_is_trusted(
+    nursery: trio.Nursery, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    authority = trustme.CA()
+    authority.cert_pem.write_to_path(tmp_path / "ca.pem")
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    authority.issue_cert("localhost").configure_cert(context)
+    connected = 0
+
+    async def serve(stream: trio.SSLStream[trio.SocketStream]) -> None:
+        nonlocal connected
+        connected += 1
+        with suppress(trio.BrokenResourceError):
+            while await stream.receive_some():
+                await stream.send_all(_OK)
+
+    listeners = await trio.open_tcp_listeners(0, host="127.0.0.1")
+    port = listeners[0].socket.getsockname()[1]
+    secured = [trio.SSLListener(listener, context, https_compatible=True) for listener in listeners]
+    nursery.start_soon(trio.serve_listeners, serve, secured)
+    for trusted, host in ((True, "localhost"), (True, "127.0.0.1"), (False, "localhost")):
+        _tls.cache_clear()
+        monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "ca.pem" if trusted else certifi.where()))
+        async with Connections(Origin(host, port, tls=True), HttpLimits()) as connections:
+            if trusted and host == "localhost":
+                assert [(await _put(connections, bytes(1 << 20))).body for _ in range(2)] == [b"ok"] * 2
+                assert connected == 1
+                continue
+            with pytest.raises(HttpError, match="certificate verify failed"):
+                await _put(connections)
+    _tls.cache_clear()
+
+
 async def test_nobody_listens() -> None:
     with trio.socket.socket() as free:
         await free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     async with Connections(Origin("127.0.0.1", port, tls=False), HttpLimits()) as connections:
-        with pytest.raises(HttpError, match="OSError"):
+        with pytest.raises(HttpError, match="all attempts to connect"):
             await _put(connections)
