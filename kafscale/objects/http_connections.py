@@ -64,8 +64,9 @@ class Connections:
 
     async def __aexit__(self, *_: object) -> None:
         """Close the connections. No request may be in progress."""
-        while self._idle:
-            await trio.aclose_forcefully(self._idle.pop().stream)
+        with trio.CancelScope(shield=True):
+            while self._idle:
+                await trio.aclose_forcefully(self._idle.pop().stream)
 
     async def exchange(self, method: str, head: Callable[[], bytes], body: AsyncIterable[Body]) -> Response:
         """Send a request and return the response. Raises HttpError. If it is cancelled, the connection is closed.
@@ -153,12 +154,12 @@ class _Connection:
         return not self.is_old and not self._poll.poll(0)
 
     async def send(self, head: bytes, body: AsyncIterable[Body], patience: _Patience) -> None:
-        """Send a request. The server may close the connection before that ends, but after it has responded."""
+        """Send a request. If the server closes the connection before that ends, its response may still be readable."""
         try:
             async for piece in body:
                 patience.allow("sending", patience.limits.write)
-                # A copy takes less time than a second system call.
-                await self.stream.send_all(head + piece)
+                # To copy the first piece takes less time than a second system call.
+                await self.stream.send_all(head + piece if head else piece)
                 head = b""
                 patience.scope.deadline = math.inf
             if head:

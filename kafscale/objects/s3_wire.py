@@ -71,12 +71,11 @@ class Signer:
         bucket_path = f"/{quote(config.bucket, safe='')}" if config.path_style else ""
         self._base_path = path.rstrip("/") + bucket_path
 
-    def url(self, method: str, key: str, query: Mapping[str, str], date: datetime) -> str:
-        """Return a presigned URL of ``key``, or of the bucket if it is empty, valid SIGNATURE_SECONDS from ``date``."""
-        return f"{self._scheme}://{self.netloc}{self.target(method, key, query, date)}"
-
     def target(self, method: str, key: str, query: Mapping[str, str], date: datetime) -> str:
-        """Return what `url` does, without scheme and host."""
+        """Return the path and query of a presigned URL of ``key``, or of the bucket if it is empty.
+
+        It is valid SIGNATURE_SECONDS from ``date``.
+        """
         credentials = self._credentials()
         parameters = dict(query)
         if credentials.session_token:

@@ -195,7 +195,7 @@ def _storage_families(gateway: Callable[[], Gateway]) -> list[Family]:
     return [
         gauge(
             "kafscale_gateway_held_replies",
-            "The number of appends that storage has accepted and not committed yet.",
+            "The number of appends that were sent to storage and wait for its reply or their commit.",
             lambda: sum(link.held for link in gateway().links()),
         ),
         gauge(

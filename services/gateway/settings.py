@@ -255,9 +255,10 @@ class GatewaySettings(OauthbearerSettings, GroupSettings, AdminTokenSettings):
     append_messages: int = setting(
         "KAFSCALE_APPEND_MESSAGES",
         default=8,
-        parse=integer(1, 1000),
-        doc="The maximum number of messages with records that are in flight to a storage instance. A message is in "
-        "flight until its records are stored, so with few, records wait longer for a slow object store.",
+        parse=integer(1, 64),
+        doc="The maximum number of messages with records that are in flight to a storage instance. All but the last "
+        "two are in flight until their records are stored, which saves CPU time. Meanwhile, storage keeps the records "
+        "of each twice in memory, up to KAFSCALE_APPEND_MESSAGE_BYTES.",
     )
     append_gather_ms: int = setting(
         "KAFSCALE_APPEND_GATHER_MS",

@@ -19,6 +19,7 @@ select parts. To compare a change with the code before it, use ``--baseline`` wi
 import itertools
 import json
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -149,13 +150,14 @@ def _result(
 
 
 def _touch_memory(scratch: Path, megabytes: float) -> None:
-    """Fill this much of the page cache and free it.
+    """Fill this much of the page cache, but at most half of the free space, and free it.
 
     The host of a virtual machine may have taken its free memory. Whoever uses that first then needs up to ten times the
     CPU time to store data.
     """
+    size = min(megabytes * 1_000_000, shutil.disk_usage(scratch).free / 2)
     with tempfile.TemporaryFile(dir=scratch) as file:
-        for _ in range(int(megabytes * 1_000_000 / _TOUCHED_BYTES)):
+        for _ in range(int(size / _TOUCHED_BYTES)):
             file.write(bytes(_TOUCHED_BYTES))
 
 

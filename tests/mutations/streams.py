@@ -4,6 +4,8 @@ from tests.mutations.mutation import Mutation
 from tests.support.change import Change
 
 _STORAGE_LINK = "tests/unit/gateway/test_storage_link.py::"
+_COMMIT_STREAMS = "tests/unit/storage/test_commit_streams.py::"
+_INTAKE = "tests/unit/storage/test_intake.py::"
 _WRITE_PATH = "tests/unit/storage/test_write_path.py::"
 
 MUTATIONS = (
@@ -19,8 +21,55 @@ MUTATIONS = (
     ),
     Mutation(
         "producers that were answered are waited for",
-        Change("services.gateway.owners.link", "StorageLink._follow", "if finished:", "if False:"),
+        Change(
+            "services.gateway.owners.link",
+            "StorageLink._follow",
+            "self.queue.answered(session.view.apply(event.committed))",
+            "session.view.apply(event.committed)",
+        ),
         _STORAGE_LINK + "test_appends_of_producers_that_were_just_answered_share_a_call",
+    ),
+    Mutation(
+        "a stream reports what a reply is to report",
+        Change(
+            "services.storage.writing.commit_streams", "CommitStream.pump", "not self._let_replies_go() or beat", "True"
+        ),
+        _INTAKE + "test_a_reply_that_waits_reports_all_its_commits_in_place_of_the_stream",
+    ),
+    Mutation(
+        "replies wait although their stream has ended",
+        Change(
+            "services.storage.writing.commit_streams",
+            "CommitStream._let_replies_go",
+            "self._ended or is_reached()",
+            "is_reached()",
+        ),
+        _COMMIT_STREAMS + "test_a_stream_that_ends_lets_all_replies_go_and_sends_what_is_pending",
+    ),
+    Mutation(
+        "a heartbeat is left out if a reply goes",
+        Change("services.storage.writing.commit_streams", "CommitStream.pump", " or beat", ""),
+        _COMMIT_STREAMS + "test_a_heartbeat_is_sent_although_a_reply_takes_the_events",
+    ),
+    Mutation(
+        "a refusal waits until the other records of its message are durable",
+        Change(
+            "services.storage.methods.append",
+            "append",
+            "if request.wait_ms and all(result.status == Status.OK for result in results):",
+            "if request.wait_ms:",
+        ),
+        _INTAKE + "test_a_reply_with_a_refusal_does_not_wait",
+    ),
+    Mutation(
+        "a message waits although one of its appends need not be durable",
+        Change("services.gateway.owners.appends", "AppendStream.next_message", "append.acks == _ALL for", "True for"),
+        _STORAGE_LINK + "test_a_message_with_an_append_that_need_not_be_durable_asks_for_a_reply_at_once",
+    ),
+    Mutation(
+        "all messages in flight wait until their records are durable",
+        Change("services.gateway.owners.appends", "AppendStream.next_message", "<= self._most_waiting", "<= 1000"),
+        _STORAGE_LINK + "test_the_last_messages_in_flight_ask_for_a_reply_at_once",
     ),
     Mutation(
         "a commit stream without news is silent",

@@ -47,8 +47,8 @@ class Minio:
     def new_bucket(self, name: str = "") -> S3Config:
         """Create a bucket, by default with a unique name, and return the config for it."""
         config = S3Config(name or f"test-{next(_numbers)}", REGION, self.endpoint, ACCESS_KEY, SECRET_KEY)
-        url = Signer(config, REGION, static_credentials(config)).url("PUT", "", {}, datetime.now(UTC))
-        reply = httpcore.request("PUT", url)
+        target = Signer(config, REGION, static_credentials(config)).target("PUT", "", {}, datetime.now(UTC))
+        reply = httpcore.request("PUT", self.endpoint + target)
         if reply.status != 200:
             raise RuntimeError(f"MinIO did not create bucket {config.bucket}: {reply.status} {reply.content!r}")
         return config
@@ -113,7 +113,7 @@ def _await_ready(endpoint: str, runs: Callable[[], bool], log: Callable[[], str]
     signer = Signer(config, REGION, static_credentials(config))
     while runs() and time.monotonic() < deadline:
         try:
-            if httpcore.request("GET", signer.url("GET", "", {}, datetime.now(UTC))).status == 404:
+            if httpcore.request("GET", endpoint + signer.target("GET", "", {}, datetime.now(UTC))).status == 404:
                 return
         except (httpcore.NetworkError, httpcore.RemoteProtocolError):
             # RemoteProtocolError: an engine accepts connections to a container's port before the server listens.

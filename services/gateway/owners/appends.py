@@ -21,8 +21,8 @@ from services.gateway.owners.pending import PendingAppend
 _ALL = -1
 _LONGEST_GATHER = 2
 """How many times ``gather`` a message waits at most, if more producers are answered meanwhile."""
-_DURABLE_WITHIN_MS = 1000
-"""How long a reply may wait until its records are durable. After that, the commit stream reports them."""
+_SHORT_REPLIES = 2
+"""How many of the messages in flight have replies that do not wait, so that slow records do not delay others."""
 _ENTRY_BYTES = 32
 """The size of an append in a message, excluding its records and the name of its partition."""
 
@@ -205,10 +205,23 @@ class AppendStream:
     """The append messages of one commit stream: their numbers, those in flight, and the replies.
 
     ``moved`` is called for each partition that the instance does not own, with the owner if the instance knows it.
+    While few of ``most`` messages are in flight, replies wait up to ``wait_ms`` until records are durable. Otherwise,
+    only the commit stream reports that.
     """
 
-    def __init__(self, stream_id: str, queue: AppendQueue, view: CommitView, moved: Callable[[Key, str], None]) -> None:
+    def __init__(
+        self,
+        stream_id: str,
+        queue: AppendQueue,
+        view: CommitView,
+        moved: Callable[[Key, str], None],
+        *,
+        most: int,
+        wait_ms: int,
+    ) -> None:
         self.stream_id = stream_id
+        self._most_waiting = most - _SHORT_REPLIES
+        self._wait_ms = wait_ms
         self._moved = moved
         self._queue = queue
         self._view = view
@@ -226,14 +239,19 @@ class AppendStream:
     def busy(self) -> bool:
         return bool(self._under_way)
 
+    @property
+    def appends(self) -> int:
+        """The number of appends in the messages in flight."""
+        return sum(map(len, self._under_way.values()))
+
     def next_message(self) -> AppendRequest:
         """Return a message with queued appends. The queue must not be empty."""
         appends = self._queue.take()
         self._sequence += 1
         self._under_way[self._sequence] = appends
         message = AppendRequest(stream_id=self.stream_id, sequence=self._sequence, seen=self._seen)
-        if all(append.acks == _ALL for append in appends):
-            message.wait_ms = _DURABLE_WITHIN_MS
+        if len(self._under_way) <= self._most_waiting and all(append.acks == _ALL for append in appends):
+            message.wait_ms = self._wait_ms
         for append in appends:
             entry = message.appends.add()
             entry.partition.CopyFrom(append.partition)

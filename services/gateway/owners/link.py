@@ -58,6 +58,8 @@ _FIRST_BACKOFF_SECONDS = 0.05
 _LONGEST_BACKOFF_SECONDS = 2.0
 _LAST_NEWS_SECONDS = 1.0
 """How long to wait for the last commits of an instance that has left or whose stream has ended."""
+_DURABLE_SECONDS, _DURABLE_PART = 1.0, 0.5
+"""How long a reply to an Append waits for durable records at most: this time, and this part of a call's timeout."""
 _SIZES_WAIT = 0.6
 """The part of a call's timeout for the lookup. The rest is for the answer, or for another owner."""
 
@@ -71,9 +73,11 @@ Moved = Callable[[Key, str], None]
 class _Session:
     """One commit stream, from its start to its end."""
 
-    def __init__(self, queue: AppendQueue, moved: Moved) -> None:
+    def __init__(self, queue: AppendQueue, moved: Moved, *, messages: int, wait: float) -> None:
         self.view = CommitView()
-        self.appends = AppendStream(secrets.token_hex(16), queue, self.view, moved)
+        self.appends = AppendStream(
+            secrets.token_hex(16), queue, self.view, moved, most=messages, wait_ms=round(wait * 1000)
+        )
         self.scope = trio.CancelScope()
         self.broken_because = ""
         # The stream has ended, and nothing more may be sent on it.
@@ -132,8 +136,8 @@ class StorageLink:
 
     @property
     def held(self) -> int:
-        """The number of appends that wait for their commit."""
-        return self._session.view.held if self._session else 0
+        """The number of appends that were sent and wait for their reply or their commit."""
+        return self._session.view.held + self._session.appends.appends if self._session else 0
 
     @property
     def parked(self) -> Set[Waiter]:
@@ -283,7 +287,8 @@ class StorageLink:
             nursery.start_soon(self._gather)
             backoff = _FIRST_BACKOFF_SECONDS
             while True:
-                session = _Session(self.queue, self._moved)
+                wait = min(_DURABLE_SECONDS, _DURABLE_PART * self._timeout)
+                session = _Session(self.queue, self._moved, messages=self._messages, wait=wait)
                 if await self._run_session(session):
                     backoff = _FIRST_BACKOFF_SECONDS
                 if self._ended:

@@ -30,19 +30,27 @@ async def append(run: Run, deps: Dependencies, request: AppendRequest) -> Append
     ]
     stream.applied_one()
     reply = AppendReply(results=results)
-    if request.wait_ms:
+    # The caller must know of a refusal at once, because it refuses or sends elsewhere what follows.
+    if request.wait_ms and all(result.status == Status.OK for result in results):
         appended = [
             (found, result.end_offset)
             for found, result in zip(partitions, results, strict=True)
-            if isinstance(found, Partition) and result.status == Status.OK
+            if isinstance(found, Partition)
         ]
-        reply.committed.extend(await stream.events_for(lambda: _are_durable(appended), seconds=request.wait_ms / 1000))
+        committed = await stream.events_for(lambda: _is_one_durable(appended), seconds=request.wait_ms / 1000)
+        reply.committed.extend(committed)
     return reply
 
 
-def _are_durable(appended: list[tuple[Partition, int]]) -> bool:
-    """Whether the records of the partitions up to these ends are durable, or have no outcome here any more."""
-    return all(partition.closed or partition.log.high_watermark >= end for partition, end in appended)
+def _is_one_durable(appended: list[tuple[Partition, int]]) -> bool:
+    """Whether the records of one of the partitions up to its end are durable, or have no outcome here any more.
+
+    Mostly, all of them are in one object. None waits for a partition that takes longer.
+    """
+    return any(
+        partition.closed or partition.offline is not None or partition.log.high_watermark >= end
+        for partition, end in appended
+    )
 
 
 def _append_one(

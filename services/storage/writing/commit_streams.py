@@ -27,6 +27,8 @@ class CommitStream:
         self._ended = False
         # Partition -> the sequence of the last refused append.
         self.refused: dict[Key, int] = {}
+        # An event is due, even if there is no news.
+        self._beat = False
         # What replies wait for.
         self._awaited: dict[trio.Event, Callable[[], bool]] = {}
 
@@ -94,6 +96,7 @@ class CommitStream:
 
     def beat(self) -> None:
         """Send an event even if there is no news."""
+        self._beat = True
         self._wake.set()
 
     async def pump(self, send: Send) -> None:
@@ -103,15 +106,20 @@ class CommitStream:
             while not self._ended or self._pending:
                 await self._wake.wait()
                 self._wake = trio.Event()
-                if not self._let_replies_go():
+                beat, self._beat = self._beat, False
+                if not self._let_replies_go() or beat or self._ended:
                     await send(CommitsEvent(committed=self._take()))
         finally:
-            for reached in self._awaited:
-                reached.set()
+            self.end()
+            self._let_replies_go()
 
     def _let_replies_go(self) -> bool:
         """End the waits that have reached their aim. Return whether a reply will take the pending events."""
-        found = [reached for reached, is_reached in self._awaited.items() if not reached.is_set() and is_reached()]
+        found = [
+            reached
+            for reached, is_reached in self._awaited.items()
+            if not reached.is_set() and (self._ended or is_reached())
+        ]
         for reached in found:
             reached.set()
         return bool(found)

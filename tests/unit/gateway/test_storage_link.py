@@ -55,15 +55,18 @@ async def running_link(
     *,
     append_queue_bytes: int = 1 << 20,
     append_message_bytes: int = 1 << 20,
+    append_messages: int = 2,
     append_gather_ms: int = 0,
+    storage_timeout_ms: int = 30_000,
 ) -> AsyncIterator[Appends]:
     link = StorageLink(
         storage,
         GatewaySettings(
             append_queue_bytes=append_queue_bytes,
             append_message_bytes=append_message_bytes,
-            append_messages=2,
+            append_messages=append_messages,
             append_gather_ms=append_gather_ms,
+            storage_timeout_ms=storage_timeout_ms,
         ),
         moved=lambda key, owner: None,
         pauses=Pauses(5.0, lambda: 0.0),
@@ -130,7 +133,7 @@ async def test_a_reply_that_reports_a_commit_finishes_all_that_wait_for_it() -> 
     storage = FakeStorage()
     storage.auto_commit, storage.replies_report = False, True
     first, second = gate(storage, 1, 2)
-    async with running_link(storage) as appends:
+    async with running_link(storage, append_messages=4) as appends:
         for value in (b"a", b"b"):
             appends.put(value=value)
             await wait_all_tasks_blocked()
@@ -145,15 +148,32 @@ async def test_a_reply_that_reports_a_commit_finishes_all_that_wait_for_it() -> 
 
 async def test_a_message_with_an_append_that_need_not_be_durable_asks_for_a_reply_at_once() -> None:
     storage = FakeStorage()
-    gates = gate(storage, 1, 2)
-    async with running_link(storage) as appends:
-        for value, acks_all in ((b"-", True), (b"-", True), (b"a", True), (b"b", False)):
-            appends.put(value=value, acks_all=acks_all)
-            await wait_all_tasks_blocked()
-        for each in gates:
-            each.set()
+    gate(storage, 1, 2)
+    async with running_link(storage, append_messages=8) as appends:
+        appends.put(acks_all=True)
         await wait_all_tasks_blocked()
-        assert [(len(message.appends), message.wait_ms) for message in storage.appends[2:]] == [(2, 0)]
+        appends.put(acks_all=True)
+        appends.put(acks_all=False)
+        await wait_all_tasks_blocked()
+        assert [(len(message.appends), message.wait_ms > 0) for message in storage.appends] == [(1, True), (2, False)]
+
+
+async def test_the_last_messages_in_flight_ask_for_a_reply_at_once() -> None:
+    storage = FakeStorage()
+    gate(storage, 1, 2, 3, 4)
+    async with running_link(storage, append_messages=4) as appends:
+        for _ in range(4):
+            appends.put()
+            await wait_all_tasks_blocked()
+        assert [message.wait_ms > 0 for message in storage.appends] == [True, True, False, False]
+
+
+async def test_a_reply_waits_for_less_than_the_timeout_of_its_call() -> None:
+    storage = FakeStorage()
+    async with running_link(storage, append_messages=4, storage_timeout_ms=400) as appends:
+        appends.put()
+        await wait_all_tasks_blocked()
+        assert [message.wait_ms for message in storage.appends] == [200]
 
 
 async def test_append_calls_are_bounded_in_size_and_a_larger_append_is_sent_alone() -> None:

@@ -9,7 +9,7 @@ import certifi
 import pytest
 import trio
 import trustme
-from trio.testing import wait_all_tasks_blocked
+from trio.testing import MockClock, wait_all_tasks_blocked
 
 from kafscale.objects.http_connections import Connections, HttpLimits, _tls
 from kafscale.objects.http_wire import HttpError, Origin, Response
@@ -74,6 +74,22 @@ async def test_a_connection_is_used_again_unless_the_server_has_closed_it() -> N
             assert (await _put(connections)).body == b"ok"
             await wait_all_tasks_blocked()
             assert server.accepted == expected
+
+
+async def test_connections_that_are_idle_for_long_are_closed(mock_clock: MockClock) -> None:
+    async def serve(stream: trio.SocketStream) -> None:
+        async for _ in stream:
+            await stream.send_all(_OK)
+
+    server = Server(serve, HttpLimits())
+    async with server.connections() as connections:
+        async with trio.open_nursery() as requests:
+            for _ in range(2):
+                requests.start_soon(_put, connections)
+        mock_clock.jump(11)
+        await _put(connections)
+        await wait_all_tasks_blocked(0.05)
+        assert (server.accepted, server.open) == (3, 1)
 
 
 async def test_requests_share_no_connection_and_wait_for_a_free_one() -> None:
@@ -162,7 +178,7 @@ async def test_a_server_with_tls_must_have_a_certificate_for_its_host_that_is_tr
         monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "ca.pem" if trusted else certifi.where()))
         async with Connections(Origin(host, port, tls=True), HttpLimits()) as connections:
             if trusted and host == "localhost":
-                assert [(await _put(connections, bytes(1 << 20))).body for _ in range(2)] == [b"ok"] * 2
+                assert [(await _put(connections, b"x")).body for _ in range(2)] == [b"ok"] * 2
                 assert connected == 1
                 continue
             with pytest.raises(HttpError, match="certificate verify failed"):

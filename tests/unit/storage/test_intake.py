@@ -12,7 +12,7 @@ from kafscale.intake.format import Kind, parse
 from kafscale.intake.listing import WINDOW
 from kafscale.metadata.interface import Put
 from kafscale.objects.memory import Call, Fault
-from kafscale.v1.common_pb2 import Status
+from kafscale.v1.common_pb2 import PartitionRef, Status
 from kafscale.v1.metadata_pb2 import IntakeRegister, IntakeTail
 from kafscale.v1.storage_pb2 import PartitionAppend
 from services.storage.intake.chain import Chain
@@ -60,6 +60,20 @@ async def test_a_reply_that_waits_reports_all_its_commits_in_place_of_the_stream
         ]
         await trio.sleep(1)
         assert [one for one in caller.news if one.high_watermark == 2] == []
+
+
+async def test_a_reply_with_a_refusal_does_not_wait(autojump_clock: MockClock) -> None:
+    world = World(SLOW_SEGMENTS, intake=True)
+    async with world.service(graceful=False) as (caller, catalog):
+        ref = await topic_with_record(world, caller, catalog)
+        other = PartitionRef(topic=ref.topic, topic_id=bytes(16), partition=0)
+        world.objects.plan = lambda call: Fault(hold=trio.Event()) if call.kind == "put_if_absent" else None
+        began = trio.current_time()
+        reply = await caller.send(
+            *(PartitionAppend(partition=each, records=batch(b"a")) for each in (ref, other)), wait_ms=60_000
+        )
+        assert [result.status for result in reply.results] == [Status.OK, Status.TOPIC_ID_MISMATCH]
+        assert trio.current_time() - began < 0.1
 
 
 async def test_a_reply_waits_for_durable_records_no_longer_than_asked_or_until_the_run_ends(
