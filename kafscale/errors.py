@@ -23,3 +23,11 @@ class NotSent(Unavailable):
 
 class Refused(KafscaleError):
     """A store answered and refuses permanently (credentials, missing bucket, read-only disk)."""
+
+
+def reason_of(error: BaseException) -> str:
+    """Return what an error of a connection and its cause say, because Trio and httpcore do not repeat the cause."""
+    told: BaseException | None = error
+    while told is not None and not isinstance(told, OSError):
+        told = told.__cause__ or told.__context__
+    return f"{type(error).__name__} {told or error}".rstrip()

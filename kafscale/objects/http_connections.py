@@ -11,6 +11,7 @@ from typing import Self
 import certifi
 import trio
 
+from kafscale.errors import reason_of
 from kafscale.objects.http_wire import HttpError, Origin, Response, ResponseParser
 from kafscale.objects.interface import Body
 
@@ -79,9 +80,7 @@ class Connections:
             with patience.scope:
                 return await self._exchange(method, head(), body, patience)
         except _BROKEN as error:
-            # Trio does not repeat what the cause says, such as that of a failed TLS handshake.
-            said = [str(each) for each in (error, error.__cause__) if each is not None and str(each)]
-            raise HttpError(": ".join(said) or type(error).__name__) from error
+            raise HttpError(reason_of(error)) from error
         finally:
             self._turns.release()
         raise HttpError(patience.exceeded)

@@ -10,7 +10,7 @@ import structlog
 import trio
 
 from kafscale.config.tokens import TokenSettings
-from kafscale.errors import ConfigError, Unavailable
+from kafscale.errors import ConfigError, Unavailable, reason_of
 from kafscale.metadata.outage import Outage
 from kafscale.security.tokens import KeySet, NoKeys
 
@@ -123,21 +123,13 @@ async def _from_endpoint(url: str, ca_file: str) -> bytes:
     except trio.TooSlowError:
         raise Unavailable(f"the endpoint did not answer within {_READ_SECONDS:g} s") from None
     except (*_BROKEN, OSError) as error:
-        raise Unavailable(_reason(error)) from error
+        raise Unavailable(reason_of(error)) from error
     return _checked(bytes(document))
 
 
 def _trusting(ca_file: str) -> ssl.SSLContext:
     """Return a context for connections to servers with a certificate of these CAs. Raises OSError."""
     return ssl.create_default_context(cafile=ca_file)
-
-
-def _reason(error: BaseException) -> str:
-    """Return what the cause of an error says, because httpcore and Trio do not repeat it."""
-    told: BaseException | None = error
-    while told is not None and not isinstance(told, OSError):
-        told = told.__cause__ or told.__context__
-    return f"{type(error).__name__} {told or error}".rstrip()
 
 
 def _head(path: Path) -> bytes:

@@ -152,8 +152,8 @@ def _result(
 def _touch_memory(scratch: Path, megabytes: float) -> None:
     """Fill this much of the page cache, but at most half of the free space, and free it.
 
-    The host of a virtual machine may have taken its free memory. Whoever uses that first then needs up to ten times the
-    CPU time to store data.
+    The host of a virtual machine may have taken its free memory. Whoever uses that first then needs about ten times
+    the CPU time to store data.
     """
     size = min(megabytes * 1_000_000, shutil.disk_usage(scratch).free / 2)
     with tempfile.TemporaryFile(dir=scratch) as file:

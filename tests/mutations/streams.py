@@ -3,6 +3,7 @@
 from tests.mutations.mutation import Mutation
 from tests.support.change import Change
 
+_MESSAGES = "tests/unit/gateway/test_append_messages.py::"
 _STORAGE_LINK = "tests/unit/gateway/test_storage_link.py::"
 _COMMIT_STREAMS = "tests/unit/storage/test_commit_streams.py::"
 _INTAKE = "tests/unit/storage/test_intake.py::"
@@ -17,7 +18,7 @@ MUTATIONS = (
             "                self._queue.refuse(append.key, behind(error))\n",
             "",
         ),
-        _STORAGE_LINK + "test_a_refusal_also_refuses_queued_appends_to_its_partition",
+        _MESSAGES + "test_a_refusal_also_refuses_queued_appends_to_its_partition",
     ),
     Mutation(
         "producers that were answered are waited for",
@@ -27,7 +28,7 @@ MUTATIONS = (
             "self.queue.answered(session.view.apply(event.committed))",
             "session.view.apply(event.committed)",
         ),
-        _STORAGE_LINK + "test_appends_of_producers_that_were_just_answered_share_a_call",
+        _MESSAGES + "test_appends_of_producers_that_were_just_answered_share_a_call",
     ),
     Mutation(
         "a stream reports what a reply is to report",
@@ -64,12 +65,12 @@ MUTATIONS = (
     Mutation(
         "a message waits although one of its appends need not be durable",
         Change("services.gateway.owners.appends", "AppendStream.next_message", "append.acks == _ALL for", "True for"),
-        _STORAGE_LINK + "test_a_message_with_an_append_that_need_not_be_durable_asks_for_a_reply_at_once",
+        _MESSAGES + "test_a_message_with_an_append_that_need_not_be_durable_asks_for_a_reply_at_once",
     ),
     Mutation(
         "all messages in flight wait until their records are durable",
         Change("services.gateway.owners.appends", "AppendStream.next_message", "<= self._most_waiting", "<= 1000"),
-        _STORAGE_LINK + "test_the_last_messages_in_flight_ask_for_a_reply_at_once",
+        _MESSAGES + "test_the_last_messages_in_flight_ask_for_a_reply_at_once",
     ),
     Mutation(
         "a commit stream without news is silent",

@@ -13,7 +13,7 @@ from services.gateway.owners.link import StorageLink
 from services.gateway.pauses import Pauses
 from services.gateway.settings import GatewaySettings
 from tests.support.gateway.fake_storage import FakeStorage
-from tests.unit.gateway.test_storage_link import Appends, ref
+from tests.unit.gateway.storage_links import Appends, ref
 
 
 class Fetches:
