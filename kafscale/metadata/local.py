@@ -59,6 +59,25 @@ class _Waiting:
     outcome: TxnResult | KafscaleError | None = None
 
 
+@dataclass(slots=True, eq=False)
+class _Watcher:
+    """A watch that waits for changes under ``prefix``. There are none before ``from_revision``."""
+
+    prefix: str
+    from_revision: int
+    changed: trio.Event
+
+    def applied(self, changes: Sequence[Sequence[Event]], revision: int) -> None:
+        """Called when ``changes`` were applied, the last of them with ``revision``."""
+        if self.changed.is_set():
+            return
+        if any(event.key.startswith(self.prefix) for events in changes for event in events):
+            self.changed.set()
+        else:
+            # So that the history that it has not seen stays short, whatever changes elsewhere.
+            self.from_revision = revision + 1
+
+
 class LocalMetadataStore:
     """A `MetadataStore` on a `State` and a `Journal`. Whoever holds its lock makes changes, also those of others."""
 
@@ -69,7 +88,7 @@ class LocalMetadataStore:
         self._lock = trio.Lock()
         # Transactions that no call of the journal has begun with, in the order in which they wait for the lock.
         self._waiting: deque[_Waiting] = deque()
-        self._watchers = trio.lowlevel.ParkingLot()
+        self._watchers: dict[_Watcher, None] = {}
         # Changes whose outcome is unknown. No operation returns until the journal has been asked for it.
         self._unsettled: list[tuple[Event, ...]] = []
 
@@ -142,10 +161,16 @@ class LocalMetadataStore:
             batch, from_revision = self._state.changes(prefix, from_revision)
             if batch:
                 return batch, from_revision
-            # There is no await between the check above and parking, so no change is missed. A lease granted later
-            # matters only once it has a key, and the commit of that key wakes this task.
-            with trio.move_on_at(self._state.next_deadline()):
-                await self._watchers.park()
+            # There is no await between the check above and the wait, so no change is missed. A lease granted later
+            # matters only once it has a key under the prefix, and the commit of that key wakes this task.
+            watcher = _Watcher(prefix, from_revision, trio.Event())
+            self._watchers[watcher] = None
+            try:
+                with trio.move_on_at(self._state.next_deadline()):
+                    await watcher.changed.wait()
+            finally:
+                del self._watchers[watcher]
+            from_revision = watcher.from_revision
 
     async def _catch_up(self) -> None:
         await trio.lowlevel.checkpoint()
@@ -208,7 +233,8 @@ class LocalMetadataStore:
     def _apply(self, changes: list[tuple[Event, ...]]) -> None:
         for events in changes:
             self._state.apply(events)
-        self._watchers.unpark_all()
+        for watcher in self._watchers:
+            watcher.applied(changes, self._state.revision)
 
 
 class _Cursor:

@@ -9,7 +9,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 from kafscale.errors import Unavailable
 from kafscale.metadata.interface import Event, Get, Put, Unchanged
 from kafscale.metadata.local import LocalMetadataStore
-from kafscale.metadata.state import FIRST_REVISION, State
+from kafscale.metadata.state import FIRST_REVISION, Limits, State
 
 
 class TroubledJournal:
@@ -26,7 +26,8 @@ class TroubledJournal:
         self.silent = False
 
     async def commit(self, changes: Sequence[Sequence[Event]]) -> None:
-        await self.begin.wait()
+        if not self.begin.is_set():
+            await self.begin.wait()
         self.calls.append(len(changes))
         if not self.drop:
             self.durable = changes[-1][0].revision
@@ -185,3 +186,28 @@ async def test_a_transaction_behind_a_cancelled_one_has_its_own_outcome(
         written = {item.key for item in (await store.read_prefix("")).items}
         assert {f"first-{number}", f"last-{number}"} <= written
         assert f"cancelled-{number}" not in written
+
+
+async def test_a_watch_that_waits_keeps_its_place_while_other_keys_change(journal: TroubledJournal) -> None:
+    store = LocalMetadataStore(State(limits=Limits(revisions=1_000)), journal)
+    journal.at_once = 1
+    seen: list[str] = []
+
+    async def follow() -> None:
+        async with store.watch("a/", FIRST_REVISION + 1) as watch:
+            while len(seen) < 400:
+                seen.extend(event.key for event in await watch.next())
+
+    async def put(key: str) -> None:
+        await store.txn([], [Put(key, b"")])
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(follow)
+        await wait_all_tasks_blocked()
+        for number in range(1_100):
+            await put(f"b/{number}")
+        async with trio.open_nursery() as writers:
+            for number in range(400):
+                writers.start_soon(put, f"a/{number}")
+                writers.start_soon(put, f"b/{number}")
+    assert sorted(seen) == sorted(f"a/{number}" for number in range(400))
