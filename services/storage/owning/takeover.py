@@ -8,6 +8,7 @@ committed; what the intake has from there on is.
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import trio
 
@@ -88,6 +89,17 @@ class TakenOver:
     leader_offsets: dict[int, int] = field(default_factory=dict)
 
 
+class _Fenced(NamedTuple):
+    """The state as written by this run, and what else was read with the state before it. See `TakenOver`."""
+
+    topic: Topic
+    state: PartitionState
+    revision: int
+    unclean: bool
+    tail: Tail
+    history: KeyValue | None
+
+
 async def take_over(
     metadata: MetadataStore,
     objects: ObjectStore,
@@ -102,16 +114,15 @@ async def take_over(
 
     ``fencing`` is called before the state is written. From then on this run may be the owner, even if this raises.
     """
-    topic, state, revision, unclean, tail = await _fence(
-        metadata, namespace=namespace, register=register, intakes=intakes, ref=ref, fencing=fencing
-    )
+    fenced = await _fence(metadata, namespace=namespace, register=register, intakes=intakes, ref=ref, fencing=fencing)
+    topic, state, revision, unclean, tail, history_kv = fenced
     stored = await read_stored(objects, namespace=namespace, ref=ref, state=state)
     leftovers = [key for key, _ in stored.above]
     offline = await contradiction(
         objects,
         stored,
         state=state,
-        settled_epoch=await _settled_epoch(metadata, namespace, ref, topic),
+        settled_epoch=_settled_epoch(history_kv, topic),
         floor=topic.epoch_floor,
     )
     if offline is not None:
@@ -121,7 +132,13 @@ async def take_over(
             raise NotAvailable(Status.NOT_OWNER, "taken over by another run")
         return TakenOver(topic, state, revision, [], offline, unclean, leftovers, tail, stored.rewritten)
     history, leader_offsets = await _settle(
-        metadata, namespace=namespace, ref=ref, state=state, state_revision=revision, leader_offset=tail.end
+        metadata,
+        history_kv,
+        namespace=namespace,
+        ref=ref,
+        state=state,
+        state_revision=revision,
+        leader_offset=tail.end,
     )
     if stored.rewritten is not None:
         history = whole_history(stored.rewritten, history)
@@ -137,12 +154,14 @@ async def _fence(
     intakes: IntakeRecovery,
     ref: PartitionRef,
     fencing: Callable[[], None],
-) -> tuple[Topic, PartitionState, int, bool, Tail]:
+) -> _Fenced:
     run_id = register.run_id
     topic_key = paths.topic_key(namespace, ref.topic)
     state_key = paths.partition_state_key(namespace, ref.topic, ref.partition)
+    history_key = paths.epoch_history_key(namespace, ref.topic, ref.partition)
     for _ in range(_ATTEMPTS):
-        topic_kv, state_kv = (await metadata.txn((), [Get(topic_key), Get(state_key)])).reads
+        reads = (await metadata.txn((), [Get(topic_key), Get(state_key), Get(history_key)])).reads
+        topic_kv, state_kv, history_kv = reads
         topic = checked_topic(topic_kv, ref)
         before = PartitionState.FromString(state_kv.value) if state_kv else _first_state(topic)
         if before.topic_id != topic.id:
@@ -154,6 +173,8 @@ async def _fence(
         compares = [
             Unchanged(topic_key, topic_kv.mod_revision if topic_kv else 0),
             Unchanged(state_key, state_kv.mod_revision if state_kv else 0),
+            # The former owner may write its history after its state.
+            Unchanged(history_key, history_kv.mod_revision if history_kv else 0),
             Unchanged(register.key, register.revision),
         ]
         if before.owner and before.owner != run_id:
@@ -176,7 +197,7 @@ async def _fence(
             # It may have been applied. Then the next read sees this run as the owner and raises the epoch once more.
             continue
         if result.succeeded:
-            return topic, after, result.revision, before.unclean or bool(before.owner), tail
+            return _Fenced(topic, after, result.revision, before.unclean or bool(before.owner), tail, history_kv)
     raise NotAvailable(Status.UNAVAILABLE, "the partition's state keeps changing or the metadata store does not answer")
 
 
@@ -231,15 +252,15 @@ def _first_state(topic: Topic) -> PartitionState:
     return PartitionState(format=1, topic_id=topic.id, epoch=topic.epoch_floor)
 
 
-async def _settled_epoch(metadata: MetadataStore, namespace: str, ref: PartitionRef, topic: Topic) -> int:
+def _settled_epoch(history: KeyValue | None, topic: Topic) -> int:
     """Return the last epoch that may have stored objects, because an epoch stores none before it is settled."""
-    kv = await metadata.get(paths.epoch_history_key(namespace, ref.topic, ref.partition))
-    entries = history_of(EpochHistory.FromString(kv.value)) if kv else []
+    entries = history_of(EpochHistory.FromString(history.value)) if history else []
     return entries[-1][0] if entries else topic.epoch_floor
 
 
 async def _settle(
     metadata: MetadataStore,
+    kv: KeyValue | None,
     *,
     namespace: str,
     ref: PartitionRef,
@@ -247,11 +268,13 @@ async def _settle(
     state_revision: int,
     leader_offset: int,
 ) -> tuple[list[tuple[int, int]], dict[int, int]]:
+    """Record the epoch in the history, of which ``kv`` was read last. Return the history and its leader offsets."""
     state_key = paths.partition_state_key(namespace, ref.topic, ref.partition)
     history_key = paths.epoch_history_key(namespace, ref.topic, ref.partition)
-    for _ in range(_ATTEMPTS):
+    for attempt in range(_ATTEMPTS):
         try:
-            kv = await metadata.get(history_key)
+            if attempt:
+                kv = await metadata.get(history_key)
             stored = EpochHistory.FromString(kv.value) if kv else EpochHistory()
             before, leader_offsets = history_of(stored), leader_offsets_of(stored.entries)
             # The root has the epochs that ended in the rewritten log.

@@ -6,7 +6,7 @@ from trio.testing import MockClock
 
 from kafscale import paths
 from kafscale.errors import Unavailable
-from kafscale.metadata.interface import Put
+from kafscale.metadata.interface import Delete, Put
 from kafscale.metadata.memory import Fault, no_answer
 from kafscale.segment.writer import build_segment
 from kafscale.v1.common_pb2 import Status
@@ -46,6 +46,34 @@ async def test_an_owner_that_registers_during_a_take_over_keeps_its_partition(au
         with pytest.raises(StillOwned, match="run-1"):
             await world.take_over("run-2", ref, fencing=fencing)
     assert await world.metadata.get(state_key(ref)) == before
+
+
+async def test_an_epoch_that_is_recorded_during_a_take_over_is_known_to_it(autojump_clock: MockClock) -> None:
+    world = World()
+    async with world.service(graceful=False) as (caller, catalog):
+        ref = await world.topic(catalog)
+        appended = await caller.append(ref, batch(b"x"))
+        assert await caller.durable(appended)
+        await caller.flush(ref)
+    await trio.sleep(60)
+    history_key = paths.epoch_history_key(NAMESPACE, ref.topic, ref.partition)
+    recorded = await world.metadata.get(history_key)
+    assert recorded is not None
+    await world.metadata.txn((), [Delete(history_key)])
+    # What the former owner stored after it had recorded its epoch, and did not commit.
+    end = appended.end_offset
+    key = paths.segment_key(NAMESPACE, ref.topic, ref.partition, end)
+    await world.objects.put_if_absent(key, segment_of(1, end, batch(b"y")))
+
+    async def record() -> None:
+        await trio.sleep(1)
+        await world.metadata.txn((), [Put(history_key, recorded.value)])
+
+    delayed = iter([Fault(method="txn", key=state_key(ref), delay=2)])
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(record)
+        taken = await world.take_over("run-2", ref, fencing=lambda: world.metadata.faults.extend(delayed))
+    assert (taken.offline, taken.history) == (None, [(1, 0), (2, end)])
 
 
 async def test_requests_that_need_a_proven_lease_fail_when_it_is_not_renewed(autojump_clock: MockClock) -> None:
