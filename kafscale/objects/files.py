@@ -88,6 +88,11 @@ class ObjectDirectory:
         with translated(key), self._opened(key) as (_, status):
             return ObjectInfo(key, status.st_size, _etag(status))
 
+    def has_directory_of(self, prefix: str) -> bool:
+        """Whether the directory exists that has the objects with this prefix; false if it cannot begin a key."""
+        directory = prefix[: prefix.rfind("/") + 1].encode()
+        return may_begin_key(prefix) and os.path.isdir(os.path.join(self._objects, directory))
+
     def list_from(self, prefix: str, start_after: str, limit: int) -> list[ObjectInfo]:
         """Read only the directories that can hold a key of the page, in order."""
         page: list[ObjectInfo] = []

@@ -15,7 +15,7 @@ import os
 import struct
 import threading
 import time
-from bisect import bisect_left, bisect_right
+from bisect import bisect_left, bisect_right, insort
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -80,7 +80,7 @@ class Packs:
         self._tidying = threading.Lock()
         # Changed only with the lock, and read also without it.
         self._places: dict[str, _Place] = {}
-        self._ordered: list[bytes] | None = None
+        self._ordered: list[bytes] = []
         # By number, oldest first. The last one is open for appending if ``_file`` is set.
         self._sizes: dict[int, int] = {}
         self._objects: dict[int, int] = {}
@@ -152,8 +152,6 @@ class Packs:
         page: list[ObjectInfo] = []
         after, begin = start_after.encode(), prefix.encode()
         with self._lock:
-            if self._ordered is None:
-                self._ordered = sorted(key.encode() for key in self._places)
             first = bisect_right(self._ordered, after) if after >= begin else bisect_left(self._ordered, begin)
             for encoded in self._ordered[first : first + limit]:
                 if not encoded.startswith(begin):
@@ -226,15 +224,16 @@ class Packs:
     def _remember(self, key: str, place: _Place) -> None:
         former = self._places.get(key)
         self._places[key] = place
-        self._ordered = None
         self._count(key, place, 1)
-        if former is not None:
+        if former is None:
+            insort(self._ordered, key.encode())
+        else:
             self._count(key, former, -1)
 
     def _forget(self, key: str) -> None:
         place = self._places.pop(key, None)
         if place is not None:
-            self._ordered = None
+            del self._ordered[bisect_left(self._ordered, key.encode())]
             self._count(key, place, -1)
 
     def _count(self, key: str, place: _Place, objects: int) -> None:
