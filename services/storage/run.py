@@ -116,7 +116,13 @@ class Run:
             counters=deps.counters,
             tracer=deps.tracer,
         )
-        self.buffers = Buffers(settings, self.intake, start=self._flusher.start, counters=deps.counters)
+        self.buffers = Buffers(
+            settings,
+            self.intake,
+            start=self._flusher.start,
+            is_crowded=lambda: self.owned.is_crowded,
+            counters=deps.counters,
+        )
         self.owned = OwnedPartitions(
             nursery=nursery,
             metadata=deps.metadata,

@@ -4,7 +4,7 @@ import math
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from functools import partial
+from functools import lru_cache, partial
 
 import structlog
 import trio
@@ -45,6 +45,8 @@ log = structlog.get_logger()
 Key = tuple[bytes, int]
 _REMEMBER_FAILURE = 0.5  # seconds for which a failed take-over is not retried
 _MAX_FAILURES = 1000
+_CONFIGS_REMEMBERED = 1000
+_CROWDED_SECONDS = 0.5
 _SAME_TROUBLE = 10.0  # seconds after a failure within which the next take-over counts as a continuation of it
 
 
@@ -116,6 +118,10 @@ class OwnedPartitions:
             counters=counters,
         )
         self._defaults = default_values(settings)
+        # The number of take-overs that wait for others, and until when that counts after the last one.
+        self._queued, self._crowded_until = 0, -math.inf
+        # Many partitions have the same configs.
+        self._config_of = lru_cache(_CONFIGS_REMEMBERED)(lambda items: TopicConfig.of(dict(items), self._defaults))
         self._turns = trio.CapacityLimiter(settings.take_overs_in_flight)
         self._partitions: dict[Key, Partition] = {}
         self._loading: dict[Key, _Load] = {}
@@ -134,6 +140,11 @@ class OwnedPartitions:
         """The number of take-overs in progress, including those between two attempts."""
         since = trio.current_time() - _SAME_TROUBLE
         return len(self._loading.keys() | {key for key, failed in self._failed.items() if failed.at > since})
+
+    @property
+    def is_crowded(self) -> bool:
+        """Whether take-overs wait for others, or one did in the last half second."""
+        return self._queued > 0 or trio.current_time() < self._crowded_until
 
     @property
     def is_empty(self) -> bool:
@@ -305,7 +316,12 @@ class OwnedPartitions:
         try:
             self._turns.acquire_nowait()
         except trio.WouldBlock:
-            await self._turns.acquire()
+            self._queued += 1
+            try:
+                await self._turns.acquire()
+            finally:
+                self._queued -= 1
+                self._crowded_until = trio.current_time() + _CROWDED_SECONDS
         try:
             yield
         finally:
@@ -402,7 +418,7 @@ class OwnedPartitions:
         partition.oldest_gone = restored.oldest_gone
 
     def config_of(self, configs: Mapping[str, str]) -> TopicConfig:
-        return TopicConfig.of(configs, self._defaults)
+        return self._config_of(frozenset(configs.items()))
 
     def configure(self, partition: Partition, configs: Mapping[str, str]) -> bool:
         """Apply the topic's configs. Return False if they are unchanged."""

@@ -21,7 +21,8 @@ _OPEN_SHARE = 4
 class Buffers:
     """The write buffers of a run. Requires that `run` is running.
 
-    ``start`` is called with a partition that may have a sealed buffer to upload.
+    ``start`` is called with a partition that may have a sealed buffer to upload. While take-overs wait for each other
+    (``is_crowded``), buffers become segments later, if the intake has their records.
     """
 
     def __init__(
@@ -30,13 +31,15 @@ class Buffers:
         intake: Intake,
         *,
         start: Callable[[Partition], None],
+        is_crowded: Callable[[], bool],
         counters: StorageCounters,
     ) -> None:
         self._settings = settings
         self._intake = intake
         self._start = start
         self._counters = counters
-        self._timers = SealTimers(self._seal_in_time)
+        self._is_crowded = is_crowded
+        self._timers = SealTimers(self._seal_in_time, self._is_held)
         self.size = 0
         """The bytes of the records that are not in committed segments."""
         # The part of it that is in open buffers.
@@ -82,7 +85,7 @@ class Buffers:
         """Flush the buffer if it is full or due, otherwise set its timer."""
         settings, now, waiting = self._settings, trio.current_time(), partition.buffer.open_bytes
         due = self._due(partition)
-        if waiting and due <= now:
+        if waiting and due <= now and not self._is_held():
             self.seal(partition, "interval")
         elif waiting >= settings.early_flush_bytes and not self._intake.is_on:
             # Each append postpones this, so it fires once producers have sent all they may and wait for acks.
@@ -104,6 +107,10 @@ class Buffers:
         """Flush what is durable and not in segments, at once or a second after the partition's last flush."""
         if partition.buffer.durable_end > max(partition.log.segments_end, partition.buffer.open_offset):
             self._timers.set(partition, min(self._due(partition), partition.last_flush + _PLAN_PAUSE))
+
+    def _is_held(self) -> bool:
+        """Whether buffers that are due wait, because producers wait for take-overs and not for segments."""
+        return self._intake.is_on and self._is_crowded()
 
     def _seal_in_time(self, partition: Partition) -> None:
         interval_is_over = self._due(partition) <= trio.current_time()

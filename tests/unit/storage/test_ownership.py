@@ -44,6 +44,33 @@ async def test_only_so_many_partitions_are_taken_over_at_the_same_time(autojump_
         assert [(await caller.fetch(one, 0)).status for one in refs] == 6 * [Status.OK]
 
 
+async def test_segments_wait_while_take_overs_wait_for_each_other(autojump_clock: MockClock) -> None:
+    world = World()
+    async with world.service(take_overs_in_flight=1) as (caller, catalog):
+        ref = await world.topic(catalog, partitions=12)
+        refs = [PartitionRef(topic=ref.topic, topic_id=ref.topic_id, partition=number) for number in range(12)]
+        assert await caller.durable(await caller.append(refs[0], batch(b"first")), refs[0])
+        await trio.sleep(1)
+        world.objects.calls.clear()
+        world.objects.plan = lambda call: Fault(delay=1) if call.kind == "list_from" else None
+
+        def segments() -> int:
+            puts = (call.key for call in world.objects.calls if call.kind == "put_if_absent")
+            return sum(key is not None and key.kind == "kfs" for key in map(paths.parse_segment_key, puts))
+
+        async with trio.open_nursery() as nursery:
+            for one in refs:
+                nursery.start_soon(caller.fetch, one, 0)
+            await trio.sleep(0.5)
+            # It is durable at once, and would be in a segment at once too.
+            assert await caller.durable(await caller.append(refs[0], batch(b"second")), refs[0])
+            await trio.sleep(3)
+            assert segments() == 0
+            # They do not wait until all are taken over.
+            await trio.sleep(4)
+            assert segments() == 1
+
+
 async def test_a_recreated_topic_is_empty(autojump_clock: MockClock) -> None:
     async with (world := World(intake=False)).service() as (caller, catalog):
         old = await world.topic(catalog)
