@@ -30,6 +30,7 @@ from kafscale.metadata.interface import (
     Unchanged,
 )
 from kafscale.metadata.outage import STORE_FAILURES
+from kafscale.signals import Signal
 from kafscale.v1.coordinator_pb2 import GroupError as E
 from kafscale.v1.coordinator_pb2 import HeartbeatResult, MemberHeartbeat
 from services.coordinator.claims import Claim
@@ -95,7 +96,7 @@ class Shard:
         self._headers: dict[str, int] = {}  # mod revisions
         self._queues: dict[str, deque[Entry]] = {}
         self._loading: set[str] = set()
-        self._idle = trio.Event()
+        self._idle = Signal()
 
     async def load(self, snapshot: Snapshot) -> None:
         """Load all groups from a snapshot that was read after the claim."""
@@ -301,8 +302,7 @@ class Shard:
             self._headers.pop(group_id, None)
 
     def _notify_idle(self) -> None:
-        self._idle.set()
-        self._idle = trio.Event()
+        self._idle.notify()
 
     def _answer(self, replies: Iterable[Reply]) -> None:
         for reply in replies:

@@ -7,6 +7,8 @@ from itertools import count
 
 import trio
 
+from kafscale.signals import Signal
+
 FIRST_RETRY_SECONDS = 0.5
 
 
@@ -29,7 +31,7 @@ class WorkQueue:
         self._order = count()
         self._working: set[Key] = set()
         self._failures: dict[Key, int] = {}
-        self._news = trio.Event()
+        self._news = Signal()
 
     @property
     def waiting(self) -> int:
@@ -43,7 +45,7 @@ class WorkQueue:
         if due < self._due.get(key, float("inf")):
             self._due[key] = due
             heapq.heappush(self._heap, (due, next(self._order), key))
-            self._wake_all()
+            self._news.notify()
 
     async def take(self) -> Key:
         """Wait for the next resource. The caller must pass it to `done`, `failed` or `gone`."""
@@ -85,8 +87,4 @@ class WorkQueue:
         """Return a resource to the heap that became due while it was processed."""
         if key in self._due:
             heapq.heappush(self._heap, (self._due[key], next(self._order), key))
-            self._wake_all()
-
-    def _wake_all(self) -> None:
-        self._news.set()
-        self._news = trio.Event()
+            self._news.notify()

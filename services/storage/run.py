@@ -9,6 +9,7 @@ from kafscale.metadata.membership import Membership
 from kafscale.metadata.outage import STORE_FAILURES, Outage
 from kafscale.metadata.topic_values import NEWEST_STATE_FORMAT, REWRITE_STATE_FORMAT
 from kafscale.process.version import kafscale_version
+from kafscale.signals import Signal
 from kafscale.v1.common_pb2 import Status
 from kafscale.v1.metadata_pb2 import Member, PartitionState
 from services.storage.dependencies import Dependencies
@@ -66,7 +67,7 @@ class Run:
         self._deps = deps
         self._nursery = nursery
         self.lost_bytes = 0
-        self._moved = trio.Event()
+        self._moved = Signal()
         self.membership = Membership(
             deps.metadata,
             namespace=deps.namespace,
@@ -341,7 +342,7 @@ class Run:
     def _durable(self, partition: Partition) -> None:
         """Called when records of the partition became durable in the intake."""
         if partition.closed:
-            self._wake_waiting()
+            self._moved.notify()
         else:
             self._announce(partition)
 
@@ -420,7 +421,7 @@ class Run:
         """Called when the lease is lost or released. Drops all partitions and ends the commit streams."""
         self.owned.end()
         self.streams.end()
-        self._wake_waiting()
+        self._moved.notify()
 
     async def _announce_leaving(self) -> None:
         with trio.move_on_after(_ANNOUNCE_SECONDS):
@@ -492,11 +493,7 @@ class Run:
 
     def _announce(self, partition: Partition, *, lost: bool = False) -> None:
         self.streams.announce(partition.key, partition.committed_event(lost=lost))
-        self._wake_waiting()
-
-    def _wake_waiting(self) -> None:
-        self._moved.set()
-        self._moved = trio.Event()
+        self._moved.notify()
 
     def _fenced(self, partition: Partition, who: str) -> None:
         log.warning("partition lost", partition=partition.name, epoch=partition.epoch, reason=who)

@@ -188,7 +188,7 @@ MUTATIONS = (
         Change(
             "services.storage.run",
             "Run.end",
-            "        self.streams.end()\n        self._wake_waiting()\n",
+            "        self.streams.end()\n        self._moved.notify()\n",
             "        self.streams.end()\n",
         ),
         _PAUSED_OWNERS + "test_requests_that_wait_for_a_commit_are_answered_when_the_lease_is_lost",

@@ -25,6 +25,7 @@ from kafscale.metadata.interface import LeaseNotFound
 from kafscale.metadata.outage import STORE_FAILURES, Outage
 from kafscale.objects.interface import MAX_KEYS, ObjectStore
 from kafscale.objects.puts import put_own
+from kafscale.signals import Signal
 from kafscale.threads import RunSync
 from kafscale.tracing import Span, Tracer
 from kafscale.v1.metadata_pb2 import SinkProgress
@@ -136,7 +137,7 @@ class IntakeWriter:
         self._named_checkpoint = 1
         self._deleted_below = 1
         self._wake = trio.Event()
-        self._counting = trio.Event()
+        self._counting = Signal()
 
     @property
     def waiting(self) -> int:
@@ -369,8 +370,7 @@ class IntakeWriter:
             seconds = one.stored_at - one.begun
             self._pace.acknowledged(one.stored_at, appends, waiting=self._waiting_appends, seconds=seconds)
             self._wake.set()
-            self._counting.set()
-            self._counting = trio.Event()
+            self._counting.notify()
 
     def _count(self, one: _Object, counted: dict[Partition, None]) -> None:
         """Apply an object that counts: all objects before it are stored."""

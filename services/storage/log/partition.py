@@ -9,6 +9,7 @@ from typing import NamedTuple
 import trio
 
 from kafscale.paths import SegmentKey
+from kafscale.signals import Signal
 from kafscale.topics.configs import TopicConfig
 from kafscale.v1.common_pb2 import PartitionRef
 from kafscale.v1.metadata_pb2 import EpochHistory, PartitionState, Topic
@@ -166,7 +167,7 @@ class Partition:
     # What compaction has not seen yet: its size, and the time of its oldest records in ms; None if there are none.
     dirty_bytes: int = 0
     dirty_since_ms: int | None = None
-    _ended: trio.Event = field(default_factory=trio.Event)
+    _ended: Signal = field(default_factory=Signal)
 
     @property
     def is_recovering(self) -> bool:
@@ -212,8 +213,7 @@ class Partition:
     def request_ended(self) -> None:
         """Called when a request counted in ``under_way`` has ended."""
         self.under_way -= 1
-        self._ended.set()
-        self._ended = trio.Event()
+        self._ended.notify()
 
     async def one_ended(self) -> None:
         """Wait until one of the uploads and deletes in progress has ended."""

@@ -15,6 +15,7 @@ from kafscale.metadata.interface import Compacted, MetadataStore, Snapshot
 from kafscale.metadata.members import Members
 from kafscale.metadata.outage import STORE_FAILURES, Outage
 from kafscale.metadata.topics import TopicCatalog
+from kafscale.signals import Signal
 from kafscale.v1.common_pb2 import PartitionRef, Status
 from kafscale.v1.metadata_pb2 import PartitionState
 from services.storage.log.partition import Partition
@@ -61,7 +62,7 @@ class Assignment:
         self._moves: dict[Partition, trio.CancelScope] = {}
         self._everything = self._at_once = False
         self._wake = trio.Event()
-        self._released = trio.Event()
+        self._released = Signal()
 
     async def run(self) -> None:
         self._nursery.start_soon(self._follow_members)
@@ -175,8 +176,7 @@ class Assignment:
         self._notify_released()
 
     def _notify_released(self) -> None:
-        self._released.set()
-        self._released = trio.Event()
+        self._released.notify()
 
     async def _take_over(self) -> None:
         while True:

@@ -18,6 +18,7 @@ from kafscale.metadata.follow import call_at_each
 from kafscale.metadata.membership import Membership
 from kafscale.metadata.outage import STORE_FAILURES, Outage
 from kafscale.records.batch import walk
+from kafscale.signals import Signal
 from kafscale.v1.common_pb2 import PartitionRef, Status
 from kafscale.v1.metadata_pb2 import Sink, SinkManifest
 from services.storage.dependencies import Dependencies
@@ -104,7 +105,7 @@ class SinkAppends:
         self._backoff: dict[Work, float] = {}
         # Bytes of stages that are read and not in a write buffer yet.
         self._loaded = 0
-        self._unloaded = trio.Event()
+        self._unloaded = Signal()
         self._wake = trio.Event()
 
     async def run(self) -> None:
@@ -238,8 +239,7 @@ class SinkAppends:
                     await self._append_stage(epoch, stage, before, partition)
                 finally:
                     self._loaded -= stage.size
-                    self._unloaded.set()
-                    self._unloaded = trio.Event()
+                    self._unloaded.notify()
             before += stage.batches
         return before
 

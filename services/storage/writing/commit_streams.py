@@ -4,6 +4,7 @@ from collections.abc import Awaitable, Callable
 
 import trio
 
+from kafscale.signals import Signal
 from kafscale.v1.storage_pb2 import CommitsEvent, Committed
 
 _MAX_REFUSED = 1000  # remembered refusals, after which those that the caller has seen are dropped
@@ -22,7 +23,7 @@ class CommitStream:
         self._pending: dict[Key, list[Committed]] = {}
         self._wake = trio.Event()
         self._subscribed: set[Key] = set()
-        self._turn = trio.Event()
+        self._turn = Signal()
         self.applied = 0
         self._ended = False
         # Partition -> the sequence of the last refused append.
@@ -61,7 +62,7 @@ class CommitStream:
         """End the stream after the pending events are sent."""
         self._ended = True
         self._wake.set()
-        self._turn.set()
+        self._turn.notify()
 
     async def turn(self, sequence: int) -> bool:
         """Wait until the append ``sequence`` is next. Return False if it was applied before or never will be."""
@@ -76,8 +77,7 @@ class CommitStream:
 
     def applied_one(self) -> None:
         self.applied += 1
-        self._turn.set()
-        self._turn = trio.Event()
+        self._turn.notify()
 
     async def events_for(self, is_reached: Callable[[], bool], *, seconds: float) -> list[Committed]:
         """Wait until ``is_reached()``, at most ``seconds``. Return the events that are pending, for a reply.

@@ -17,6 +17,7 @@ from kafscale.objects.puts import put_derived
 from kafscale.rpc.generated import IndexerClient
 from kafscale.segment.index import build_index
 from kafscale.segment.writer import BuiltSegment
+from kafscale.signals import Signal
 from kafscale.v1.indexer_pb2 import SegmentBatches, SegmentRef, WriteIndexesRequest
 from services.storage.counters import StorageCounters
 from services.storage.log.commit import Commit
@@ -67,7 +68,7 @@ class IndexWriter:
         self._wake = trio.Event()
         # All indexes that are not stored yet, including those in the queue.
         self._pending = 0
-        self._ended = trio.Event()
+        self._ended = Signal()
 
     async def room(self) -> None:
         """Wait while there are too many indexes to be stored."""
@@ -151,5 +152,4 @@ class IndexWriter:
         one.partition.without_index.discard(one.batches.segment.base_offset)
         one.partition.request_ended()
         self._pending -= 1
-        self._ended.set()
-        self._ended = trio.Event()
+        self._ended.notify()
