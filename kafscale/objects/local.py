@@ -51,6 +51,9 @@ class LocalObjectStore:
         self._is_packed = is_packed
         self._inline_bytes = inline_bytes
         self._run_sync = run_sync
+        # The last directory in which an object was put and that has no files. It gets none, because only an earlier
+        # release put such objects there.
+        self._without_files = ""
 
     @classmethod
     @asynccontextmanager
@@ -128,8 +131,12 @@ class LocalObjectStore:
         return self._packs if key in self._packs else self._files
 
     def _create_packed(self, key: str, body: Body) -> str:
-        if self._files.has(key):
-            raise PreconditionFailed(f"{key} exists")
+        directory = key[: key.rfind("/") + 1]
+        if directory != self._without_files:
+            if self._files.has(key):
+                raise PreconditionFailed(f"{key} exists")
+            if not self._files.has_directory_of(directory):
+                self._without_files = directory
         return self._packs.create(key, body)
 
     def _list_from(self, prefix: str, start_after: str, limit: int) -> list[ObjectInfo]:

@@ -4,8 +4,7 @@ So a retried request counts as often as S3 sees and bills it, and retries do not
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
 import trio
@@ -174,18 +173,30 @@ class MeteredObjectStore:
         with self._measured("delete_many"):
             await self._inner.delete_many(keys, dated=dated, unused=unused)
 
-    @contextmanager
-    def _measured(self, kind: str, size: int = 0) -> Iterator[Request]:
-        request = Request(kind, size, self._clock())
+    def _measured(self, kind: str, size: int = 0) -> "_Measured":
+        return _Measured(Request(kind, size, self._clock()), self._recorders, self._clock)
+
+
+class _Measured:
+    """A context in which a request is made. Provides the request. A class, because generators cost more."""
+
+    __slots__ = ("_clock", "_recorders", "_request")
+
+    def __init__(self, request: Request, recorders: Sequence[Recorder], clock: Callable[[], float]) -> None:
+        self._request = request
+        self._recorders = recorders
+        self._clock = clock
+
+    def __enter__(self) -> Request:
         for recorder in self._recorders:
-            recorder.began(request)
-        try:
-            yield request
-        except BaseException as error:
-            request.outcome = next((name for kind_of, name in _OUTCOMES if isinstance(error, kind_of)), "error")
+            recorder.began(self._request)
+        return self._request
+
+    def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
+        request = self._request
+        if error is not None:
+            request.outcome = next((name for kind, name in _OUTCOMES if isinstance(error, kind)), "error")
             request.error = str(error)
-            raise
-        finally:
-            request.seconds = self._clock() - request.started
-            for recorder in self._recorders:
-                recorder.ended(request)
+        request.seconds = self._clock() - request.started
+        for recorder in self._recorders:
+            recorder.ended(request)
