@@ -171,6 +171,7 @@ async def _serve(settings: Loaded, stopping: trio.Event) -> None:
             coordinators=coordinator_members,
             ownership=ownership,
             connect=connect_storage,
+            append_at_once=storage.append_at_once,
             connect_coordinator=lambda _: nullcontext(GroupCoordinatorClient(Direct(bind_coordinator(coordinator)))),
             lease_ttl_seconds=settings[LeaseSettings].lease_ttl_seconds,
             tokens=tokens,

@@ -28,7 +28,7 @@ from services.gateway.clients.listener import Acceptor
 from services.gateway.coordinators.links import ConnectCoordinator, Coordinators
 from services.gateway.counters import GatewayCounters
 from services.gateway.fetch_sessions import FetchSessions
-from services.gateway.owners.link import StorageLink
+from services.gateway.owners.link import AppendAtOnce, StorageLink
 from services.gateway.owners.routing import Connect, Router
 from services.gateway.pauses import Pauses
 from services.gateway.quotas.enforcement import Quotas
@@ -68,6 +68,8 @@ class GatewayDependencies:
     connect_coordinator: ConnectCoordinator
     lease_ttl_seconds: int
     address: str = ""
+    # If the only storage instance is in this process.
+    append_at_once: AppendAtOnce | None = None
     # Needed for listeners with OAUTHBEARER.
     tokens: TokenVerifier | None = None
     tracer: Tracer | None = None
@@ -152,7 +154,9 @@ class Gateway:
             clock=parts.lease_clock,
         )
         pauses = Pauses(settings.pause_limit_ms / 1000, parts.boot_clock)
-        router = self._router = Router(parts.storages, parts.ownership, parts.connect, settings, pauses)
+        router = self._router = Router(
+            parts.storages, parts.ownership, parts.connect, settings, pauses, append_at_once=parts.append_at_once
+        )
         coordinators = self._coordinators = Coordinators(
             parts.coordinators, parts.connect_coordinator, settings, pauses
         )

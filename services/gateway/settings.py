@@ -258,7 +258,8 @@ class GatewaySettings(OauthbearerSettings, GroupSettings, AdminTokenSettings):
         parse=integer(1, 64),
         doc="The maximum number of messages with records that are in flight to a storage instance. All but the last "
         "two are in flight until their records are stored, which saves CPU time. Meanwhile, storage keeps the records "
-        "of each twice in memory, up to KAFSCALE_APPEND_MESSAGE_BYTES.",
+        "of each twice in memory, up to KAFSCALE_APPEND_MESSAGE_BYTES. In the one-process mode, one message is in "
+        "flight, and only while a partition is taken over.",
     )
     append_gather_ms: int = setting(
         "KAFSCALE_APPEND_GATHER_MS",

@@ -44,7 +44,9 @@ MUTATIONS = (
     ),
     Mutation(
         "a flush follows every append",
-        Change("services.storage.writing.buffers", "Buffers.look_at", "if waiting and due <= now:", "if waiting:"),
+        Change(
+            "services.storage.writing.buffers", "Buffers.look_at", "if waiting and due <= now and", "if waiting and"
+        ),
         _WRITE_PATH + "test_appends_within_one_interval_share_a_segment",
     ),
     Mutation(

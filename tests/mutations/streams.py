@@ -9,7 +9,55 @@ _COMMIT_STREAMS = "tests/unit/storage/test_commit_streams.py::"
 _INTAKE = "tests/unit/storage/test_intake.py::"
 _WRITE_PATH = "tests/unit/storage/test_write_path.py::"
 
+_LINK_AT_ONCE = "tests/unit/gateway/test_appends_at_once.py::"
+_AT_ONCE = "tests/unit/storage/test_appends_at_once.py::"
+_LOCAL = "tests/unit/metadata/test_local.py::"
+_OWNERSHIP = "tests/unit/storage/test_ownership.py::"
+_FENCING = "tests/unit/storage/test_fencing.py::"
+
 MUTATIONS = (
+    Mutation(
+        "a message is appended at once although an earlier one waits",
+        Change("services.gateway.owners.link", "StorageLink._send_at_once", " or session.appends.busy", ""),
+        _LINK_AT_ONCE + "test_a_message_that_must_wait_is_sent_by_a_task_and_later_ones_follow_it",
+    ),
+    Mutation(
+        "what waited for a message is sent only with the next append",
+        Change("services.gateway.owners.link", "StorageLink._exchange", "        self._send_at_once()\n", ""),
+        _LINK_AT_ONCE + "test_a_message_that_must_wait_is_sent_by_a_task_and_later_ones_follow_it",
+    ),
+    Mutation(
+        "a message is appended at once although it is not its turn",
+        Change(
+            "services.storage.methods.append", "append_at_once", "or request.sequence != stream.applied + 1", "or False"
+        ),
+        _AT_ONCE + "test_an_append_that_would_have_to_wait_is_not_begun",
+    ),
+    Mutation(
+        "segments do not wait for take-overs",
+        Change(
+            "services.storage.writing.buffers",
+            "Buffers._is_held",
+            "return self._intake.is_on and self._is_crowded()",
+            "return False",
+        ),
+        _OWNERSHIP + "test_segments_wait_while_take_overs_wait_for_each_other",
+    ),
+    Mutation(
+        "the epoch history may change while a partition is fenced",
+        Change(
+            "services.storage.owning.takeover",
+            "_fence",
+            "            Unchanged(history_key, history_kv.mod_revision if history_kv else 0),\n",
+            "",
+        ),
+        _FENCING + "test_an_epoch_that_is_recorded_during_a_take_over_is_known_to_it",
+    ),
+    Mutation(
+        "a watch that waits falls behind while other keys change",
+        Change("kafscale.metadata.local", "_Watcher.applied", "self.from_revision = revision + 1", "pass"),
+        _LOCAL + "test_a_watch_that_waits_keeps_its_place_while_other_keys_change",
+    ),
     Mutation(
         "batches queued after a refused batch of their partition are sent all the same",
         Change(
@@ -57,14 +105,19 @@ MUTATIONS = (
         Change(
             "services.storage.methods.append",
             "append",
-            "if request.wait_ms and all(result.status == Status.OK for result in results):",
+            "if request.wait_ms and all(result.status == OK for result in results):",
             "if request.wait_ms:",
         ),
         _INTAKE + "test_a_reply_with_a_refusal_does_not_wait",
     ),
     Mutation(
         "a message waits although one of its appends need not be durable",
-        Change("services.gateway.owners.appends", "AppendStream.next_message", "append.acks == _ALL for", "True for"),
+        Change(
+            "services.gateway.owners.appends",
+            "AppendStream.next_message",
+            "not any(append.unacknowledged for append in appends)",
+            "True",
+        ),
         _MESSAGES + "test_a_message_with_an_append_that_need_not_be_durable_asks_for_a_reply_at_once",
     ),
     Mutation(

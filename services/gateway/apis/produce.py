@@ -162,13 +162,16 @@ class _Produce:
             self._reply()
         full = [link for link, _ in appends if link.queue.full]
         now = trio.current_time()
+        sent: dict[StorageLink, list[PendingAppend]] = {}
         for link, append in appends:
             if append.sequence is not None and self._refused.is_behind(append.key, append.sequence, now):
                 append.finish(OVERLOADED, "an earlier batch of the producer was refused")
             elif link in full:
                 append.finish(OVERLOADED, "no room on the way to storage")
             else:
-                link.queue.put(append)
+                sent.setdefault(link, []).append(append)
+        for link, found in sent.items():
+            link.append(found)
 
     def _finished(self, append: PendingAppend, result: ProduceResult) -> None:
         result.error_code = append.error

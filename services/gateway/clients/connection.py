@@ -18,6 +18,7 @@ from kafscale.kafka import codec
 from kafscale.kafka.connection import KafkaConnection, ProtocolError, ReplySlot, Request
 from kafscale.kafka.wire import Buffer
 from kafscale.process.tls_stream import TlsStream
+from kafscale.signals import Signal
 from services.gateway.access.authentication import Authentication
 from services.gateway.access.authorization import Authorization, Denied
 from services.gateway.api import Api, Call, Environment, Order, Work
@@ -88,7 +89,7 @@ class ClientConnection:
         log_requests, hex_bytes = environment.log_requests, environment.settings.log_hex_bytes
         self._wire_log = WireLog(self._peer, hex_bytes) if log_requests else None
         self._ready = trio.Event()
-        self._room = trio.Event()
+        self._room = Signal()
         self._scope = trio.CancelScope()
         self._reading = trio.CancelScope()
         self._tasks = 0
@@ -276,9 +277,12 @@ class ClientConnection:
             raise ProtocolError(f"{api.name} request of {size} bytes exceeds the limit of {largest}")
         charge = self._charge(request) if self._environment.quotas.limit_clients else None
         call = Call(request, self, self._environment, charge)
-        await self._in_turn(api.order)
-        order = Order.ALONE if api.changes(call) else api.order
-        await self._in_turn(order)
+        order = api.order
+        if not self._may_begin(order):
+            await self._in_turn(order)
+        if order is not Order.ALONE and api.changes(call):
+            order = Order.ALONE
+            await self._in_turn(order)
         self._environment.pauses.look()
         if self._scope.cancel_called:
             return
@@ -337,7 +341,7 @@ class ClientConnection:
             await self._work(api, call, work)
         finally:
             self._tasks -= 1
-            self._make_room()
+            self._room.notify()
 
     async def _work(self, api: Api, call: Call, work: Work) -> None:
         try:
@@ -368,7 +372,7 @@ class ClientConnection:
                 await self._ready.wait()
                 self._ready = trio.Event()
                 while pieces := kafka.data_to_send():
-                    self._make_room()
+                    self._room.notify()
                     self._sending = True
                     await self._send(pieces)
                     self._sending = False
@@ -376,7 +380,7 @@ class ClientConnection:
                     self._hold(-size)
                     self._environment.counters.sent_bytes += size
                     self.last_activity = trio.current_time()
-                self._make_room()
+                self._room.notify()
                 if self._leaving and kafka.in_flight == 0:
                     self._scope.cancel()
         except (trio.BrokenResourceError, trio.ClosedResourceError):
@@ -412,7 +416,7 @@ class ClientConnection:
         if self._wire_log is not None:
             self._wire_log.reply(slot, size)
         if self._waits_for_answers:
-            self._make_room()
+            self._room.notify()
 
     def _hold(self, size: int) -> None:
         """Count ``size`` response bytes as waiting, or, if negative, as sent. Ignored after the connection closed."""
@@ -422,10 +426,6 @@ class ClientConnection:
 
     def _wake_writer(self) -> None:
         self._ready.set()
-
-    def _make_room(self) -> None:
-        self._room.set()
-        self._room = trio.Event()
 
 
 def peer_of(stream: trio.SocketStream) -> tuple[str, str]:

@@ -6,25 +6,24 @@ overtakes a retry.
 """
 
 from collections import Counter, deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 
 import trio
 from kio.schema.errors import ErrorCode
 
 from kafscale.returning import Returning
+from kafscale.signals import Signal
 from kafscale.v1 import common_pb2
-from kafscale.v1.storage_pb2 import AppendReply, AppendRequest
+from kafscale.v1.storage_pb2 import AppendRequest, Committed, PartitionAppended
 from services.gateway.owners.commit_view import CommitView, Key
 from services.gateway.owners.errors import MAY_BE_KEPT, NEVER_KEPT, TIMED_OUT, append_code_of, behind
 from services.gateway.owners.pending import PendingAppend
 
-_ALL = -1
 _LONGEST_GATHER = 2
 """How many times ``gather`` a message waits at most, if more producers are answered meanwhile."""
 _SHORT_REPLIES = 2
 """How many of the messages in flight have replies that do not wait, so that slow records do not delay others."""
-_ENTRY_BYTES = 32
-"""The size of an append in a message, excluding its records and the name of its partition."""
 
 
 class AppendQueue:
@@ -42,11 +41,11 @@ class AppendQueue:
         self._waiting: deque[PendingAppend] = deque()
         self._waiting_bytes = 0
         self._returning = Returning()
-        self._gathered = trio.Event()
+        self._gathered = Signal()
         self._bytes = 0
         self._carried: Counter[Key] = Counter()
         self._arrived = trio.Event()
-        self._room = trio.Event()
+        self._room = Signal()
         self._used = trio.Event()
         # The queue is not being emptied, so nobody should wait for space.
         self._stuck = False
@@ -64,7 +63,7 @@ class AppendQueue:
     def stuck(self, stuck: bool) -> None:
         self._stuck = stuck
         if stuck:
-            self._wake()
+            self._room.notify()
 
     @property
     def empty(self) -> bool:
@@ -107,11 +106,7 @@ class AppendQueue:
             # Not all of those who were answered before have returned yet.
             before = max(before, self._returning.expected)
         self._returning.answered(now, count, waiting=before, seconds=self._gather)
-        self._look_again()
-
-    def _look_again(self) -> None:
-        self._gathered.set()
-        self._gathered = trio.Event()
+        self._gathered.notify()
 
     async def wait_for_use(self) -> None:
         """Wait until an append was put since the last call of `rest`."""
@@ -127,28 +122,28 @@ class AppendQueue:
             return
         self._used.set()
         self._waiting.append(append)
-        # A message of many small appends consists mostly of their framing.
-        self._waiting_bytes += _size_in_message(append)
+        self._waiting_bytes += append.message_size
         self._bytes += append.size
         self._carried[append.key] += 1
         if not self._arrived.is_set():
             self._arrived.set()
         if self._returning.expected and self._is_gathered:
-            self._look_again()
+            self._gathered.notify()
 
     def take(self) -> list[PendingAppend]:
         """Remove and return the appends for one message: at least one, unless the queue is empty."""
-        in_time = trio.current_time() < self._returning.until
-        self._returning.began(gathered=self._is_gathered or in_time)
+        if self._returning.expected:
+            in_time = trio.current_time() < self._returning.until
+            self._returning.began(gathered=self._is_gathered or in_time)
         taken: list[PendingAppend] = []
         size = 0
         waiting = self._waiting
         while waiting:
-            size += _size_in_message(waiting[0])
+            size += waiting[0].message_size
             if taken and size > self._message_bytes:
                 break
             taken.append(waiting.popleft())
-            self._waiting_bytes -= _size_in_message(taken[-1])
+            self._waiting_bytes -= taken[-1].message_size
         if not waiting:
             self._arrived = trio.Event()
         return taken
@@ -161,7 +156,7 @@ class AppendQueue:
             if not self._carried[append.key]:
                 del self._carried[append.key]
         if not self.full:
-            self._wake()
+            self._room.notify()
 
     def refuse(self, key: Key, error: ErrorCode) -> None:
         """Refuse all queued appends for one partition."""
@@ -180,16 +175,12 @@ class AppendQueue:
         for key in {append.key for append in self._waiting if append.deadline <= now}:
             self.refuse(key, NEVER_KEPT)
 
-    def _wake(self) -> None:
-        self._room.set()
-        self._room = trio.Event()
-
     def _drop(self, dropped: list[PendingAppend], error: ErrorCode) -> None:
         if not dropped:
             return
         gone = set(map(id, dropped))
         self._waiting = deque(append for append in self._waiting if id(append) not in gone)
-        self._waiting_bytes = sum(map(_size_in_message, self._waiting))
+        self._waiting_bytes = sum(append.message_size for append in self._waiting)
         if not self._waiting:
             self._arrived = trio.Event()
         for append in dropped:
@@ -197,8 +188,32 @@ class AppendQueue:
         self.release(dropped)
 
 
-def _size_in_message(append: PendingAppend) -> int:
-    return append.size + append.partition.ByteSize() + _ENTRY_BYTES
+@dataclass(slots=True)
+class AppendMessage:
+    """An `AppendRequest` that shares its records with the appends. In this process, storage takes it as it is."""
+
+    stream_id: str
+    sequence: int
+    seen: int
+    wait_ms: int
+    appends: Sequence[PendingAppend]
+
+    def request(self) -> AppendRequest:
+        request = AppendRequest(stream_id=self.stream_id, sequence=self.sequence, seen=self.seen, wait_ms=self.wait_ms)
+        for append in self.appends:
+            entry = request.appends.add()
+            entry.partition.CopyFrom(append.partition)
+            entry.records = append.records
+            entry.unacknowledged = append.unacknowledged
+            if append.trace:
+                entry.trace = append.trace
+        self.sent()
+        return request
+
+    def sent(self) -> None:
+        """Drop the records."""
+        for append in self.appends:
+            append.records = b""
 
 
 class AppendStream:
@@ -228,7 +243,7 @@ class AppendStream:
         self._sequence = 0
         self._seen = 0
         self._under_way: dict[int, list[PendingAppend]] = {}
-        self._quiet = trio.Event()
+        self._quiet = Signal()
 
     async def quiet(self) -> None:
         """Wait until no message is in flight."""
@@ -244,39 +259,28 @@ class AppendStream:
         """The number of appends in the messages in flight."""
         return sum(map(len, self._under_way.values()))
 
-    def next_message(self) -> AppendRequest:
+    def next_message(self) -> AppendMessage:
         """Return a message with queued appends. The queue must not be empty."""
         appends = self._queue.take()
         self._sequence += 1
         self._under_way[self._sequence] = appends
-        message = AppendRequest(stream_id=self.stream_id, sequence=self._sequence, seen=self._seen)
-        if len(self._under_way) <= self._most_waiting and all(append.acks == _ALL for append in appends):
-            message.wait_ms = self._wait_ms
-        for append in appends:
-            entry = message.appends.add()
-            entry.partition.CopyFrom(append.partition)
-            entry.records = bytes(append.records)
-            entry.unacknowledged = append.acks != _ALL
-            if append.trace:
-                entry.trace = append.trace
-            append.records = b""
-        return message
+        may_wait = len(self._under_way) <= self._most_waiting and not any(append.unacknowledged for append in appends)
+        return AppendMessage(self.stream_id, self._sequence, self._seen, self._wait_ms if may_wait else 0, appends)
 
-    def replied(self, sequence: int, reply: AppendReply) -> int:
+    def replied(self, sequence: int, results: Sequence[PartitionAppended], committed: Iterable[Committed] = ()) -> int:
         """Finish or hold the appends of one message according to its reply. Return how many have become durable."""
         appends = self._under_way.pop(sequence, [])
         if not self._under_way:
-            self._quiet.set()
-            self._quiet = trio.Event()
+            self._quiet.notify()
         # The highest number without a gap, because a later reply may overtake an earlier one with a refusal.
         self._seen = min(self._under_way, default=self._sequence + 1) - 1
         self._queue.release(appends)
-        if len(reply.results) != len(appends):
+        if len(results) != len(appends):
             for append in appends:
                 append.finish(MAY_BE_KEPT)
             return 0
-        durable = self._view.apply(reply.committed)
-        for append, result in zip(appends, reply.results, strict=True):
+        durable = self._view.apply(committed)
+        for append, result in zip(appends, results, strict=True):
             if result.status != common_pb2.OK:
                 error = append_code_of(result.status)
                 if result.status == common_pb2.NOT_OWNER:
@@ -291,7 +295,7 @@ class AppendStream:
             append.log_start = result.log_start
             append.append_time_ms = result.append_time_ms
             append.hold_until = result.hold_until
-            if append.acks == _ALL or (append.acks and result.durable_soon):
+            if not append.unacknowledged or (append.acks and result.durable_soon):
                 append.wait_for = result.end_offset
             if append.wait_for or append.hold_until:
                 self._view.hold(append)

@@ -6,7 +6,7 @@ for their commit fail, queued appends are refused, and a new stream with a new i
 
 import random
 import secrets
-from collections.abc import Callable, Sequence, Set
+from collections.abc import Callable, Iterable, Sequence, Set
 from typing import Any
 
 import structlog
@@ -31,6 +31,7 @@ from kafscale.v1.storage_pb2 import (
     ListOffsetsRequest,
     LogSize,
     LogSizesRequest,
+    PartitionAppended,
     PartitionFetch,
     PartitionFetched,
     PartitionFlushed,
@@ -46,10 +47,11 @@ from kafscale.v1.storage_pb2 import (
     SegmentsRequest,
     SizeQuery,
 )
-from services.gateway.owners.appends import AppendQueue, AppendStream
+from services.gateway.owners.appends import AppendMessage, AppendQueue, AppendStream
 from services.gateway.owners.commit_view import CommitView, Key, Waiter
 from services.gateway.owners.errors import NEVER_KEPT
 from services.gateway.owners.fetches import GatheredFetch, fetch_gatherer
+from services.gateway.owners.pending import PendingAppend
 from services.gateway.pauses import Pauses
 from services.gateway.settings import GatewaySettings
 
@@ -66,6 +68,8 @@ _SIZES_WAIT = 0.6
 _log = structlog.get_logger(__name__)
 
 
+AppendAtOnce = Callable[[AppendMessage], Sequence[PartitionAppended] | None]
+"""Appends a message in a storage instance in this process. None, without an effect, if that has to wait."""
 Moved = Callable[[Key, str], None]
 """Called with a partition that the instance does not own and its owner (empty if unknown)."""
 
@@ -84,6 +88,8 @@ class _Session:
         self.over = False
         # Held by the task that takes the next message.
         self.turn = trio.Lock()
+        # Where the tasks of the stream run, since it is ready.
+        self.nursery: trio.Nursery | None = None
 
     @property
     def waits(self) -> bool:
@@ -96,15 +102,23 @@ class _Session:
 
 
 class StorageLink:
-    """`run` must be running. It sends the appends that are put into ``queue``.
+    """Sends the appends in ``queue`` while `run` is running. Without a stream, they wait for one until their producers
+    time out.
 
-    Without a stream, they wait for one until their producers time out.
+    ``append_at_once``: messages go there first, one at a time, without a switch to another task.
     """
 
     def __init__(
-        self, client: SegmentStorageClient, settings: GatewaySettings, *, moved: Moved, pauses: Pauses
+        self,
+        client: SegmentStorageClient,
+        settings: GatewaySettings,
+        *,
+        moved: Moved,
+        pauses: Pauses,
+        append_at_once: AppendAtOnce | None = None,
     ) -> None:
         self._client = client
+        self._append_at_once = append_at_once
         self._pauses = pauses
         self._moved = moved
         self._timeout = settings.storage_timeout_ms / 1000
@@ -148,6 +162,12 @@ class StorageLink:
         """Whether the instance has gone and appends to the partition have no outcome yet."""
         holds = self._session is not None and self._session.view.holds(key)
         return self._ended and (holds or self.queue.carries(key))
+
+    def append(self, appends: Iterable[PendingAppend]) -> None:
+        """Send the records with the next message. ``finish`` of each is called with its outcome."""
+        for append in appends:
+            self.queue.put(append)
+        self._send_at_once()
 
     async def fetch(self, fetches: list[PartitionFetch], max_bytes: int) -> Sequence[PartitionFetched]:
         """Return a result for each partition, by a call of its own or a shared one. Raises Unavailable."""
@@ -287,7 +307,7 @@ class StorageLink:
             nursery.start_soon(self._gather)
             backoff = _FIRST_BACKOFF_SECONDS
             while True:
-                wait = min(_DURABLE_SECONDS, _DURABLE_PART * self._timeout)
+                wait = min(_DURABLE_SECONDS, _DURABLE_PART * self._timeout) if self._append_at_once is None else 0.0
                 session = _Session(self.queue, self._moved, messages=self._messages, wait=wait)
                 if await self._run_session(session):
                     backoff = _FIRST_BACKOFF_SECONDS
@@ -339,8 +359,11 @@ class StorageLink:
     def _begin(self, session: _Session, nursery: trio.Nursery) -> None:
         self._session = session
         self.queue.stuck = False
-        for _ in range(self._messages):
-            nursery.start_soon(self._send, session)
+        session.nursery = nursery
+        if self._append_at_once is None:
+            for _ in range(self._messages):
+                nursery.start_soon(self._send, session)
+        self._send_at_once()
         self.wake_all()
 
     def _end(self, session: _Session) -> None:
@@ -363,12 +386,33 @@ class StorageLink:
                 if self.queue.empty:
                     continue
                 message = session.appends.next_message()
-            try:
-                reply = await self._client.append(message, timeout=self._timeout)
-            except KafscaleError as error:
-                session.give_up(f"an Append has no answer: {error}")
-                return
-            self.queue.answered(session.appends.replied(message.sequence, reply))
+            await self._exchange(session, message)
+            # It would keep the connections of its producers in memory.
+            del message
+
+    def _send_at_once(self) -> None:
+        """Send what waits, if storage is in this process, unless a message must wait there."""
+        session = self._session
+        if self._append_at_once is None or session is None:
+            return
+        self._pauses.look()
+        while not (self.queue.empty or session.over or session.appends.busy):
+            message = session.appends.next_message()
+            results = self._append_at_once(message)
+            if results is not None:
+                message.sent()
+                session.appends.replied(message.sequence, results)
+            elif session.nursery is not None:
+                session.nursery.start_soon(self._exchange, session, message)
+
+    async def _exchange(self, session: _Session, message: AppendMessage) -> None:
+        try:
+            reply = await self._client.append(message.request(), timeout=self._timeout)
+        except KafscaleError as error:
+            session.give_up(f"an Append has no answer: {error}")
+            return
+        self.queue.answered(session.appends.replied(message.sequence, reply.results, reply.committed))
+        self._send_at_once()
 
     async def _expire(self) -> None:
         """Answer producers whose timeout has expired."""

@@ -8,13 +8,18 @@ from kafscale.kafka.wire import Buffer
 from kafscale.v1.common_pb2 import PartitionRef
 from services.gateway.owners.refused import SentSequence
 
+_ALL = -1
+_ENTRY_BYTES = 32
+"""The size of an append in a message, excluding its records and the name of its partition."""
+
 
 class PendingAppend:
     """An append, from the handler through queue, message and buffer to its outcome, which is reported exactly once.
 
     ``trace`` identifies the span that the append belongs to, or is empty if it is not traced. ``sequence`` is set for
     idempotent producers. The response is sent when the high watermark has reached ``wait_for`` and the end of the
-    segments ``hold_until``. Times are Trio's, except ``append_time_ms``, which is Unix time.
+    segments ``hold_until``. ``size`` is the number of bytes of the records, ``message_size`` of all in a message. Times
+    are Trio's, except ``append_time_ms``, which is Unix time.
     """
 
     __slots__ = (
@@ -30,11 +35,13 @@ class PendingAppend:
         "hold_until",
         "key",
         "log_start",
+        "message_size",
         "partition",
         "records",
         "sequence",
         "size",
         "trace",
+        "unacknowledged",
         "wait_for",
     )
 
@@ -52,9 +59,13 @@ class PendingAppend:
     ) -> None:
         self.partition = partition
         self.key = key
-        self.records = records
+        # A copy, because a view would keep all that was received together with it.
+        self.records = bytes(records)
         self.size = len(records)
+        # A message of many small appends consists mostly of their framing.
+        self.message_size = self.size + partition.ByteSize() + _ENTRY_BYTES
         self.acks = acks
+        self.unacknowledged = acks != _ALL
         self.deadline = deadline
         self._on_finish = on_finish
         self.sequence = sequence

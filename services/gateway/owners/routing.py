@@ -11,7 +11,7 @@ from kafscale.metadata.members import LiveMember, Members, MembersView
 from kafscale.metadata.ownership import OwnershipMap
 from kafscale.rpc.generated import SegmentStorageClient
 from services.gateway.owners.commit_view import Key
-from services.gateway.owners.link import StorageLink
+from services.gateway.owners.link import AppendAtOnce, StorageLink
 from services.gateway.pauses import Pauses
 from services.gateway.settings import GatewaySettings
 
@@ -40,7 +40,10 @@ class Router:
         connect: Connect,
         settings: GatewaySettings,
         pauses: Pauses,
+        *,
+        append_at_once: AppendAtOnce | None = None,
     ) -> None:
+        self._append_at_once = append_at_once
         self._storages = storages
         self._ownership = ownership
         self._connect = connect
@@ -135,7 +138,13 @@ class Router:
     async def _keep_link(self, member: LiveMember, task_status: trio.TaskStatus[None]) -> None:
         _log.info("storage instance joined", run=member.run_id, address=member.address)
         async with self._connect(member) as client:
-            link = StorageLink(client, self._settings, moved=partial(self._moved, member.run_id), pauses=self._pauses)
+            link = StorageLink(
+                client,
+                self._settings,
+                moved=partial(self._moved, member.run_id),
+                pauses=self._pauses,
+                append_at_once=self._append_at_once,
+            )
             self._links[member.run_id] = link
             task_status.started()
             try:

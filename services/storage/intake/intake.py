@@ -48,6 +48,8 @@ class Intake:
         self._membership = membership
         self._nursery = nursery
         self.register: Register | None = None
+        self.is_on = False
+        """Whether records of this run go into its intake."""
         self.unknown = ""
         """A run whose intake is in the bucket although the metadata does not know it; empty if there is none."""
         self.writer = IntakeWriter(
@@ -85,11 +87,6 @@ class Intake:
         )
 
     @property
-    def is_on(self) -> bool:
-        """Whether records of this run go into its intake."""
-        return self.register is not None and self.register.has_intake
-
-    @property
     def is_immediate(self) -> bool:
         """Whether records become durable without delay, because puts cost nothing."""
         return self.is_on and not self._deps.settings.intake_puts_per_second
@@ -98,6 +95,7 @@ class Intake:
         """Write the register, look for unknown intakes, and start the tasks. Retries until that succeeds."""
         deps = self._deps
         self.register = await open_register(deps.metadata, deps.namespace, self._membership.run_id)
+        self.is_on = self.register.has_intake
         # Also without an own intake: metadata from before the state format was raised knows none.
         await self._look_for_unknown()
         if self.is_on:

@@ -1,5 +1,6 @@
 """Where a producer's batches go in a log: their checks and offsets. No I/O, and no clock but the caller's."""
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 from kafscale.errors import KafscaleError
@@ -32,10 +33,13 @@ class Placed(NamedTuple):
     size: int
 
 
-def place(partition: Partition, records: bytes, *, space: Space, now_ms: int, arrival_ms: int) -> Placed:
+def place(
+    partition: Partition, records: bytes, *, space: Space, now_ms: Callable[[], int], arrival_ms: Callable[[], int]
+) -> Placed:
     """Add the batches to the partition's buffer and remember their producer. If it raises, nothing has changed.
 
-    ``arrival_ms`` is the time of the producer clock. Raises CorruptData, SequenceRefused, NoRoom.
+    ``now_ms`` and ``arrival_ms`` return the times of the wall clock and of the producer clock. Raises CorruptData,
+    SequenceRefused, NoRoom.
     """
     buffer = partition.buffer
     header = peek(records)
@@ -47,10 +51,10 @@ def place(partition: Partition, records: bytes, *, space: Space, now_ms: int, ar
             return Placed(original.base_offset, original.last_offset + 1, -1, 0)
     if buffer.uncommitted_bytes + len(records) > space.partition_limit or space.buffered + len(records) > space.limit:
         raise NoRoom("too many bytes are buffered and not stored yet")
-    append_time = now_ms if partition.config.log_append_time else None
+    append_time = now_ms() if partition.config.log_append_time else None
     base = buffer.append(records, log_append_time_ms=append_time)
     if header.producer_id >= 0:
         batch = Sequenced.of(header, base)
-        partition.producers.add(batch, arrival_ms)
+        partition.producers.add(batch, arrival_ms())
         buffer.note(batch)
     return Placed(base, buffer.next_offset, -1 if append_time is None else append_time, len(records))

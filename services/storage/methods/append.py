@@ -1,8 +1,11 @@
 """Append: add producers' batches to the buffers of their partitions, in the order of their commit stream."""
 
+from collections.abc import Sequence
+from typing import Protocol
+
 from kafscale.errors import CorruptData, Unavailable
-from kafscale.v1.common_pb2 import Status
-from kafscale.v1.storage_pb2 import AppendReply, AppendRequest, PartitionAppend, PartitionAppended
+from kafscale.v1.common_pb2 import OK, PartitionRef, Status
+from kafscale.v1.storage_pb2 import AppendReply, AppendRequest, PartitionAppended
 from services.storage.dependencies import Dependencies
 from services.storage.log.partition import Partition
 from services.storage.log.placing import NoRoom, Placed, Space, place
@@ -13,6 +16,32 @@ from services.storage.run import Run
 from services.storage.writing.commit_streams import CommitStream
 
 
+class Append(Protocol):
+    """A `PartitionAppend`, or what a caller in this process has in its place."""
+
+    @property
+    def partition(self) -> PartitionRef: ...
+    @property
+    def records(self) -> bytes: ...
+    @property
+    def unacknowledged(self) -> bool: ...
+    @property
+    def trace(self) -> str: ...
+
+
+class Message(Protocol):
+    """An `AppendRequest`, or what a caller in this process has in its place."""
+
+    @property
+    def stream_id(self) -> str: ...
+    @property
+    def sequence(self) -> int: ...
+    @property
+    def seen(self) -> int: ...
+    @property
+    def appends(self) -> Sequence[Append]: ...
+
+
 async def append(run: Run, deps: Dependencies, request: AppendRequest) -> AppendReply:
     """Return a result for each append. Raises Unavailable if the stream is unknown or the message is out of order."""
     stream = run.streams.get(request.stream_id)
@@ -21,17 +50,12 @@ async def append(run: Run, deps: Dependencies, request: AppendRequest) -> Append
     # All appends of the stream wait behind this one.
     patience = deps.settings.append_load_wait_ms / 1000
     partitions = await acquire_all(run, [append.partition for append in request.appends], patience=patience)
-    partitions = [await run.recovered(one, patience=patience) for one in partitions]
-    stream.seen(request.seen)
-    # No await from here to the reply, so that offsets are assigned in the order of appends.
-    results = [
-        _append_one(run, deps, stream, request, append=append, found=found)
-        for append, found in zip(request.appends, partitions, strict=True)
-    ]
-    stream.applied_one()
+    if any(isinstance(one, Partition) and one.is_recovering for one in partitions):
+        partitions = [await run.recovered(one, patience=patience) for one in partitions]
+    results = _append_all(run, deps, stream, request, partitions)
     reply = AppendReply(results=results)
     # The caller must know of a refusal at once, because it refuses or sends elsewhere what follows.
-    if request.wait_ms and all(result.status == Status.OK for result in results):
+    if request.wait_ms and all(result.status == OK for result in results):
         appended = [
             (found, result.end_offset)
             for found, result in zip(partitions, results, strict=True)
@@ -40,6 +64,36 @@ async def append(run: Run, deps: Dependencies, request: AppendRequest) -> Append
         committed = await stream.events_for(lambda: _is_one_durable(appended), seconds=request.wait_ms / 1000)
         reply.committed.extend(committed)
     return reply
+
+
+def append_at_once(run: Run, deps: Dependencies, request: Message) -> list[PartitionAppended] | None:
+    """Return a result for each append, or None, without an effect, if `append` would have to wait for its turn or for a
+    partition."""
+    stream = run.streams.get(request.stream_id)
+    if stream is None or request.sequence != stream.applied + 1:
+        return None
+    partitions = [run.owned.get((append.partition.topic_id, append.partition.partition)) for append in request.appends]
+    here = [partition for partition in partitions if partition is not None and not partition.is_recovering]
+    if len(here) < len(partitions):
+        return None
+    return _append_all(run, deps, stream, request, here)
+
+
+def _append_all(
+    run: Run,
+    deps: Dependencies,
+    stream: CommitStream,
+    request: Message,
+    partitions: Sequence[Partition | NotAvailable],
+) -> list[PartitionAppended]:
+    """Apply a message. It does not wait, so that offsets are assigned in the order of appends."""
+    stream.seen(request.seen)
+    results = [
+        _append_one(run, deps, stream, request, append=append, found=found)
+        for append, found in zip(request.appends, partitions, strict=True)
+    ]
+    stream.applied_one()
+    return results
 
 
 def _is_one_durable(appended: list[tuple[Partition, int]]) -> bool:
@@ -57,9 +111,9 @@ def _append_one(
     run: Run,
     deps: Dependencies,
     stream: CommitStream,
-    request: AppendRequest,
+    request: Message,
     *,
-    append: PartitionAppend,
+    append: Append,
     found: Partition | NotAvailable,
 ) -> PartitionAppended:
     key = (append.partition.topic_id, append.partition.partition)
@@ -75,7 +129,7 @@ def _append_one(
         result = _append_to(run, deps, found, append)
         if append.trace:
             _trace(deps, found, append, result, placed=found.buffer.next_offset > end)
-    if result.status != Status.OK:
+    if result.status != OK:
         stream.refused[key] = request.sequence
         deps.counters.refused[Status.Name(result.status)] += 1
     else:
@@ -83,7 +137,7 @@ def _append_one(
     return result
 
 
-def _append_to(run: Run, deps: Dependencies, partition: Partition, append: PartitionAppend) -> PartitionAppended:
+def _append_to(run: Run, deps: Dependencies, partition: Partition, append: Append) -> PartitionAppended:
     """Append the batches, or return why not. The result for a duplicate batch has the offsets of the original."""
     settings, buffer = deps.settings, partition.buffer
     if partition.closed or partition.moving or (append.unacknowledged and not run.membership.proven):
@@ -127,7 +181,7 @@ def _place(run: Run, deps: Dependencies, partition: Partition, records: bytes, *
     """Place the batches. If the partition knows too many producers, forget idle ones and try once more."""
     space = Space(run.buffers.size, deps.settings.partition_buffer_bytes, deps.settings.buffer_bytes)
     try:
-        return place(partition, records, space=space, now_ms=deps.now_ms(), arrival_ms=run.producer_clock.arrival_ms())
+        return place(partition, records, space=space, now_ms=deps.now_ms, arrival_ms=run.producer_clock.arrival_ms)
     except SequenceRefused as error:
         if error.status != Status.BUFFER_FULL or again:
             raise
@@ -136,7 +190,7 @@ def _place(run: Run, deps: Dependencies, partition: Partition, records: bytes, *
 
 
 def _trace(
-    deps: Dependencies, partition: Partition, append: PartitionAppend, result: PartitionAppended, *, placed: bool
+    deps: Dependencies, partition: Partition, append: Append, result: PartitionAppended, *, placed: bool
 ) -> None:
     """Record a span for the append. ``placed`` is false if the batch was refused or is a duplicate."""
     tracer = deps.tracer

@@ -58,7 +58,11 @@ class Buffers:
         self._counters.appended_records += records
         if self._intake.is_on:
             self._intake.writer.accept(partition, size)
-        self.look_at(partition)
+        if partition.timer and self._intake.is_on and partition.buffer.open_bytes > partition.open_counted:
+            # The timer of the open buffer is enough.
+            self._count_open(partition)
+        else:
+            self.look_at(partition)
         self._limit_open()
 
     def recovered(self, partition: Partition) -> None:

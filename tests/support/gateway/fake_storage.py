@@ -146,11 +146,7 @@ class FakeStorage(SegmentStorageClient):
         self.changed = trio.Event()
 
     async def append(self, request: AppendRequest, *, timeout: float) -> AppendReply:
-        self.appends.append(request)
-        self.note()
-        if self.append_fails is not None:
-            raise self.append_fails
-        results = [self._append_one(append) for append in request.appends]
+        results = self.append_now(request)
         gate = self.gates.get(request.sequence)
         if gate is not None:
             with trio.move_on_after(timeout) as scope:
@@ -163,6 +159,14 @@ class FakeStorage(SegmentStorageClient):
                 partition.high_watermark = partition.end
                 reply.committed.append(self._event(partition))
         return reply
+
+    def append_now(self, request: AppendRequest) -> list[PartitionAppended]:
+        """Append the batches, and return the results."""
+        self.appends.append(request)
+        self.note()
+        if self.append_fails is not None:
+            raise self.append_fails
+        return [self._append_one(append) for append in request.appends]
 
     def _append_one(self, append: PartitionAppend) -> PartitionAppended:
         refusal = self._refusal(append.partition)

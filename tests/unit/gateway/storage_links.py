@@ -8,7 +8,7 @@ from trio.testing import wait_all_tasks_blocked
 
 from kafscale.v1.common_pb2 import PartitionRef
 from kafscale.v1.storage_pb2 import AppendRequest
-from services.gateway.owners.link import StorageLink
+from services.gateway.owners.link import AppendAtOnce, StorageLink
 from services.gateway.owners.pending import PendingAppend
 from services.gateway.pauses import Pauses
 from services.gateway.settings import GatewaySettings
@@ -41,7 +41,7 @@ class Appends:
             deadline=trio.current_time() + timeout,
             on_finish=self.finished.append,
         )
-        self.link.queue.put(append)
+        self.link.append([append])
         return append
 
 
@@ -54,6 +54,7 @@ async def running_link(
     append_messages: int = 2,
     append_gather_ms: int = 0,
     storage_timeout_ms: int = 30_000,
+    append_at_once: AppendAtOnce | None = None,
 ) -> AsyncIterator[Appends]:
     link = StorageLink(
         storage,
@@ -66,6 +67,7 @@ async def running_link(
         ),
         moved=lambda key, owner: None,
         pauses=Pauses(5.0, lambda: 0.0),
+        append_at_once=append_at_once,
     )
     async with trio.open_nursery() as nursery:
         nursery.start_soon(link.run)

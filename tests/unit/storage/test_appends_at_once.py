@@ -1,0 +1,58 @@
+"""Appends of a gateway in the same process."""
+
+from trio.testing import MockClock
+
+from kafscale.v1.common_pb2 import PartitionRef, Status
+from kafscale.v1.storage_pb2 import AppendRequest, PartitionAppend, PartitionAppended
+from tests.support.storage.harness import Caller, World, batch, siblings
+
+
+def _at_once(
+    caller: Caller, *refs: PartitionRef, sequence: int, stream_id: str | None = None
+) -> list[PartitionAppended] | None:
+    return caller.service.append_at_once(
+        AppendRequest(
+            stream_id=caller.stream_id if stream_id is None else stream_id,
+            sequence=sequence,
+            seen=sequence - 1,
+            appends=[PartitionAppend(partition=ref, records=batch(b"at once")) for ref in refs],
+        )
+    )
+
+
+async def test_an_append_that_would_have_to_wait_is_not_begun(autojump_clock: MockClock) -> None:
+    async with (world := World()).service() as (caller, catalog):
+        here, elsewhere = siblings(await world.topic(catalog), 2)
+        assert (await caller.append(here, batch(b"first"))).status == Status.OK
+        # Not its turn, in both directions; an unknown stream; a partition that is not taken over.
+        assert _at_once(caller, here, sequence=1) is None
+        assert _at_once(caller, here, sequence=3) is None
+        assert _at_once(caller, here, sequence=2, stream_id="unknown") is None
+        assert _at_once(caller, here, elsewhere, sequence=2) is None
+        results = _at_once(caller, here, sequence=2)
+        assert results is not None
+        (appended,) = results
+        assert (appended.status, appended.base_offset) == (Status.OK, 1)
+        caller.sequence = 2
+        assert await caller.durable(appended, here)
+        assert await caller.read_all(here) == [b"first", b"at once"]
+        # The take-over did not begin either.
+        assert (await caller.append(elsewhere, batch(b"later"))).base_offset == 0
+
+
+async def test_a_refusal_at_once_refuses_what_was_sent_behind_it(autojump_clock: MockClock) -> None:
+    async with (world := World()).service(partition_buffer_bytes=4 << 20) as (caller, catalog):
+        ref = await world.topic(catalog)
+        assert (await caller.append(ref, batch(b"first"))).status == Status.OK
+        request = AppendRequest(
+            stream_id=caller.stream_id,
+            sequence=2,
+            seen=1,
+            appends=[PartitionAppend(partition=ref, records=batch(bytes(5 << 20)))],
+        )
+        results = caller.service.append_at_once(request)
+        assert results is not None
+        assert [result.status for result in results] == [Status.TOO_LARGE]
+        caller.sequence = 2
+        (behind,) = (await caller.send(PartitionAppend(partition=ref, records=batch(b"x")), seen=1)).results
+        assert behind.status == Status.REFUSED_BEHIND
