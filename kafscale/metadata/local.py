@@ -75,7 +75,7 @@ class _Watcher:
             self.changed.set()
         else:
             # So that the history that it has not seen stays short, whatever changes elsewhere.
-            self.from_revision = revision + 1
+            self.from_revision = max(self.from_revision, revision + 1)
 
 
 class LocalMetadataStore:

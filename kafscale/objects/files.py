@@ -89,9 +89,15 @@ class ObjectDirectory:
             return ObjectInfo(key, status.st_size, _etag(status))
 
     def has_directory_of(self, prefix: str) -> bool:
-        """Whether the directory exists that has the objects with this prefix; false if it cannot begin a key."""
-        directory = prefix[: prefix.rfind("/") + 1].encode()
-        return may_begin_key(prefix) and os.path.isdir(os.path.join(self._objects, directory))
+        """Whether the directory exists that has the objects with this prefix. No key begins with some prefixes."""
+        if not may_begin_key(prefix):
+            return False
+        with translated(prefix):
+            try:
+                os.stat(os.path.join(self._objects, prefix[: prefix.rfind("/") + 1].encode()))
+            except _ABSENT:
+                return False
+        return True
 
     def list_from(self, prefix: str, start_after: str, limit: int) -> list[ObjectInfo]:
         """Read only the directories that can hold a key of the page, in order."""

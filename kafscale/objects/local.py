@@ -51,8 +51,8 @@ class LocalObjectStore:
         self._is_packed = is_packed
         self._inline_bytes = inline_bytes
         self._run_sync = run_sync
-        # The last directory in which an object was put and that has no files. It gets none, because only an earlier
-        # release put such objects there.
+        # The last directory of packed objects that had no files. Packed objects are files only if an earlier release
+        # put them.
         self._without_files = ""
 
     @classmethod
@@ -118,7 +118,7 @@ class LocalObjectStore:
 
     async def list_from(self, prefix: str, start_after: str = "", limit: int = MAX_KEYS) -> list[ObjectInfo]:
         check_limit(limit)
-        if self._inline_bytes and not self._files.has_directory_of(prefix):
+        if self._inline_bytes and not self._packs.is_busy and not self._files.has_directory_of(prefix):
             await trio.lowlevel.checkpoint()
             return self._packs.list_from(prefix, start_after, limit)
         return await self._run_sync(partial(self._list_from, prefix, start_after, limit))

@@ -94,6 +94,11 @@ class Packs:
     def __contains__(self, key: str) -> bool:
         return key in self._places
 
+    @property
+    def is_busy(self) -> bool:
+        """Whether a call changes objects, so that others may wait for it."""
+        return self._lock.locked()
+
     def prepare(self) -> list[Damage]:
         """Read what is there, and delete files without objects. Return what is damaged. Raises OSError."""
         make_directories(self._directory)

@@ -234,7 +234,7 @@ class Shard:
         if not self.closed:
             del self._queues[group_id]
             self._forget_dead(group_id)
-            self._notify_idle()
+            self._idle.notify()
 
     async def _write(self, group_id: str, operations: list[Put | Delete]) -> None:
         """Write one transaction.
@@ -288,21 +288,18 @@ class Shard:
         if not self.closed:
             self._headers.pop(group_id, None)
             self._load(group_id, snapshot.items, snapshot.revision)
-            self._notify_idle()
+            self._idle.notify()
 
     def _drop_queue(self, group_id: str, why: NotServed) -> None:
         for entry in self._queues.pop(group_id):
             self._counters.queued_bytes -= entry.weight
             self._fail(entry.replies, why)
-        self._notify_idle()
+        self._idle.notify()
 
     def _forget_dead(self, group_id: str) -> None:
         if group_id in self.groups and self.groups[group_id].state is State.DEAD:
             self.groups.forget(group_id)
             self._headers.pop(group_id, None)
-
-    def _notify_idle(self) -> None:
-        self._idle.notify()
 
     def _answer(self, replies: Iterable[Reply]) -> None:
         for reply in replies:

@@ -54,8 +54,8 @@ class StorageSettings(LeaseSettings):
         doc="Only with intakes (state format 2): how long after the last flush a buffer that is not full becomes a "
         "segment, unless the topic's flush.ms is longer. Acknowledgements and consumers do not wait for it. A longer "
         "interval makes fewer and larger segments, and fewer writes to the metadata store. It also keeps more records "
-        "in memory, and a new owner reads more of the intake after a crash. While more partitions are taken over than "
-        "KAFSCALE_TAKE_OVERS_IN_FLIGHT, it can take five seconds longer.",
+        "in memory, and a new owner reads more of the intake after a crash. In the first five seconds after a "
+        "take-over, it can take longer, if more partitions are taken over than KAFSCALE_TAKE_OVERS_IN_FLIGHT.",
     )
     intake_puts_per_second: int = setting(
         "KAFSCALE_INTAKE_PUTS_PER_SECOND",

@@ -23,7 +23,7 @@ MUTATIONS = (
             "services.gateway.owners.link",
             "StorageLink._exchange",
             'session.give_up(f"an Append has no answer: {error}")',
-            "await self._client.append(message.request(), timeout=self._timeout)",
+            "await self._client.append(request, timeout=self._timeout)",
         ),
         _STORAGE_LINK + "test_an_append_without_an_answer_is_not_repeated_and_opens_a_new_stream",
     ),

@@ -34,14 +34,34 @@ MUTATIONS = (
         _AT_ONCE + "test_an_append_that_would_have_to_wait_is_not_begun",
     ),
     Mutation(
+        "records are appended at once before those of the former owner are in segments",
+        Change("services.storage.methods.append", "append_at_once", " and not partition.is_recovering", ""),
+        _AT_ONCE + "test_nothing_is_appended_at_once_while_a_tail_is_recovered",
+    ),
+    Mutation(
+        "an error of an append at once leaves its stream open",
+        Change(
+            "services.gateway.owners.link",
+            "StorageLink._send_at_once",
+            'session.give_up(f"an Append failed: {error!r}")',
+            "pass",
+        ),
+        _LINK_AT_ONCE + "test_an_error_ends_the_stream_and_leaves_the_outcome_open",
+    ),
+    Mutation(
+        "a plan waits for take-overs too",
+        Change("services.storage.writing.buffers", "Buffers._is_held", " and not partition.planned", ""),
+        _OWNERSHIP + "test_segments_of_new_owners_wait_while_take_overs_wait_for_each_other",
+    ),
+    Mutation(
         "segments do not wait for take-overs",
         Change(
             "services.storage.writing.buffers",
             "Buffers._is_held",
-            "return self._intake.is_on and self._is_crowded()",
-            "return False",
+            "return is_new and",
+            "return False and",
         ),
-        _OWNERSHIP + "test_segments_wait_while_take_overs_wait_for_each_other",
+        _OWNERSHIP + "test_segments_of_new_owners_wait_while_take_overs_wait_for_each_other",
     ),
     Mutation(
         "the epoch history may change while a partition is fenced",
@@ -55,7 +75,12 @@ MUTATIONS = (
     ),
     Mutation(
         "a watch that waits falls behind while other keys change",
-        Change("kafscale.metadata.local", "_Watcher.applied", "self.from_revision = revision + 1", "pass"),
+        Change(
+            "kafscale.metadata.local",
+            "_Watcher.applied",
+            "self.from_revision = max(self.from_revision, revision + 1)",
+            "pass",
+        ),
         _LOCAL + "test_a_watch_that_waits_keeps_its_place_while_other_keys_change",
     ),
     Mutation(

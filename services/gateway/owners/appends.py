@@ -1,8 +1,8 @@
 """Collects appends for one storage instance into numbered messages, and distributes the results in their replies.
 
 While a message is in flight, new appends are queued for the next one. A message whose outcome is unknown is never sent
-again. If an append is refused, all later appends for its partition that are still queued are refused too, so that none
-overtakes a retry.
+again. If an append is refused, all later appends for its partition that are still queued are refused too, so that they
+do not overtake a retry. One that arrives later may do so, as in Kafka, unless its producer is idempotent.
 """
 
 from collections import Counter, deque
@@ -120,6 +120,7 @@ class AppendQueue:
         if self._ended:
             append.finish(NEVER_KEPT)
             return
+        append.keep_records()
         self._used.set()
         self._waiting.append(append)
         self._waiting_bytes += append.message_size
@@ -199,6 +200,7 @@ class AppendMessage:
     appends: Sequence[PendingAppend]
 
     def request(self) -> AppendRequest:
+        """Return the message for a call, and drop the records, which it has then."""
         request = AppendRequest(stream_id=self.stream_id, sequence=self.sequence, seen=self.seen, wait_ms=self.wait_ms)
         for append in self.appends:
             entry = request.appends.add()
@@ -207,11 +209,10 @@ class AppendMessage:
             entry.unacknowledged = append.unacknowledged
             if append.trace:
                 entry.trace = append.trace
-        self.sent()
+        self.drop_records()
         return request
 
-    def sent(self) -> None:
-        """Drop the records."""
+    def drop_records(self) -> None:
         for append in self.appends:
             append.records = b""
 

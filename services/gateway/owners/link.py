@@ -18,6 +18,7 @@ from kafscale.rpc.interface import MessageStream
 from kafscale.v1 import common_pb2
 from kafscale.v1.common_pb2 import PartitionRef
 from kafscale.v1.storage_pb2 import (
+    AppendRequest,
     CommitsEvent,
     CommitsRequest,
     DeleteRecordsRequest,
@@ -75,7 +76,12 @@ Moved = Callable[[Key, str], None]
 
 
 class _Session:
-    """One commit stream, from its start to its end."""
+    """One commit stream, from its start to its end.
+
+    ``nursery`` is set when it is ready, and takes tasks until it is ``over``.
+    """
+
+    nursery: trio.Nursery
 
     def __init__(self, queue: AppendQueue, moved: Moved, *, messages: int, wait: float) -> None:
         self.view = CommitView()
@@ -88,8 +94,6 @@ class _Session:
         self.over = False
         # Held by the task that takes the next message.
         self.turn = trio.Lock()
-        # Where the tasks of the stream run, since it is ready.
-        self.nursery: trio.Nursery | None = None
 
     @property
     def waits(self) -> bool:
@@ -98,6 +102,7 @@ class _Session:
 
     def give_up(self, reason: str) -> None:
         self.broken_because = self.broken_because or reason
+        self.over = True
         self.scope.cancel()
 
 
@@ -336,6 +341,8 @@ class StorageLink:
                         with trio.move_on_after(_LAST_NEWS_SECONDS):
                             await session.appends.quiet()
                         raise
+                    finally:
+                        session.over = True
         except* KafscaleError as errors:
             session.give_up(str(errors.exceptions[0]))
         finally:
@@ -386,9 +393,10 @@ class StorageLink:
                 if self.queue.empty:
                     continue
                 message = session.appends.next_message()
-            await self._exchange(session, message)
-            # It would keep the connections of its producers in memory.
-            del message
+                sequence, request = message.sequence, message.request()
+                # It would keep the connections of its producers in memory.
+                del message
+            await self._exchange(session, sequence, request)
 
     def _send_at_once(self) -> None:
         """Send what waits, if storage is in this process, unless a message must wait there."""
@@ -398,20 +406,25 @@ class StorageLink:
         self._pauses.look()
         while not (self.queue.empty or session.over or session.appends.busy):
             message = session.appends.next_message()
-            results = self._append_at_once(message)
-            if results is not None:
-                message.sent()
+            try:
+                results = self._append_at_once(message)
+            except Exception as error:  # noqa: BLE001  as with a call, the outcome is unknown
+                _log.exception("append failed")
+                session.give_up(f"an Append failed: {error!r}")
+                return
+            if results is None:
+                session.nursery.start_soon(self._exchange, session, message.sequence, message.request())
+            else:
+                message.drop_records()
                 session.appends.replied(message.sequence, results)
-            elif session.nursery is not None:
-                session.nursery.start_soon(self._exchange, session, message)
 
-    async def _exchange(self, session: _Session, message: AppendMessage) -> None:
+    async def _exchange(self, session: _Session, sequence: int, request: AppendRequest) -> None:
         try:
-            reply = await self._client.append(message.request(), timeout=self._timeout)
+            reply = await self._client.append(request, timeout=self._timeout)
         except KafscaleError as error:
             session.give_up(f"an Append has no answer: {error}")
             return
-        self.queue.answered(session.appends.replied(message.sequence, reply.results, reply.committed))
+        self.queue.answered(session.appends.replied(sequence, reply.results, reply.committed))
         self._send_at_once()
 
     async def _expire(self) -> None:

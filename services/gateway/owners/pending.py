@@ -18,11 +18,12 @@ class PendingAppend:
 
     ``trace`` identifies the span that the append belongs to, or is empty if it is not traced. ``sequence`` is set for
     idempotent producers. The response is sent when the high watermark has reached ``wait_for`` and the end of the
-    segments ``hold_until``. ``size`` is the number of bytes of the records, ``message_size`` of all in a message. Times
-    are Trio's, except ``append_time_ms``, which is Unix time.
+    segments ``hold_until``. ``size`` is the number of bytes of the records, ``message_size`` of all in a message.
+    `keep_records` sets ``records``. Times are Trio's, except ``append_time_ms``, which is Unix time.
     """
 
     __slots__ = (
+        "_given",
         "_on_finish",
         "acks",
         "append_time_ms",
@@ -59,8 +60,8 @@ class PendingAppend:
     ) -> None:
         self.partition = partition
         self.key = key
-        # A copy, because a view would keep all that was received together with it.
-        self.records = bytes(records)
+        self._given: Buffer = records
+        self.records = b""
         self.size = len(records)
         # A message of many small appends consists mostly of their framing.
         self.message_size = self.size + partition.ByteSize() + _ENTRY_BYTES
@@ -80,6 +81,10 @@ class PendingAppend:
         self.log_start = -1
         self.append_time_ms = -1
 
+    def keep_records(self) -> None:
+        """Copy the records, because a view would keep all that was received together with them."""
+        self.records, self._given = bytes(self._given), b""
+
     def finish(self, error: ErrorCode, detail: str = "") -> None:
         """Report the outcome. Only the first call has an effect, because a reply can arrive after the timeout."""
         if self.finished:
@@ -87,5 +92,5 @@ class PendingAppend:
         self.finished = True
         self.error = error
         self.detail = detail
-        self.records = b""
+        self.records = self._given = b""
         self._on_finish(self)

@@ -105,6 +105,8 @@ class Partition:
     last_flush: float = -math.inf
     # The number of the timer that will seal the open buffer; 0 if none is set.
     timer: int = 0
+    # A plan waits for the segment of the open buffer.
+    planned: bool = False
     # How many bytes of the open buffer are counted among those of all partitions.
     open_counted: int = 0
     # Records below this offset were recovered from a former owner's intake. They must be in segments before appends.

@@ -76,7 +76,7 @@ class Assignment:
             self._drop_deleted([partition])
             if self._is_to_move(partition):
                 self._wake.set()
-        self._notify_released()
+        self._released.notify()
 
     def holds(self, key: Key) -> bool:
         """Return whether this run owns the partition, is taking it over or is releasing it."""
@@ -125,7 +125,7 @@ class Assignment:
                         self._nursery.start_soon(self._move, partition)
                     else:
                         self._releasing.release()
-            self._notify_released()
+            self._released.notify()
             await self._wake.wait()
 
     def _is_to_move(self, partition: Partition) -> bool:
@@ -173,9 +173,6 @@ class Assignment:
 
     def _moved(self, partition: Partition) -> None:
         del self._moves[partition]
-        self._notify_released()
-
-    def _notify_released(self) -> None:
         self._released.notify()
 
     async def _take_over(self) -> None:

@@ -14,6 +14,8 @@ from services.storage.writing.seal_timers import SealTimers
 
 _PLAN_PAUSE = 1.0
 """Seconds between flushes of a partition for plans."""
+_LONGEST_HOLD, _HOLD_STEP = 5.0, 0.25
+"""For how many seconds after a take-over a buffer may wait for other take-overs, and how often that is checked."""
 _OPEN_SHARE = 4
 """Open buffers fill at most 1/_OPEN_SHARE of KAFSCALE_BUFFER_BYTES."""
 
@@ -22,7 +24,8 @@ class Buffers:
     """The write buffers of a run. Requires that `run` is running.
 
     ``start`` is called with a partition that may have a sealed buffer to upload. While take-overs wait for each other
-    (``is_crowded``), buffers become segments later, if the intake has their records.
+    (``is_crowded``), buffers of partitions that were just taken over become segments later, if the intake has their
+    records.
     """
 
     def __init__(
@@ -39,7 +42,7 @@ class Buffers:
         self._start = start
         self._counters = counters
         self._is_crowded = is_crowded
-        self._timers = SealTimers(self._seal_in_time, self._is_held)
+        self._timers = SealTimers(self._seal_in_time)
         self.size = 0
         """The bytes of the records that are not in committed segments."""
         # The part of it that is in open buffers.
@@ -89,7 +92,7 @@ class Buffers:
         """Flush the buffer if it is full or due, otherwise set its timer."""
         settings, now, waiting = self._settings, trio.current_time(), partition.buffer.open_bytes
         due = self._due(partition)
-        if waiting and due <= now and not self._is_held():
+        if waiting and due <= now and not self._is_held(partition):
             self.seal(partition, "interval")
         elif waiting >= settings.early_flush_bytes and not self._intake.is_on:
             # Each append postpones this, so it fires once producers have sent all they may and wait for acks.
@@ -102,6 +105,7 @@ class Buffers:
     def seal(self, partition: Partition, trigger: Trigger) -> None:
         """Close the open buffer and upload it."""
         self._timers.clear(partition)
+        partition.planned = False
         if partition.buffer.seal(trigger):
             partition.last_flush = trio.current_time()
         self._count_open(partition)
@@ -110,13 +114,18 @@ class Buffers:
     def seal_for_plan(self, partition: Partition) -> None:
         """Flush what is durable and not in segments, at once or a second after the partition's last flush."""
         if partition.buffer.durable_end > max(partition.log.segments_end, partition.buffer.open_offset):
+            partition.planned = True
             self._timers.set(partition, min(self._due(partition), partition.last_flush + _PLAN_PAUSE))
 
-    def _is_held(self) -> bool:
-        """Whether buffers that are due wait, because producers wait for take-overs and not for segments."""
-        return self._intake.is_on and self._is_crowded()
+    def _is_held(self, partition: Partition) -> bool:
+        """Whether the buffer waits although it is due, because producers wait for take-overs and not for segments."""
+        is_new = trio.current_time() < partition.taken_at + _LONGEST_HOLD
+        return is_new and self._intake.is_on and not partition.planned and self._is_crowded()
 
     def _seal_in_time(self, partition: Partition) -> None:
+        if self._is_held(partition):
+            self._timers.set(partition, trio.current_time() + _HOLD_STEP)
+            return
         interval_is_over = self._due(partition) <= trio.current_time()
         early: Trigger = "request" if self._intake.is_on else "quiet"
         self.seal(partition, "interval" if interval_is_over else early)

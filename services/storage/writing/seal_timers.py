@@ -10,18 +10,13 @@ from services.storage.log.partition import Partition
 
 _MAX_CLEARED = 64
 """Cleared timers stay in the heap until they are due, or until they are more than this and more than half of all."""
-_LONGEST_HOLD, _HOLD_STEP = 5.0, 0.05
 
 
 class SealTimers:
-    """Holds at most one timer per partition and calls ``seal`` when it is due. Requires that `run` is running.
+    """Holds at most one timer per partition and calls ``seal`` when it is due. Requires that `run` is running."""
 
-    ``is_held``: whether there is something more urgent. Timers that are due then wait, at most for five seconds.
-    """
-
-    def __init__(self, seal: Callable[[Partition], None], is_held: Callable[[], bool]) -> None:
+    def __init__(self, seal: Callable[[Partition], None]) -> None:
         self._seal = seal
-        self._is_held = is_held
         # A heap of (due, number), and the partition behind each number.
         self._due: list[tuple[float, int]] = []
         self._timed: dict[int, Partition] = {}
@@ -39,17 +34,10 @@ class SealTimers:
             with trio.move_on_at(self._due[0][0] if self._due else math.inf):
                 await self._wake.wait()
             self._wake = trio.Event()
-            with trio.move_on_after(_LONGEST_HOLD):
-                await self._let_go()
             while self._due and self._due[0][0] <= trio.current_time():
                 partition = self._timed.get(heapq.heappop(self._due)[1])
                 if partition is not None:
                     self._seal(partition)
-
-    async def _let_go(self) -> None:
-        """Wait while a timer is due and is held."""
-        while self._due and self._due[0][0] <= trio.current_time() and self._is_held():  # noqa: ASYNC110  nothing tells it
-            await trio.sleep(_HOLD_STEP)
 
     def set(self, partition: Partition, due: float) -> None:
         """Seal the partition's buffer at ``due``, unless the timer is set again or cleared before."""

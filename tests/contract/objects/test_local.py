@@ -297,6 +297,21 @@ async def test_a_page_of_one_partition_reads_no_other_directory(
         assert read == ["ns", "ns/b", "ns/b/1", "ns/b/2", "ns/c", "ns/c/0"]
 
 
+async def test_a_directory_that_cannot_be_looked_at_is_not_taken_for_a_missing_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with LocalObjectStore.open(tmp_path, run_sync=inline, sync_packs=False) as store:
+        await store.put_if_absent("ns/a/0/x", b"")
+        assert await store.list_from("ns/b/0/") == []
+
+        def stat(path: bytes, **_: object) -> os.stat_result:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+        monkeypatch.setattr(os, "stat", stat)
+        with pytest.raises(Unavailable, match="Input/output error"):
+            await store.list_from("ns/a/0/")
+
+
 async def test_directories_go_with_their_last_object(tmp_path: Path) -> None:
     async with opened(tmp_path) as store:
         await store.put_if_absent("ns/t/0/a", b"")

@@ -10,7 +10,7 @@ from kafscale.errors import Unavailable
 from kafscale.v1 import common_pb2
 from kafscale.v1.storage_pb2 import CommitsEvent, PartitionAppended
 from services.gateway.owners.appends import AppendMessage
-from services.gateway.owners.errors import MAY_BE_KEPT
+from services.gateway.owners.errors import MAY_BE_KEPT, NEVER_KEPT
 from tests.support.gateway.fake_storage import FakeStorage
 from tests.unit.gateway.storage_links import T_ID, gate, ref, running_link, values
 
@@ -83,6 +83,21 @@ async def test_a_message_without_an_answer_ends_the_stream() -> None:
         assert appends.put(value=b"b").finished is False
         await wait_all_tasks_blocked()
         assert [append.error for append in appends.finished] == [MAY_BE_KEPT, ErrorCode.none]
+
+
+async def test_an_error_ends_the_stream_and_leaves_the_outcome_open() -> None:
+    storage = _Here(at_once=10)
+    async with running_link(storage, append_at_once=storage.append_at_once) as appends:
+        storage.append_fails = RuntimeError("a bug")
+        first, later = appends.put(value=b"a"), appends.put(value=b"b")
+        await wait_all_tasks_blocked()
+        assert (first.error, later.error) == (MAY_BE_KEPT, NEVER_KEPT)
+        storage.append_fails = None
+        await storage.wait_until_opened(2)
+        await wait_all_tasks_blocked()
+        appends.put(value=b"c")
+        await wait_all_tasks_blocked()
+        assert appends.finished[-1].error is ErrorCode.none
 
 
 async def test_appends_behind_a_refused_one_are_refused() -> None:

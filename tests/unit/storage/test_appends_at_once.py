@@ -1,7 +1,9 @@
 """Appends of a gateway in the same process."""
 
+import trio
 from trio.testing import MockClock
 
+from kafscale.objects.memory import Fault
 from kafscale.v1.common_pb2 import PartitionRef, Status
 from kafscale.v1.storage_pb2 import AppendRequest, PartitionAppend, PartitionAppended
 from tests.support.storage.harness import Caller, World, batch, siblings
@@ -56,3 +58,20 @@ async def test_a_refusal_at_once_refuses_what_was_sent_behind_it(autojump_clock:
         caller.sequence = 2
         (behind,) = (await caller.send(PartitionAppend(partition=ref, records=batch(b"x")), seen=1)).results
         assert behind.status == Status.REFUSED_BEHIND
+
+
+async def test_nothing_is_appended_at_once_while_a_tail_is_recovered(autojump_clock: MockClock) -> None:
+    world = World()
+    async with world.service(graceful=False, segment_interval_ms=10_000) as (caller, catalog):
+        ref = await world.topic(catalog)
+        for value in (b"first", b"second"):
+            assert await caller.durable(await caller.append(ref, batch(value)))
+    await trio.sleep(60)
+    async with world.service() as (caller, _):
+        world.objects.plan = lambda call: Fault(delay=10) if call.key.endswith(".kfs") else None
+        await caller.fetch(ref, 0)
+        assert _at_once(caller, ref, sequence=1) is None
+        await trio.sleep(30)
+        results = _at_once(caller, ref, sequence=1)
+        assert results is not None
+        assert [result.base_offset for result in results] == [2]

@@ -3,7 +3,7 @@
 import pytest
 import trio
 from structlog.testing import capture_logs
-from trio.testing import MockClock
+from trio.testing import MockClock, wait_all_tasks_blocked
 
 from kafscale import paths
 from kafscale.errors import Refused, Unavailable
@@ -13,7 +13,7 @@ from kafscale.objects.memory import Call, Fault
 from kafscale.v1.common_pb2 import PartitionRef, Status
 from kafscale.v1.metadata_pb2 import Member
 from services.storage.log.partition import settled
-from tests.support.storage.harness import NAMESPACE, World, batch, state_key
+from tests.support.storage.harness import NAMESPACE, World, batch, siblings, state_key
 
 
 async def test_acked_records_and_no_others_survive_a_kill(autojump_clock: MockClock) -> None:
@@ -44,31 +44,35 @@ async def test_only_so_many_partitions_are_taken_over_at_the_same_time(autojump_
         assert [(await caller.fetch(one, 0)).status for one in refs] == 6 * [Status.OK]
 
 
-async def test_segments_wait_while_take_overs_wait_for_each_other(autojump_clock: MockClock) -> None:
+async def test_segments_of_new_owners_wait_while_take_overs_wait_for_each_other(autojump_clock: MockClock) -> None:
     world = World()
     async with world.service(take_overs_in_flight=1) as (caller, catalog):
-        ref = await world.topic(catalog, partitions=12)
-        refs = [PartitionRef(topic=ref.topic, topic_id=ref.topic_id, partition=number) for number in range(12)]
-        assert await caller.durable(await caller.append(refs[0], batch(b"first")), refs[0])
-        await trio.sleep(1)
+        ref = await world.topic(catalog, partitions=20)
+        old, new, planned, *others = siblings(ref, 20)
+        assert await caller.durable(await caller.append(old, batch(b"first")), old)
+        await trio.sleep(6)
         world.objects.calls.clear()
-        world.objects.plan = lambda call: Fault(delay=1) if call.kind == "list_from" else None
+        world.objects.plan = lambda call: Fault(delay=0.5) if call.kind == "list_from" else None
 
-        def segments() -> int:
+        def stored() -> set[int]:
             puts = (call.key for call in world.objects.calls if call.kind == "put_if_absent")
-            return sum(key is not None and key.kind == "kfs" for key in map(paths.parse_segment_key, puts))
+            keys = [paths.parse_segment_key(key) for key in puts]
+            return {key.partition for key in keys if key is not None and key.kind == "kfs"}
 
         async with trio.open_nursery() as nursery:
-            for one in refs:
+            for one in (new, planned, *others):
                 nursery.start_soon(caller.fetch, one, 0)
-            await trio.sleep(0.5)
-            # It is durable at once, and would be in a segment at once too.
-            assert await caller.durable(await caller.append(refs[0], batch(b"second")), refs[0])
-            await trio.sleep(3)
-            assert segments() == 0
+                await wait_all_tasks_blocked()
+            await trio.sleep(1.2)
+            for one in (old, new, planned):
+                assert await caller.durable(await caller.append(one, batch(b"second")), one)
+            await trio.sleep(1)
+            assert stored() == {0}
+            await caller.plan(planned)
+            assert stored() == {0, 2}
             # They do not wait until all are taken over.
             await trio.sleep(4)
-            assert segments() == 1
+            assert stored() == {0, 1, 2}
 
 
 async def test_a_recreated_topic_is_empty(autojump_clock: MockClock) -> None:

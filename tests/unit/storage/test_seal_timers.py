@@ -17,7 +17,7 @@ class _Timed:
 
 async def test_replaced_and_cleared_timers_do_not_accumulate(autojump_clock: MockClock) -> None:
     sealed: list[Partition] = []
-    timers = SealTimers(sealed.append, lambda: False)
+    timers = SealTimers(sealed.append)
     first, other = (cast(Partition, _Timed()) for _ in range(2))
     timers.set(other, 5.0)
     for _ in range(1000):
@@ -29,18 +29,3 @@ async def test_replaced_and_cleared_timers_do_not_accumulate(autojump_clock: Moc
     with trio.move_on_after(10):
         await timers.run()
     assert sealed == [first, other]
-
-
-async def test_held_timers_wait_at_most_five_seconds(autojump_clock: MockClock) -> None:
-    sealed: list[tuple[Partition, float]] = []
-    timers = SealTimers(
-        lambda partition: sealed.append((partition, trio.current_time())), lambda: 2 < trio.current_time() < 30
-    )
-    first, second, third = (cast(Partition, _Timed()) for _ in range(3))
-    timers.set(first, 1.0)
-    timers.set(second, 3.0)
-    timers.set(third, 28.0)
-    with trio.move_on_after(60):
-        await timers.run()
-    assert [partition for partition, _ in sealed] == [first, second, third]
-    assert [round(at) for _, at in sealed] == [1, 8, 30]
