@@ -77,6 +77,11 @@ class Process:
         self._nursery = nursery
         self._context = contextvars.copy_context()
 
+    def call_at_once(self, function: Callable[[], T]) -> T:
+        """Call ``function`` as a part of this process, which must be serving."""
+        assert self._context is not None
+        return self._context.run(function)
+
     def crash(self) -> None:
         """End immediately, as with SIGKILL. Nothing that it still does has an effect."""
         self.dead = True

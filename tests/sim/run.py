@@ -1,7 +1,8 @@
 """`make sim`: run many seeds in worker processes, print the violations, and how to replay a seed.
 
     python -m tests.sim.run [--seeds 3000 | --seeds 100..199] [--seed 17] [--workers 2]
-                            [--variant NAME | --faults-of NAME | --groups | --without-intake | --rewrites]
+                            [--variant NAME | --faults-of NAME | --groups | --without-intake | --rewrites
+                             | --one-process]
 
 The trace of a failed seed, and of a single seed in any case, is written to a file.
 """
@@ -42,6 +43,8 @@ class Simulated:
     without_intake: bool = False
     # The cluster has state format 3, in which storage instances merge and compact logs.
     rewrites: bool = False
+    # Half of the gateways append at once, as if they were in the process of the storage instances.
+    one_process: bool = False
 
     @property
     def options(self) -> str:
@@ -50,6 +53,8 @@ class Simulated:
             return "--without-intake "
         if self.rewrites:
             return "--rewrites "
+        if self.one_process:
+            return "--one-process "
         if self.variant:
             return f"--variant {self.variant} "
         if self.faults_of:
@@ -66,6 +71,7 @@ THE_PRODUCT = Simulated()
 GROUPS_ALONE = Simulated(groups_alone=True)
 WITHOUT_INTAKES = Simulated(without_intake=True)
 REWRITES = Simulated(rewrites=True)
+ONE_PROCESS = Simulated(one_process=True)
 
 
 def run_seed(seed: int, what: Simulated = THE_PRODUCT, keep_trace: bool = False) -> Result:
@@ -86,6 +92,7 @@ def run_seed(seed: int, what: Simulated = THE_PRODUCT, keep_trace: bool = False)
             troubled_seconds=REWRITES_TROUBLED_SECONDS if what.rewrites else TROUBLED_SECONDS,
             intake=not what.without_intake,
             rewrites=what.rewrites,
+            one_process=what.one_process,
             keep_trace=keep_trace,
         )
     collect()
@@ -161,13 +168,19 @@ def main() -> int:
     )
     kinds.add_argument("--without-intake", action="store_true", help="simulate a cluster of state format 1")
     kinds.add_argument("--rewrites", action="store_true", help="simulate a cluster whose logs are merged and compacted")
+    kinds.add_argument("--one-process", action="store_true", help="let half of the gateways append at once")
     kinds.add_argument("--groups", action="store_true", help="simulate only consumer groups, without logs")
     parser.add_argument("--traces", type=Path, help="the directory for traces (default: a new temporary directory)")
     arguments = parser.parse_args()
     traces = arguments.traces or Path(tempfile.mkdtemp(prefix="kafscale-sim-"))
     traces.mkdir(parents=True, exist_ok=True)
     what = Simulated(
-        arguments.variant, arguments.faults_of, arguments.groups, arguments.without_intake, arguments.rewrites
+        arguments.variant,
+        arguments.faults_of,
+        groups_alone=arguments.groups,
+        without_intake=arguments.without_intake,
+        rewrites=arguments.rewrites,
+        one_process=arguments.one_process,
     )
     if arguments.seed is not None:
         result = run_seed(arguments.seed, what, keep_trace=True)

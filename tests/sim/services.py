@@ -1,6 +1,6 @@
 """The product's services as processes of the simulation, wired like in their programs."""
 
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import (
     AbstractAsyncContextManager,
     AbstractContextManager,
@@ -30,9 +30,11 @@ from kafscale.objects.retry import Backoff, RetryingObjectStore
 from kafscale.rpc.generated import GroupCoordinatorClient, IndexerClient, SegmentStorageClient
 from kafscale.security.principals import ANONYMOUS
 from kafscale.threads import run_inline
+from kafscale.v1.storage_pb2 import PartitionAppended
 from services.gateway.access.authentication import Authentication, Authenticator
 from services.gateway.api import Environment
 from services.gateway.clients.connection import ClientConnection, peer_of
+from services.gateway.owners.appends import AppendMessage
 from services.gateway.service import Gateway, GatewayDependencies
 from services.gateway.settings import GatewaySettings
 from services.indexer.service import IndexerService
@@ -111,6 +113,17 @@ async def connect_storage(
     yield SegmentStorageClient(RemoteStorage(process, there, cluster.faults, cluster.trace))
 
 
+def append_at_once(cluster: Cluster, process: Process, message: AppendMessage) -> Sequence[PartitionAppended] | None:
+    """Append in the storage process that has the stream, as in the one-process mode, unless either is cut off."""
+    for there in cluster.storages.values():
+        cut_off = process.cut_from_peers or there.cut_from_peers
+        if there.serving and not there.frozen and not process.dead and not cut_off:
+            results = there.call_at_once(partial(there.service.append_at_once, message))
+            if results is not None:
+                return results
+    return None
+
+
 async def serve_storage(cluster: Cluster, process: StorageProcess, stop: trio.Event) -> None:
     """Run a storage process until ``stop`` is set and everything is handed over."""
     objects, metadata = cluster.objects_of(process), cluster.metadata_of(process)
@@ -157,6 +170,7 @@ async def serve_storage(cluster: Cluster, process: StorageProcess, stop: trio.Ev
 class GatewayProcess(Process):
     """A process with a gateway. Clients use `connect`."""
 
+    appends_at_once: bool = False
     acceptor: "_Acceptor | None" = None
     catalog: TopicCatalog | None = None
 
@@ -274,6 +288,7 @@ async def serve_gateway(cluster: Cluster, process: GatewayProcess, stop: trio.Ev
             coordinators=coordinators,
             ownership=ownership,
             connect=partial(connect_storage, cluster, process),
+            append_at_once=partial(append_at_once, cluster, process) if process.appends_at_once else None,
             connect_coordinator=partial(cluster.connect_coordinator or _no_coordinator, process),
             lease_ttl_seconds=cluster.storage_settings.lease_ttl_seconds,
             address=process.address,

@@ -5,15 +5,20 @@ from collections import Counter
 import pytest
 
 from tests.sim.faults import REWRITE_OPERATIONS
-from tests.sim.run import REWRITES, THE_PRODUCT, WITHOUT_INTAKES, Simulated, run_many
+from tests.sim.run import ONE_PROCESS, REWRITES, THE_PRODUCT, WITHOUT_INTAKES, Simulated, run_many
 
 pytestmark = pytest.mark.timeout(1200)
 
 
 @pytest.mark.parametrize(
     ("what", "seeds"),
-    [(THE_PRODUCT, range(1000, 1010)), (WITHOUT_INTAKES, range(4)), (REWRITES, range(12))],
-    ids=["with-intakes", "without-intakes", "with-rewrites"],
+    [
+        (THE_PRODUCT, range(1000, 1010)),
+        (WITHOUT_INTAKES, range(4)),
+        (REWRITES, range(12)),
+        (ONE_PROCESS, range(2000, 2008)),
+    ],
+    ids=["with-intakes", "without-intakes", "with-rewrites", "one-process"],
 )
 def test_no_seed_breaks_a_promise(what: Simulated, seeds: range) -> None:
     results = list(run_many(seeds, what, workers=1))

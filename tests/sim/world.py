@@ -82,6 +82,7 @@ def simulate(
     logs: bool = True,
     intake: bool = False,
     rewrites: bool = False,
+    one_process: bool = False,
     keep_trace: bool = False,
     until_violation: bool = False,
 ) -> Result:
@@ -89,13 +90,22 @@ def simulate(
 
     ``groups``: whether to include consumer groups. ``logs``: whether to include storage and clients of logs.
     ``intake``: whether storage instances have intakes; with some seeds, only those that start after an upgrade.
-    ``rewrites``: whether they also merge and compact logs, likewise.
+    ``rewrites``: whether they also merge and compact logs, likewise. ``one_process``: whether half of the gateways
+    append as if they were in the same process as storage.
     """
     result = Result(seed)
     trace = Trace()
     grouped = seed % GROUPS_EVERY == 0 if groups is None else groups
     world = _World(
-        seed, dict(boost or {}), trace, troubled_seconds, groups=grouped, logs=logs, intake=intake, rewrites=rewrites
+        seed,
+        dict(boost or {}),
+        trace,
+        troubled_seconds,
+        groups=grouped,
+        logs=logs,
+        intake=intake,
+        rewrites=rewrites,
+        one_process=one_process,
     )
     with in_memory_connections(), small_logs(), trace.capturing_logs():
         result.seconds = scheduling.run(seed, world.run, world.end_if_violated if until_violation else lambda: None)
@@ -125,8 +135,10 @@ class _World:
         logs: bool,
         intake: bool,
         rewrites: bool,
+        one_process: bool,
     ) -> None:
         self._seed = seed
+        self._one_process = one_process
         self._intake = intake
         self._rewrites = rewrites
         self.checker = Checker(recovering=intake or rewrites)
@@ -327,6 +339,7 @@ class _World:
         while True:
             starts += 1
             process = GatewayProcess(f"{name}.{starts}", address, self._defect)
+            process.appends_at_once = self._one_process and (starts + ord(name[-1])) % 2 == 0
             stop = trio.Event()
             self.cluster.gateways[address] = process
             self._nursery.start_soon(process.run, partial(serve_gateway, self.cluster, process, stop))
