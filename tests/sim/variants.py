@@ -42,7 +42,7 @@ VARIANTS: dict[str, Variant] = {
             Change(
                 "services.gateway.owners.appends",
                 "AppendStream.replied",
-                "append.acks == _ALL or (append.acks and result.durable_soon)",
+                "not append.unacknowledged or (append.acks and result.durable_soon)",
                 "False",
             ),
         ),
