@@ -1,4 +1,4 @@
-"""More simulated clusters: with intakes, without, and with rewritten logs. A file of its own runs beside the others."""
+"""More simulated clusters, beside the others in a file of their own, and whether all variants fit the code."""
 
 from collections import Counter
 
@@ -6,6 +6,7 @@ import pytest
 
 from tests.sim.faults import REWRITE_OPERATIONS
 from tests.sim.run import ONE_PROCESS, REWRITES, THE_PRODUCT, WITHOUT_INTAKES, Simulated, run_many
+from tests.sim.variants import VARIANTS
 
 pytestmark = pytest.mark.timeout(1200)
 
@@ -32,3 +33,9 @@ def test_no_seed_breaks_a_promise(what: Simulated, seeds: range) -> None:
     if what.rewrites:
         faults: Counter[str] = sum((result.faults for result in results), Counter())
         assert {kind for kind in REWRITE_OPERATIONS if not faults[kind]} == set()
+
+
+def test_every_variant_fits_the_code() -> None:
+    for variant in VARIANTS.values():
+        with variant.applied():
+            pass
