@@ -14,7 +14,7 @@ from tests.sim.run import GROUPS_ALONE, THE_PRODUCT, run_many
 from tests.sim.world import GROUPS_EVERY
 
 SEEDS = range(16, 44)
-SEEDS_OF_GROUPS_ALONE = 8
+SEEDS_OF_GROUPS_ALONE = 16
 
 pytestmark = pytest.mark.timeout(1200)
 
