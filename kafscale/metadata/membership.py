@@ -91,6 +91,7 @@ class Membership:
         self._clock = clock
         self._member = member
         self._deadline = -math.inf
+        self._has_left = False
         self.run_id = member.run_id
         self.lease = 0
 
@@ -128,18 +129,25 @@ class Membership:
                 return
 
     async def keep(self) -> None:
-        """Renew the lease until it is lost. Raises LeaseNotFound then."""
+        """Renew the lease until `leave` is called or the lease is lost. Raises LeaseNotFound if it is lost."""
         outage = Outage("lease not renewed", first=0, longest=0)
         while True:
             await trio.sleep(self._ttl / 4)
+            if self._has_left:
+                return
             sent = self._clock()
             try:
                 await self._metadata.keep_alive(self.lease)
+            except LeaseNotFound:
+                if self._has_left:
+                    return
+                raise
             except STORE_FAILURES as error:
                 outage.report(error, proven=self.proven)
                 continue
             outage.over()
-            self._extend(sent)
+            if not self._has_left:
+                self._extend(sent)
 
     async def tell_leaving(self) -> None:
         """Announce that this run hands over what it owns. Raises Unavailable, Refused, LeaseNotFound."""
@@ -148,6 +156,7 @@ class Membership:
 
     async def leave(self) -> None:
         """Revoke the lease, so that others need not wait until it expires."""
+        self._has_left = True
         self._deadline = -math.inf
         try:
             await self._metadata.revoke_lease(self.lease)

@@ -72,6 +72,21 @@ async def test_a_run_announces_that_it_leaves_and_then_leaves() -> None:
         await mine.tell_leaving()
 
 
+@pytest.mark.parametrize("revoke_delay", [0, 1], ids=["renewed-after", "renewed-before"])
+async def test_a_renewal_while_the_lease_is_revoked_is_no_loss_and_proves_nothing(
+    autojump_clock: MockClock, revoke_delay: float
+) -> None:
+    store = MemoryMetadataStore()
+    mine = membership(store)
+    await mine.join()
+    store.faults = [Fault(method="keep_alive", delay=0.5), Fault(method="revoke_lease", delay=revoke_delay)]
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(mine.keep)
+        await trio.sleep(TTL / 4 + 0.2)
+        await mine.leave()
+    assert not mine.proven
+
+
 class LateStore(MemoryMetadataStore):
     """A store whose first write is cancelled by its caller, but takes effect five seconds later."""
 
