@@ -2,9 +2,10 @@
 
 import math
 
+from kafscale.attempts import Attempts
+
 _RETURNING = 0.9
 """The part of those who were answered that is expected to return."""
-_MOST_MISSES = 6
 
 
 class Returning:
@@ -18,22 +19,18 @@ class Returning:
         """The number of requests to wait for; 0: do not wait."""
         self.until = 0.0
         """When to stop waiting."""
-        self._misses = 0
-        self._ignored = 0
+        self._attempts = Attempts(factor=2, most=63)
 
     def answered(self, now: float, count: int, *, waiting: int, seconds: float) -> None:
         """Note that ``count`` requests were answered while ``waiting`` others wait. Wait for at most ``seconds``."""
-        if self._ignored:
-            self._ignored -= 1
-        else:
+        if self._attempts.is_due():
             self.expected = waiting + math.ceil(_RETURNING * count)
             self.until = now + seconds
 
     def began(self, *, gathered: bool) -> None:
         """Note that those who wait are served. ``gathered``: as many as expected, or no more are served together."""
         if not gathered:
-            self._misses = min(self._misses + 1, _MOST_MISSES)
-            self._ignored = 2**self._misses - 1
+            self._attempts.failed()
         elif self.expected:
-            self._misses = 0
+            self._attempts.succeeded()
         self.expected = 0

@@ -5,6 +5,7 @@ from tests.support.change import Change
 
 _COMMITTER = "tests/unit/storage/test_committer.py::"
 _WRITE_PATH = "tests/unit/storage/test_write_path.py::"
+_FILLING = "tests/unit/storage/test_filling.py::"
 
 MUTATIONS = (
     Mutation(
@@ -122,5 +123,30 @@ MUTATIONS = (
         "any index at our key is assumed to be ours",
         Change("kafscale.objects.puts", "put_derived", "if there is not None:", "if False:"),
         _WRITE_PATH + "test_a_dead_owners_index_with_the_same_key_is_replaced",
+    ),
+    Mutation(
+        "no buffer is waited for until it is full",
+        Change(
+            "services.storage.intake.writer",
+            "IntakeWriter._begin",
+            "fills = partition.filling.is_due(partition.buffer, self._fillings)",
+            "fills = False",
+        ),
+        _FILLING + "test_records_of_producers_that_do_not_wait_are_stored_once",
+    ),
+    Mutation(
+        "full buffers are waited for again and again in vain",
+        Change("services.storage.log.filling", "Filling.end", "attempts.failed()", "pass"),
+        _FILLING + "test_producers_that_wait_are_delayed_at_most_a_few_times",
+    ),
+    Mutation(
+        "a full buffer is waited for although its producer has one request in flight",
+        Change("services.storage.intake.writer", "_may_go_on", "not buffer.ends_with_sequence", "True"),
+        _FILLING + "test_producers_that_wait_are_delayed_at_most_a_few_times",
+    ),
+    Mutation(
+        "a buffer that was flushed meanwhile counts as waited for in vain",
+        Change("services.storage.log.filling", "Filling.end", "elif buffer.open_offset == self._offset:", "else:"),
+        _FILLING + "test_a_buffer_that_was_sealed_while_it_was_waited_for_does_not_count_as_waited_for_in_vain",
     ),
 )

@@ -19,6 +19,7 @@ import structlog
 import trio
 
 from kafscale import paths
+from kafscale.attempts import Attempts
 from kafscale.errors import KafscaleError
 from kafscale.intake.format import Entry, encode
 from kafscale.metadata.interface import LeaseNotFound
@@ -44,6 +45,8 @@ _CARRIED_AFTER = 60.0
 """Seconds after which records that keep the checkpoint back are put again."""
 _DELETED_AT_A_TIME = 100
 _TIDY_SECONDS = 10.0
+_LARGE_PART = 64
+"""The time between batches of at least 1/_LARGE_PART of a buffer is observed."""
 _SEGMENT_PATIENCE = 1.0
 """Seconds after which records that wait for a segment of their partition are put."""
 
@@ -123,6 +126,9 @@ class IntakeWriter:
         self._waiting: dict[Partition, float] = {}
         self._waiting_bytes = 0
         self._waiting_appends = 0
+        # Partitions whose open buffer is waited for, because it may become full soon.
+        self._filling: dict[Partition, None] = {}
+        self._fillings = Attempts(factor=2, most=63)
         # Partitions whose records wait for a segment, and until when.
         self._bulk: dict[Partition, float] = {}
         # A partition with an end of its log and when it was reached: the wait of one record at a time is observed.
@@ -174,7 +180,13 @@ class IntakeWriter:
 
     def accept(self, partition: Partition, size: int) -> None:
         """Called when ``size`` bytes were appended to the partition's buffer."""
-        if partition in self._waiting:
+        if _LARGE_PART * size >= partition.buffer.segment_bytes or partition in self._filling:
+            partition.filling.arrived(trio.current_time(), may_go_on=_may_go_on(partition, size))
+        if partition in self._filling:
+            if partition.buffer.is_bulk:
+                self._end_filling(partition)
+                self._bulk[partition] = trio.current_time() + _SEGMENT_PATIENCE
+        elif partition in self._waiting:
             self._waiting_bytes += size
             self._waiting_appends += 1
             is_large = self._waiting_bytes - size < self._put_bytes <= self._waiting_bytes
@@ -185,6 +197,17 @@ class IntakeWriter:
             self._wait(partition)
         if self._observed is None:
             self._observed = partition, partition.buffer.next_offset, trio.current_time()
+
+    def _end_filling(self, partition: Partition) -> None:
+        del self._filling[partition]
+        partition.filling.end(partition.buffer, self._fillings)
+
+    def _end_late_fillings(self, now: float) -> float:
+        """Put the records of buffers that are not full in time. Return when the next one must be full."""
+        for partition in [one for one in self._filling if one.filling.until <= now]:
+            self._end_filling(partition)
+            self._wait(partition)
+        return min((partition.filling.until for partition in self._filling), default=math.inf)
 
     def _wait(self, partition: Partition) -> None:
         self._waiting[partition] = trio.current_time() + partition.config.flush_ms / 1000
@@ -223,6 +246,7 @@ class IntakeWriter:
         """Wait until there are records and an object with them may be put."""
         while True:
             now = trio.current_time()
+            wake_at = self._end_late_fillings(now) if self._filling else math.inf
             due = math.inf
             if self._waiting and self._next - self._counted <= self._window:
                 large = self._waiting_bytes >= self._put_bytes
@@ -235,10 +259,11 @@ class IntakeWriter:
             if due <= now:
                 return
             self._wake = trio.Event()
-            if due == math.inf:
+            wake_at = min(wake_at, due)
+            if wake_at == math.inf:
                 await self._wake.wait()
                 continue
-            with trio.move_on_at(due):
+            with trio.move_on_at(wake_at):
                 await self._wake.wait()
 
     @property
@@ -261,7 +286,8 @@ class IntakeWriter:
             if partition.buffer.is_bulk and self._bulk.setdefault(partition, now + _SEGMENT_PATIENCE) > now:
                 del self._waiting[partition]
                 continue
-            taken = partition.buffer.to_chain(remaining)
+            fills = partition.filling.is_due(partition.buffer, self._fillings)
+            taken = partition.buffer.to_chain(remaining, only_sealed=fills)
             if taken is not None:
                 remaining -= taken.size
                 traces += taken.traces
@@ -272,7 +298,11 @@ class IntakeWriter:
                 pieces = [part for piece in taken.pieces for part in piece]
                 entry = Entry(partition.ref, partition.epoch, taken.base_offset, taken.next_offset, pieces, sinks)
                 entries.append((partition, entry))
-            if partition.buffer.chained_end >= partition.buffer.next_offset:
+            if fills and partition.buffer.chained_end >= partition.buffer.open_offset:
+                del self._waiting[partition]
+                self._filling[partition] = None
+                partition.filling.begin(now, partition.buffer, partition.config.flush_ms / 1000)
+            elif partition.buffer.chained_end >= partition.buffer.next_offset:
                 del self._waiting[partition]
             if not partition.buffer.is_bulk:
                 self._bulk.pop(partition, None)
@@ -444,6 +474,13 @@ class IntakeWriter:
             log.warning("intake objects not deleted, retrying later", error=str(error))
             return
         self._deleted_below = end
+
+
+def _may_go_on(partition: Partition, size: int) -> bool:
+    """Whether producers may send more before the last ``size`` bytes are acknowledged: they have done so before, or are
+    not idempotent, because idempotent ones have few requests in flight."""
+    buffer = partition.buffer
+    return partition.in_chain > 0 or buffer.unchained_bytes > size or not buffer.ends_with_sequence
 
 
 def _is_needed(partition: Partition, entry: Entry) -> bool:

@@ -14,6 +14,8 @@ from services.storage.log.producers import Sequenced
 from services.storage.log.sink_progress import SinkEpoch
 
 _MAX_TRACES = 32
+_LARGE_PART = 16
+"""A buffer may become full soon if 1/_LARGE_PART of it arrived at once."""
 
 Trigger = Literal["size", "interval", "quiet", "request", "hand_over", "take_over", "memory"]
 """Why a buffer is sealed: it is full, its interval elapsed, appends paused, a request, a hand-over of the partition, a
@@ -227,6 +229,17 @@ class WriteBuffer:
         )
 
     @property
+    def ends_with_sequence(self) -> bool:
+        """Whether the last batch is from an idempotent producer."""
+        sequenced = self._last.sequenced
+        return bool(sequenced) and sequenced[-1].sent.last_offset + 1 == self.next_offset
+
+    @property
+    def may_be_bulk(self) -> bool:
+        """Whether the open buffer may become full before any of it is handed to the intake, because much arrived."""
+        return self.chained_end <= self._open.base_offset and _LARGE_PART * self._open.size >= self.segment_bytes
+
+    @property
     def is_bulk(self) -> bool:
         """Whether most of a full buffer was not handed to the intake. Its segment makes it durable, with one put."""
         first = next((buffer for buffer in self._sealed if buffer.next_offset > self.chained_end), None)
@@ -236,13 +249,14 @@ class WriteBuffer:
             and 2 * first.size_from(self.chained_end) >= self.segment_bytes
         )
 
-    def to_chain(self, limit: int) -> Chained | None:
+    def to_chain(self, limit: int, *, only_sealed: bool = False) -> Chained | None:
         """Return the batches that were not handed to the intake yet, in order, or None if there are none.
 
-        About ``limit`` bytes, but at least one batch. They count as handed over afterwards.
+        About ``limit`` bytes, but at least one batch. They count as handed over afterwards. ``only_sealed``: without
+        those of the open buffer.
         """
         found, size, base = list[tuple[bytes, memoryview]](), 0, self.chained_end
-        for buffer in (*self._sealed, self._open):
+        for buffer in self._sealed if only_sealed else (*self._sealed, self._open):
             if buffer.next_offset <= self.chained_end or (found and size >= limit):
                 continue
             first = bisect_left(buffer.offsets, self.chained_end)

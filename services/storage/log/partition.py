@@ -15,6 +15,7 @@ from kafscale.v1.common_pb2 import PartitionRef
 from kafscale.v1.metadata_pb2 import EpochHistory, PartitionState, Topic
 from kafscale.v1.storage_pb2 import Committed
 from services.storage.log.buffer import WriteBuffer
+from services.storage.log.filling import Filling
 from services.storage.log.pages import KnownPages, UnfinishedPage
 from services.storage.log.producers import ProducerTable
 from services.storage.log.rewritten import RewrittenLog
@@ -107,6 +108,7 @@ class Partition:
     timer: int = 0
     # A plan waits for the segment of the open buffer.
     planned: bool = False
+    filling: Filling = field(default_factory=Filling)
     # How many bytes of the open buffer are counted among those of all partitions.
     open_counted: int = 0
     # Records below this offset were recovered from a former owner's intake. They must be in segments before appends.
