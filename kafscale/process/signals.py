@@ -25,6 +25,7 @@ EXIT_CONFIG = 2
 
 Main = Callable[[trio.Event], Awaitable[None]]
 
+_NEW_OBJECTS = 10_000
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 _log = structlog.get_logger(__name__)
 
@@ -36,7 +37,7 @@ def run_service(main: Main, *, grace_seconds: float) -> int:
     one line too, with exit status 1, and its traceback is logged at level debug. Other errors are raised.
     """
     keep_freed_memory()
-    ignore_imports_in_gc()
+    collect_less_garbage()
     raise_file_limit()
     status = EXIT_CONFIG
     try:
@@ -78,13 +79,15 @@ async def _handle_signals(
     os.kill(os.getpid(), second)
 
 
-def ignore_imports_in_gc() -> None:
-    """Let the garbage collector ignore the modules that are imported by now, which stay until the process ends.
+def collect_less_garbage() -> None:
+    """Let the garbage collector ignore the modules that are imported by now, and look for cycles less often.
 
-    Otherwise it looks at all of their objects in each full collection, for about 0.1 s every few seconds under load.
+    Modules stay until the process ends. Their objects take about 0.1 s of each full collection. Few objects are in
+    cycles, so looking for them after every 700 new objects, as Python does, takes a fiftieth of the CPU time.
     """
     gc.collect()
     gc.freeze()
+    gc.set_threshold(_NEW_OBJECTS)
 
 
 def raise_file_limit() -> None:

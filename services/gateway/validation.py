@@ -15,6 +15,7 @@ from kafscale.records.errors import CorruptBatch, InvalidRecord, InvalidTimestam
 from kafscale.records.legacy import upconvert
 from kafscale.records.record import records_without_key
 from kafscale.topics.configs import TopicConfig
+from services.gateway.owners.refused import SentSequence
 
 _ONLY_MAGIC_2_FROM = 3
 _ZSTD_FROM = 7
@@ -44,36 +45,40 @@ def is_legacy(records: memoryview | None, version: int) -> bool:
         return False
 
 
-def check_records(records: memoryview | None, config: TopicConfig, *, version: int, now_ms: int) -> memoryview:
-    """Return ``records`` if they are one or more complete batches of magic 2 within the topic's limits.
+def check_records(records: memoryview, config: TopicConfig, *, version: int, now_ms: int) -> SentSequence | None:
+    """Check that ``records`` are one or more complete batches of magic 2 within the topic's limits.
 
-    Raises RefusedRecords otherwise.
+    Return the sequence if they are from an idempotent producer. Raises RefusedRecords.
     """
     if not records:
         raise RefusedRecords(ErrorCode.invalid_record, "a partition without record batches")
     try:
         if version >= _ONLY_MAGIC_2_FROM and magic_at(records) != MAGIC:
             raise RefusedRecords(ErrorCode.invalid_record, f"Produce v{version} takes batches of magic {MAGIC} only")
+        sequence = None
         for position, header in walk(records):
-            if header.size > config.max_message_bytes:
-                _refuse_size(header.size, config)
+            size = header.size
+            if size > config.max_message_bytes:
+                _refuse_size(size, config)
             verify_crc(records, position, header)
             check_produced(header)
-            if header.codec is Codec.ZSTD and version < _ZSTD_FROM:
+            if version < _ZSTD_FROM and header.codec is Codec.ZSTD:
                 raise RefusedRecords(
                     ErrorCode.unsupported_compression_type,
                     f"Produce v{version} does not support zstd; v{_ZSTD_FROM} and later do",
                 )
             config.check_timestamps(header, now_ms)
-            if header.size != len(records) and header.producer_id >= 0:
-                check_producers(records)
+            if header.producer_id >= 0:
+                if size != len(records):
+                    check_producers(records)
+                sequence = SentSequence.of(header)
     except InvalidTimestamp as error:
         raise RefusedRecords(ErrorCode.invalid_timestamp, str(error)) from error
     except InvalidRecord as error:
         raise RefusedRecords(ErrorCode.invalid_record, str(error)) from error
     except CorruptBatch as error:
         raise RefusedRecords(ErrorCode.corrupt_message, str(error)) from error
-    return records
+    return sequence
 
 
 def is_cheap(records: memoryview) -> bool:

@@ -19,7 +19,6 @@ select parts. To compare a change with the code before it, use ``--baseline`` wi
 import itertools
 import json
 import re
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -33,14 +32,13 @@ import click
 
 from tests.bench.report import Result, render
 from tests.bench.targets import NAMES, Target, load_average, start_targets
-from tests.bench.usage import Usage, measured_each
+from tests.bench.usage import Usage, measured_each, touch_memory
 from tests.servers.apache_kafka import java
 from tests.support.clients.confluent import ConfluentClient
 
 JAVA = "Java"
 LIBRDKAFKA = "librdkafka"
 _RUN_SECONDS = 300
-_TOUCHED_BYTES = 1 << 20
 _SUMMARY = re.compile(r"([\d.]+) records/sec .*?(\d+) ms 50th, \d+ ms 95th, (\d+) ms 99th")
 _topic_numbers = itertools.count()
 
@@ -149,24 +147,12 @@ def _result(
     )
 
 
-def _touch_memory(scratch: Path, megabytes: float) -> None:
-    """Fill this much of the page cache, but at most half of the free space, and free it.
-
-    The host of a virtual machine may have taken its free memory. Whoever uses that first then needs about ten times
-    the CPU time to store data.
-    """
-    size = min(megabytes * 1_000_000, shutil.disk_usage(scratch).free / 2)
-    with tempfile.TemporaryFile(dir=scratch) as file:
-        for _ in range(int(size / _TOUCHED_BYTES)):
-            file.write(bytes(_TOUCHED_BYTES))
-
-
 def run_row(targets: list[Target], load: Load, megabytes: float, scratch: Path) -> list[Result]:
     """Measure each target in turn with one load. Topics produced with acks=1 are also consumed."""
     results = []
     for target in targets:
         # KafScale stores the records twice, and S3 and the producer need memory too.
-        _touch_memory(scratch, 4 * megabytes)
+        touch_memory(scratch, 4 * megabytes)
         topic = f"bench-{next(_topic_numbers)}"
         client = ConfluentClient(target.bootstrap)
         client.create_topic(topic, partitions=load.partitions, configs={"compression.type": "producer"})

@@ -19,7 +19,7 @@ import click
 from kafscale.records.record import Record, build_batch
 from tests.bench.report import by_process
 from tests.bench.targets import NAMES, Target, start_targets
-from tests.bench.usage import measured_each
+from tests.bench.usage import measured_each, touch_memory
 from tests.support.clients.confluent import ConfluentClient
 
 _TOPIC = "cost"
@@ -145,6 +145,7 @@ def main(
             for acks in (1, -1):
                 for _ in range(rounds):
                     for target in targets:
+                        touch_memory(Path(scratch), 3 * megabytes)
                         line = measure(
                             target, batch_bytes, partitions=partitions, acks=acks, megabytes=megabytes, window=window
                         )

@@ -49,11 +49,11 @@ MUTATIONS = (
         Change(
             "services.gateway.apis.produce",
             "_check",
-            "                else:\n                    produce.add(result, known, records)\n",
+            "                else:\n                    produce.add(result, known, records, sequence)\n",
             (
                 "                else:\n"
                 "                    produce.add(result, known, records[: 12 + "
-                'int.from_bytes(records[8:12], "big")])\n'
+                'int.from_bytes(records[8:12], "big")], sequence)\n'
             ),
         ),
         _PRODUCE + "test_every_batch_of_a_record_set_is_stored",
@@ -295,9 +295,7 @@ MUTATIONS = (
     ),
     Mutation(
         "batches of any size are accepted, in the current format and in old ones",
-        Change(
-            "services.gateway.validation", "check_records", "if header.size > config.max_message_bytes:", "if False:"
-        ),
+        Change("services.gateway.validation", "check_records", "if size > config.max_message_bytes:", "if False:"),
         _PRODUCE + "test_a_batch_may_be_as_large_as_max_message_bytes_but_not_larger",
     ),
     Mutation(

@@ -167,10 +167,10 @@ MUTATIONS = (
     Mutation(
         "the buffers of all partitions share a limit",
         Change(
-            "services.storage.log.placing",
-            "place",
-            "or space.buffered + len(records) > space.limit",
-            "or False",
+            "services.storage.methods.append",
+            "_append_to",
+            ", settings.buffer_bytes - run.buffers.size",
+            ", settings.partition_buffer_bytes",
         ),
         _WRITE_PATH + "test_all_partitions_share_a_total_limit",
     ),

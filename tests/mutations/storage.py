@@ -108,7 +108,7 @@ MUTATIONS = (
     ),
     Mutation(
         "only the first batch of a record set is placed",
-        Change("services.storage.log.buffer", "WriteBuffer.append", "in walk(records):", "in list(walk(records))[:1]:"),
+        Change("services.storage.log.buffer", "WriteBuffer.append", "in batches:", "in list(batches)[:1]:"),
         _WRITE_PATH + "test_every_batch_of_an_append_is_readable_after_the_commit",
     ),
     Mutation(

@@ -55,7 +55,6 @@ from kafscale.kafka.produce import (
     encode_response,
 )
 from kafscale.kafka.wire import Buffer
-from kafscale.records.batch import peek
 from kafscale.rpc.limits import LARGEST_PAYLOAD
 from kafscale.security.asks import WRITE_TOPIC
 from services.gateway.api import Api, Call, Environment, Order, Work
@@ -101,11 +100,13 @@ class _Produce:
         self.topics: list[ProduceTopicResults] = []
         self.appends: list[tuple[StorageLink, PendingAppend]] = []
         # Records that must be checked or converted in a thread before anything is sent, each with the function.
-        self.decoding: list[tuple[ProduceResult, KnownTopic, Callable[[], Buffer]]] = []
+        self.decoding: list[tuple[ProduceResult, KnownTopic, Callable[[], Buffer], SentSequence | None]] = []
         self._errors_left = _MOST_RECORD_ERRORS
         self._open = 0
 
-    def add(self, result: ProduceResult, topic: KnownTopic, records: Buffer) -> None:
+    def add(
+        self, result: ProduceResult, topic: KnownTopic, records: Buffer, sequence: SentSequence | None = None
+    ) -> None:
         """Add records that passed all checks. Records that exceed the size limit of calls to storage are refused."""
         if len(records) > LARGEST_PAYLOAD:
             result.error_code = ErrorCode.message_too_large
@@ -115,8 +116,6 @@ class _Produce:
             return
         partition = topic.partitions[result.index]
         key = (topic.info.id, result.index)
-        header = peek(records)
-        sequence = SentSequence.of(header) if header.producer_id >= 0 else None
         link = self._router.link_for_append(key)
         if link is None:
             result.error_code, result.error_message = NEVER_KEPT, "no storage instance is known for the partition"
@@ -262,31 +261,32 @@ def _check(produce: _Produce, request: ProduceRequest, call: Call) -> None:
                 convert = partial(
                     convert_legacy, partition.records, known.config, name, now_ms=now_ms, max_bytes=max_bytes
                 )
-                produce.decoding.append((result, known, convert))
+                produce.decoding.append((result, known, convert, None))
             else:
                 try:
-                    records = check_records(partition.records, known.config, version=version, now_ms=now_ms)
+                    records = partition.records or memoryview(b"")
+                    sequence = check_records(records, known.config, version=version, now_ms=now_ms)
                     if known.config.compacted:
                         name = f"{known.info.name}-{partition.index}"
                         checked = partial(with_keys, records, name, max_bytes=max_bytes)
                         if not is_cheap(records):
-                            produce.decoding.append((result, known, checked))
+                            produce.decoding.append((result, known, checked, sequence))
                             continue
                         checked()
                 except RefusedRecords as refused:
                     produce.refuse(result, refused)
                 else:
-                    produce.add(result, known, records)
+                    produce.add(result, known, records, sequence)
 
 
 async def _continue_later(produce: _Produce, environment: Environment) -> None:
-    for result, known, decode in produce.decoding:
+    for result, known, decode, sequence in produce.decoding:
         try:
             records = await trio.to_thread.run_sync(decode, limiter=environment.conversions)
         except RefusedRecords as refused:
             produce.refuse(result, refused)
         else:
-            produce.add(result, known, records)
+            produce.add(result, known, records, sequence)
     produce.decoding = []
     await produce.wait_for_room()
     produce.send()

@@ -276,7 +276,7 @@ class IntakeWriter:
         gathered = self._gathered or not self._waiting
         entries, traces = list(self._carried()), list[str]()
         carries, self._carrying = self._carrying, []
-        remaining = self._object_bytes - sum(entry.size for _, entry in entries)
+        size = sum(entry.size for _, entry in entries)
         now = trio.current_time()
         for partition in list(self._waiting):
             if partition.closed or partition.offline:
@@ -287,9 +287,9 @@ class IntakeWriter:
                 del self._waiting[partition]
                 continue
             fills = partition.filling.is_due(partition.buffer, self._fillings)
-            taken = partition.buffer.to_chain(remaining, only_sealed=fills)
+            taken = partition.buffer.to_chain(self._object_bytes - size, only_sealed=fills)
             if taken is not None:
-                remaining -= taken.size
+                size += taken.size
                 traces += taken.traces
                 sinks = [
                     SinkProgress(sink=epoch.sink, epoch=epoch.epoch, batches=batches, committed_ms=epoch.committed_ms)
@@ -306,14 +306,13 @@ class IntakeWriter:
                 del self._waiting[partition]
             if not partition.buffer.is_bulk:
                 self._bulk.pop(partition, None)
-            if remaining <= 0:
+            if size >= self._object_bytes:
                 break
         self._waiting_bytes = sum(partition.buffer.unchained_bytes for partition in self._waiting)
         self._observe_wait(now)
         appends, self._waiting_appends = self._waiting_appends, 0
         if not entries:
             return None
-        size = sum(entry.size for _, entry in entries)
         self._pace.began(now, large=size >= self._put_bytes, gathered=gathered)
         since = min((one.since for one in carries), default=now)
         begun = _Object(self._next, self._checkpoint(), now, since, entries, carries, size, appends)

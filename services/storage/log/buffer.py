@@ -2,13 +2,13 @@
 
 from bisect import bisect_left, bisect_right
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Literal, NamedTuple
 
 from kafscale.intake.tail import Tail
-from kafscale.records.batch import placed_prefix, walk, with_log_append_time
+from kafscale.records.batch import BatchHeader, placed_prefix, with_log_append_time
 from kafscale.segment.writer import PREFIX_SIZE, BuiltSegment
 from services.storage.log.producers import Sequenced
 from services.storage.log.sink_progress import SinkEpoch
@@ -114,29 +114,30 @@ class WriteBuffer:
                 return buffer.next_offset
         return self._open.next_offset
 
-    def append(self, records: bytes | memoryview, *, log_append_time_ms: int | None = None) -> int:
-        """Append the batches of ``records`` to the log and return the base offset of the first.
-
-        Raises CorruptData, and keeps nothing, if ``records`` is not a sequence of whole batches.
-        """
-        placed: list[tuple[bytes, memoryview]] = []
-        offsets: list[int] = []
-        base = following = self._open.next_offset
-        for position, header in walk(records):
-            rest = memoryview(records)[position + PREFIX_SIZE : position + header.size]
+    def append(
+        self,
+        records: bytes | memoryview,
+        batches: Iterable[tuple[int, BatchHeader]],
+        *,
+        log_append_time_ms: int | None = None,
+    ) -> int:
+        """Append the ``batches`` of ``records``, with their positions, and return the base offset of the first."""
+        last, view = self._open, memoryview(records)
+        base = following = last.next_offset
+        for position, header in batches:
+            rest = view[position + PREFIX_SIZE : position + header.size]
             if log_append_time_ms is not None:
                 stamped = with_log_append_time(records[position : position + header.size], log_append_time_ms)
                 rest = memoryview(stamped)[PREFIX_SIZE:]
-            placed.append((placed_prefix(header, following, self._epoch), rest))
-            offsets.append(following)
+            last.pieces.append((placed_prefix(header, following, self._epoch), rest))
+            last.offsets.append(following)
             following += header.last_offset_delta + 1
-        self._open.pieces += placed
-        self._open.offsets += offsets
-        self._open.next_offset = following
-        self._open.size += len(records)
-        self.uncommitted_bytes += len(records)
-        self.unchained_bytes += len(records)
-        if self._open.size >= self.segment_bytes:
+        size = len(records)
+        last.next_offset = following
+        last.size += size
+        self.uncommitted_bytes += size
+        self.unchained_bytes += size
+        if last.size >= self.segment_bytes:
             self.seal("size")
         return base
 

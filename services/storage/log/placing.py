@@ -4,21 +4,14 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from kafscale.errors import KafscaleError
-from kafscale.records.batch import check_producers, peek
+from kafscale.records.batch import check_producers, walk
+from kafscale.records.errors import CorruptBatch
 from services.storage.log.partition import Partition
 from services.storage.log.producers import Sequenced
 
 
 class NoRoom(KafscaleError):
     """Too many bytes are buffered and not stored yet."""
-
-
-class Space(NamedTuple):
-    """Sizes in bytes: what all partitions have buffered, and the limits of one partition and of all."""
-
-    buffered: int
-    partition_limit: int
-    limit: int
 
 
 class Placed(NamedTuple):
@@ -34,25 +27,28 @@ class Placed(NamedTuple):
 
 
 def place(
-    partition: Partition, records: bytes, *, space: Space, now_ms: Callable[[], int], arrival_ms: Callable[[], int]
+    partition: Partition, records: bytes, *, room: int, now_ms: Callable[[], int], arrival_ms: Callable[[], int]
 ) -> Placed:
     """Add the batches to the partition's buffer and remember their producer. If it raises, nothing has changed.
 
-    ``now_ms`` and ``arrival_ms`` return the times of the wall clock and of the producer clock. Raises CorruptData,
-    SequenceRefused, NoRoom.
+    ``room`` is the number of bytes that may be added. ``now_ms`` and ``arrival_ms`` return the times of the wall clock
+    and of the producer clock. Raises CorruptData, SequenceRefused, NoRoom.
     """
     buffer = partition.buffer
-    header = peek(records)
-    if header.size != len(records):
+    batches = list(walk(records))
+    if not batches:
+        raise CorruptBatch("an append without batches")
+    if len(batches) > 1:
         check_producers(records)
+    header = batches[0][1]
     if header.producer_id >= 0:
         original = partition.producers.original(header)
         if original is not None:
             return Placed(original.base_offset, original.last_offset + 1, -1, 0)
-    if buffer.uncommitted_bytes + len(records) > space.partition_limit or space.buffered + len(records) > space.limit:
+    if len(records) > room:
         raise NoRoom("too many bytes are buffered and not stored yet")
     append_time = now_ms() if partition.config.log_append_time else None
-    base = buffer.append(records, log_append_time_ms=append_time)
+    base = buffer.append(records, batches, log_append_time_ms=append_time)
     if header.producer_id >= 0:
         batch = Sequenced.of(header, base)
         partition.producers.add(batch, arrival_ms())

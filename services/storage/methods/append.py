@@ -8,7 +8,7 @@ from kafscale.v1.common_pb2 import OK, PartitionRef, Status
 from kafscale.v1.storage_pb2 import AppendReply, AppendRequest, PartitionAppended
 from services.storage.dependencies import Dependencies
 from services.storage.log.partition import Partition
-from services.storage.log.placing import NoRoom, Placed, Space, place
+from services.storage.log.placing import NoRoom, place
 from services.storage.log.producers import SequenceRefused
 from services.storage.methods.acquiring import acquire_all
 from services.storage.owning.takeover import NotAvailable
@@ -88,10 +88,28 @@ def _append_all(
 ) -> list[PartitionAppended]:
     """Apply a message. It does not wait, so that offsets are assigned in the order of appends."""
     stream.seen(request.seen)
-    results = [
-        _append_one(run, deps, stream, request, append=append, found=found)
-        for append, found in zip(request.appends, partitions, strict=True)
-    ]
+    results = list[PartitionAppended]()
+    for append, found in zip(request.appends, partitions, strict=True):
+        key = (append.partition.topic_id, append.partition.partition)
+        if request.seen < stream.refused.get(key, 0):
+            results.append(PartitionAppended(status=Status.REFUSED_BEHIND, detail="an earlier batch was refused"))
+            continue
+        if isinstance(found, NotAvailable):
+            result = PartitionAppended(status=found.status, detail=str(found), owner=found.owner)
+        else:
+            # The partition may have been handed over while another one was taken over.
+            if not found.closed:
+                stream.subscribe(key, found.committed_event)
+            end = found.buffer.next_offset
+            result = _append_to(run, deps, found, append)
+            if append.trace:
+                _trace(deps, found, append, result, placed=found.buffer.next_offset > end)
+        results.append(result)
+        if result.status != OK:
+            stream.refused[key] = request.sequence
+            deps.counters.refused[Status.Name(result.status)] += 1
+        else:
+            stream.refused.pop(key, None)
     stream.applied_one()
     return results
 
@@ -107,38 +125,13 @@ def _is_one_durable(appended: list[tuple[Partition, int]]) -> bool:
     )
 
 
-def _append_one(
-    run: Run,
-    deps: Dependencies,
-    stream: CommitStream,
-    request: Message,
-    *,
-    append: Append,
-    found: Partition | NotAvailable,
+def _append_to(
+    run: Run, deps: Dependencies, partition: Partition, append: Append, *, again: bool = False
 ) -> PartitionAppended:
-    key = (append.partition.topic_id, append.partition.partition)
-    if request.seen < stream.refused.get(key, 0):
-        return PartitionAppended(status=Status.REFUSED_BEHIND, detail="an earlier batch was refused")
-    if isinstance(found, NotAvailable):
-        result = PartitionAppended(status=found.status, detail=str(found), owner=found.owner)
-    else:
-        # The partition may have been handed over while another one was taken over.
-        if not found.closed:
-            stream.subscribe(key, found.committed_event)
-        end = found.buffer.next_offset
-        result = _append_to(run, deps, found, append)
-        if append.trace:
-            _trace(deps, found, append, result, placed=found.buffer.next_offset > end)
-    if result.status != OK:
-        stream.refused[key] = request.sequence
-        deps.counters.refused[Status.Name(result.status)] += 1
-    else:
-        stream.refused.pop(key, None)
-    return result
+    """Append the batches, or return why not. The result for a duplicate batch has the offsets of the original.
 
-
-def _append_to(run: Run, deps: Dependencies, partition: Partition, append: Append) -> PartitionAppended:
-    """Append the batches, or return why not. The result for a duplicate batch has the offsets of the original."""
+    If the partition knows too many producers, forget idle ones and try once more.
+    """
     settings, buffer = deps.settings, partition.buffer
     if partition.closed or partition.moving or (append.unacknowledged and not run.membership.proven):
         detail = "the partition is being handed over" if partition.moving else "this instance is not the owner"
@@ -149,13 +142,17 @@ def _append_to(run: Run, deps: Dependencies, partition: Partition, append: Appen
     records = append.records
     if len(records) > settings.partition_buffer_bytes:
         return PartitionAppended(status=Status.TOO_LARGE, detail="larger than KAFSCALE_PARTITION_BUFFER_BYTES")
+    room = min(settings.partition_buffer_bytes - buffer.uncommitted_bytes, settings.buffer_bytes - run.buffers.size)
     try:
-        placed = _place(run, deps, partition, records)
+        placed = place(partition, records, room=room, now_ms=deps.now_ms, arrival_ms=run.producer_clock.arrival_ms)
     except CorruptData as error:
         return PartitionAppended(status=Status.INVALID, detail=str(error))
     except NoRoom as error:
         return PartitionAppended(status=Status.BUFFER_FULL, detail=str(error))
     except SequenceRefused as error:
+        if error.status == Status.BUFFER_FULL and not again:
+            run.snapshots.expire(partition, pressed=True)
+            return _append_to(run, deps, partition, append, again=True)
         return PartitionAppended(status=error.status, detail=str(error), log_start=partition.log.log_start)
     result = PartitionAppended(
         epoch=partition.epoch,
@@ -175,18 +172,6 @@ def _append_to(run: Run, deps: Dependencies, partition: Partition, append: Appen
             result.hold_until = buffer.end_of_first(excess)
         result.durable_soon = run.intake.is_immediate
     return result
-
-
-def _place(run: Run, deps: Dependencies, partition: Partition, records: bytes, *, again: bool = False) -> Placed:
-    """Place the batches. If the partition knows too many producers, forget idle ones and try once more."""
-    space = Space(run.buffers.size, deps.settings.partition_buffer_bytes, deps.settings.buffer_bytes)
-    try:
-        return place(partition, records, space=space, now_ms=deps.now_ms, arrival_ms=run.producer_clock.arrival_ms)
-    except SequenceRefused as error:
-        if error.status != Status.BUFFER_FULL or again:
-            raise
-    run.snapshots.expire(partition, pressed=True)
-    return _place(run, deps, partition, records, again=True)
 
 
 def _trace(

@@ -255,10 +255,10 @@ class SinkAppends:
     ) -> None:
         """Append the missing batches of one stage. ``before``: the number of batches in earlier stages of the epoch."""
         body = memoryview(await read_staged(self._deps.objects, stage.key, stage.size, stage.crc))
-        batches = [body[position : position + header.size] for position, header in walk(body)]
+        batches = [(header, body[position : position + header.size]) for position, header in walk(body)]
         if len(batches) != stage.batches:
             raise MissingStage(f"object {stage.key} has {len(batches)} batches, expected {stage.batches}")
-        for number, batch in enumerate(batches, before + 1):
+        for number, (header, batch) in enumerate(batches, before + 1):
             if number <= partition.sinks.position(epoch, partition.state):
                 continue
             while _accepts(partition) and not self._has_room(partition, len(batch)):
@@ -267,7 +267,7 @@ class SinkAppends:
             if not _accepts(partition):
                 return
             append_time = self._deps.now_ms() if partition.config.log_append_time else None
-            base = partition.buffer.append(batch, log_append_time_ms=append_time)
+            base = partition.buffer.append(batch, [(0, header)], log_append_time_ms=append_time)
             partition.buffer.note_staged(epoch, number, len(batch))
             partition.sinks.appended(epoch, number)
             self._deps.counters.sink_batches += 1

@@ -8,6 +8,7 @@ from kafscale import paths
 from kafscale.errors import Unavailable
 from kafscale.metadata.interface import Delete, Put
 from kafscale.metadata.memory import Fault, no_answer
+from kafscale.records.batch import walk
 from kafscale.segment.writer import build_segment
 from kafscale.v1.common_pb2 import Status
 from kafscale.v1.metadata_pb2 import Member
@@ -19,7 +20,7 @@ from tests.support.storage.harness import NAMESPACE, World, batch, siblings, sta
 def segment_of(epoch: int, base_offset: int, records: bytes) -> bytes:
     """Build the segment that an owner in ``epoch`` would store."""
     buffer = WriteBuffer(epoch=epoch, next_offset=base_offset, segment_bytes=1 << 20)
-    buffer.append(records)
+    buffer.append(records, walk(records))
     buffer.seal("size")
     (sealed,) = buffer.to_start(1)
     return build_segment(sealed.pieces, epoch=epoch, created_ms=0, flags=0).data

@@ -8,6 +8,7 @@ from trio.testing import MockClock
 
 from kafscale.attempts import Attempts
 from kafscale.objects.memory import Fault
+from kafscale.records.batch import walk
 from kafscale.records.record import Record, build_batch
 from services.storage.log.buffer import WriteBuffer
 from services.storage.log.filling import Filling
@@ -68,10 +69,11 @@ async def test_producers_that_wait_are_delayed_at_most_a_few_times(
 
 
 def test_a_buffer_that_was_sealed_while_it_was_waited_for_does_not_count_as_waited_for_in_vain() -> None:
+    half = batch(b"x" * (FULL // 2))
     buffer = WriteBuffer(epoch=1, next_offset=0, segment_bytes=FULL)
     filling, of_all = Filling(), Attempts(factor=2, most=63)
     for sealed in (True, False):
-        buffer.append(batch(b"x" * (FULL // 2)))
+        buffer.append(half, walk(half))
         filling.arrived(0, may_go_on=True)
         assert filling.is_due(buffer, of_all)
         filling.begin(0, buffer, 1)
@@ -81,5 +83,5 @@ def test_a_buffer_that_was_sealed_while_it_was_waited_for_does_not_count_as_wait
         filling.end(buffer, of_all)
     buffer.seal("request")
     buffer.to_chain(FULL)
-    buffer.append(batch(b"x" * (FULL // 2)))
+    buffer.append(half, walk(half))
     assert not filling.is_due(buffer, of_all)
