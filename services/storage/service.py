@@ -64,6 +64,7 @@ from services.storage.methods.topics import topics
 from services.storage.owning.cluster_mark import mark_prefix
 from services.storage.run import Run
 from services.storage.settings import StorageSettings
+from services.storage.writing.commit_streams import Report
 
 log = structlog.get_logger()
 
@@ -102,10 +103,10 @@ class StorageService:
     async def append(self, request: AppendRequest) -> AppendReply:
         return await append(self._current(), self._deps, request)
 
-    def append_at_once(self, request: Message) -> list[PartitionAppended] | None:
+    def append_at_once(self, request: Message, report: Report) -> list[PartitionAppended] | None:
         """For callers in the same process: see `services.storage.methods.append`."""
         run = self.current
-        return None if run is None else append_at_once(run, self._deps, request)
+        return None if run is None else append_at_once(run, self._deps, request, report)
 
     async def commits(self, request: CommitsRequest, send: Callable[[CommitsEvent], Awaitable[None]]) -> None:
         await self._current().streams.serve(request.stream_id, send)

@@ -30,7 +30,7 @@ from kafscale.objects.retry import Backoff, RetryingObjectStore
 from kafscale.rpc.generated import GroupCoordinatorClient, IndexerClient, SegmentStorageClient
 from kafscale.security.principals import ANONYMOUS
 from kafscale.threads import run_inline
-from kafscale.v1.storage_pb2 import PartitionAppended
+from kafscale.v1.storage_pb2 import Committed, PartitionAppended
 from services.gateway.access.authentication import Authentication, Authenticator
 from services.gateway.api import Environment
 from services.gateway.clients.connection import ClientConnection, peer_of
@@ -113,15 +113,28 @@ async def connect_storage(
     yield SegmentStorageClient(RemoteStorage(process, there, cluster.faults, cluster.trace))
 
 
-def append_at_once(cluster: Cluster, process: Process, message: AppendMessage) -> Sequence[PartitionAppended] | None:
-    """Append in the storage process that has the stream, as in the one-process mode, unless either is cut off."""
+def append_at_once(
+    cluster: Cluster, process: Process, message: AppendMessage, report: Callable[[Committed], bool]
+) -> Sequence[PartitionAppended] | None:
+    """Append in the storage process that has the stream, as in the one-process mode, unless either is cut off.
+
+    Its events are taken at once too, unless the gateway is frozen or cut off by then.
+    """
     for there in cluster.storages.values():
-        cut_off = process.cut_from_peers or there.cut_from_peers
-        if there.serving and not there.frozen and not process.dead and not cut_off:
-            results = there.call_at_once(partial(there.service.append_at_once, message))
+        if _are_one(process, there):
+
+            def take(event: Committed, there: StorageProcess = there) -> bool:
+                return _are_one(process, there) and process.call_at_once(partial(report, event))
+
+            results = there.call_at_once(partial(there.service.append_at_once, message, take))
             if results is not None:
                 return results
     return None
+
+
+def _are_one(gateway: Process, storage: Process) -> bool:
+    """Whether both can act as one process."""
+    return all(one.serving and not one.frozen and not one.cut_from_peers for one in (gateway, storage))
 
 
 async def serve_storage(cluster: Cluster, process: StorageProcess, stop: trio.Event) -> None:

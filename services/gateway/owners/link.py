@@ -21,6 +21,7 @@ from kafscale.v1.storage_pb2 import (
     AppendRequest,
     CommitsEvent,
     CommitsRequest,
+    Committed,
     DeleteRecordsRequest,
     DescribeSegmentRequest,
     EpochEnd,
@@ -69,8 +70,11 @@ _SIZES_WAIT = 0.6
 _log = structlog.get_logger(__name__)
 
 
-AppendAtOnce = Callable[[AppendMessage], Sequence[PartitionAppended] | None]
-"""Appends a message in a storage instance in this process. None, without an effect, if that has to wait."""
+AppendAtOnce = Callable[[AppendMessage, Callable[[Committed], bool]], Sequence[PartitionAppended] | None]
+"""Appends a message in a storage instance in this process. None, without an effect, if that has to wait.
+
+The second parameter takes the events of the commit stream from then on. It returns False if it does not take one.
+"""
 Moved = Callable[[Key, str], None]
 """Called with a partition that the instance does not own and its owner (empty if unknown)."""
 
@@ -99,6 +103,17 @@ class _Session:
     def waits(self) -> bool:
         """Whether an append waits for its reply or its commit."""
         return self.appends.busy or self.view.holding
+
+    def apply(self, event: Committed) -> bool:
+        """Apply an event of a storage instance in this process. Returns False if the stream has ended."""
+        if self.over:
+            return False
+        try:
+            self.view.apply((event,))
+        except Exception as error:  # noqa: BLE001  it must not end the caller, which is storage
+            _log.exception("commit not applied")
+            self.give_up(f"a commit was not applied: {error!r}")
+        return True
 
     def give_up(self, reason: str) -> None:
         self.broken_because = self.broken_because or reason
@@ -407,7 +422,7 @@ class StorageLink:
         while not (self.queue.empty or session.over or session.appends.busy):
             message = session.appends.next_message()
             try:
-                results = self._append_at_once(message)
+                results = self._append_at_once(message, session.apply)
             except Exception as error:  # noqa: BLE001  as with a call, the outcome is unknown
                 _log.exception("append failed")
                 session.give_up(f"an Append failed: {error!r}")

@@ -13,7 +13,7 @@ from services.storage.log.producers import SequenceRefused
 from services.storage.methods.acquiring import acquire_all
 from services.storage.owning.takeover import NotAvailable
 from services.storage.run import Run
-from services.storage.writing.commit_streams import CommitStream
+from services.storage.writing.commit_streams import CommitStream, Report
 
 
 class Append(Protocol):
@@ -66,9 +66,9 @@ async def append(run: Run, deps: Dependencies, request: AppendRequest) -> Append
     return reply
 
 
-def append_at_once(run: Run, deps: Dependencies, request: Message) -> list[PartitionAppended] | None:
+def append_at_once(run: Run, deps: Dependencies, request: Message, report: Report) -> list[PartitionAppended] | None:
     """Return a result for each append, or None, without an effect, if `append` would have to wait for its turn or for a
-    partition."""
+    partition. ``report`` takes the events of the stream from then on."""
     stream = run.streams.get(request.stream_id)
     if stream is None or request.sequence != stream.applied + 1:
         return None
@@ -76,6 +76,7 @@ def append_at_once(run: Run, deps: Dependencies, request: Message) -> list[Parti
     here = [partition for partition in partitions if partition is not None and not partition.is_recovering]
     if len(here) < len(partitions):
         return None
+    stream.report = report
     return _append_all(run, deps, stream, request, here)
 
 

@@ -11,6 +11,8 @@ _MAX_REFUSED = 1000  # remembered refusals, after which those that the caller ha
 
 Key = tuple[bytes, int]
 Send = Callable[[CommitsEvent], Awaitable[None]]
+Report = Callable[[Committed], bool]
+"""Applies an event at once. Returns whether that was possible. It must not raise."""
 
 
 class CommitStream:
@@ -32,6 +34,8 @@ class CommitStream:
         self._beat = False
         # What replies wait for.
         self._awaited: dict[trio.Event, Callable[[], bool]] = {}
+        self.report: Report | None = None
+        """Takes the events of a caller in this process. What it does not take is sent."""
 
     def subscribe(self, key: Key, now: Callable[[], Committed]) -> None:
         """Report this partition from now on, beginning with the event that ``now`` returns."""
@@ -41,7 +45,7 @@ class CommitStream:
 
     def notify(self, key: Key, event: Committed) -> None:
         """Queue ``event`` of a partition, if the stream is subscribed to it."""
-        if key not in self._subscribed:
+        if key not in self._subscribed or (self.report is not None and self.report(event)):
             return
         waiting = self._pending.setdefault(key, [])
         if waiting and waiting[-1].epoch == event.epoch and not waiting[-1].lost:

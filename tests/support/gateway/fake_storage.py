@@ -208,6 +208,9 @@ class FakeStorage(SegmentStorageClient):
         event.partition.CopyFrom(ref or partition.ref)
         event.epoch = partition.epoch if epoch is None else epoch
         event.lost, event.in_memory = lost, in_memory
+        self.send_event(event)
+
+    def send_event(self, event: Committed) -> None:
         for stream in self.streams.values():
             stream.send.send_nowait(CommitsEvent(committed=[event]))
 

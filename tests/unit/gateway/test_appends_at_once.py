@@ -1,6 +1,7 @@
 """A storage link to a storage instance in the same process."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import trio
 from kio.schema.errors import ErrorCode
@@ -8,7 +9,7 @@ from trio.testing import wait_all_tasks_blocked
 
 from kafscale.errors import Unavailable
 from kafscale.v1 import common_pb2
-from kafscale.v1.storage_pb2 import CommitsEvent, PartitionAppended
+from kafscale.v1.storage_pb2 import CommitsEvent, Committed, PartitionAppended
 from services.gateway.owners.appends import AppendMessage
 from services.gateway.owners.errors import MAY_BE_KEPT, NEVER_KEPT
 from tests.support.gateway.fake_storage import FakeStorage
@@ -21,12 +22,20 @@ class _Here(FakeStorage):
     def __init__(self, at_once: int) -> None:
         super().__init__()
         self.at_once = at_once
+        self.report: Callable[[Committed], bool] = lambda _: False
 
-    def append_at_once(self, message: AppendMessage) -> Sequence[PartitionAppended] | None:
+    def append_at_once(
+        self, message: AppendMessage, report: Callable[[Committed], bool]
+    ) -> Sequence[PartitionAppended] | None:
         if self.at_once <= 0:
             return None
         self.at_once -= 1
+        self.report = report
         return self.append_now(message.request())
+
+    def send_event(self, event: Committed) -> None:
+        if not self.report(event):
+            super().send_event(event)
 
 
 async def test_records_are_appended_without_a_switch_to_another_task() -> None:
@@ -36,7 +45,6 @@ async def test_records_are_appended_without_a_switch_to_another_task() -> None:
         buffered, durable = appends.put(acks_all=False), appends.put(value=b"a")
         assert (buffered.finished, durable.finished, buffered.records) == (True, False, b"")
         storage.commit(storage.partition(ref()))
-        await wait_all_tasks_blocked()
         assert (durable.finished, durable.error, durable.base_offset) == (True, ErrorCode.none, 1)
         assert [message.wait_ms for message in storage.appends] == [0, 0]
 
@@ -80,8 +88,7 @@ async def test_a_message_without_an_answer_ends_the_stream() -> None:
         await trio.sleep(0.2)
         await storage.wait_until_opened(2)
         await wait_all_tasks_blocked()
-        assert appends.put(value=b"b").finished is False
-        await wait_all_tasks_blocked()
+        appends.put(value=b"b")
         assert [append.error for append in appends.finished] == [MAY_BE_KEPT, ErrorCode.none]
 
 
@@ -112,3 +119,16 @@ async def test_appends_behind_a_refused_one_are_refused() -> None:
         await wait_all_tasks_blocked()
         assert [append.error for append in appends.finished][1:] == [ErrorCode.not_leader_or_follower] * 2
         assert len(storage.appends) == 2
+
+
+async def test_an_event_that_cannot_be_applied_ends_the_stream_and_not_the_storage() -> None:
+    storage = _Here(at_once=10)
+    storage.auto_commit = False
+    async with running_link(storage, append_at_once=storage.append_at_once) as appends:
+        append = appends.put(value=b"a")
+        report = storage.report
+        unusable: Any = object()
+        assert report(unusable)
+        await wait_all_tasks_blocked()
+        assert append.error is MAY_BE_KEPT
+        assert not report(Committed()), "the stream has ended"

@@ -1,16 +1,22 @@
 """Appends of a gateway in the same process."""
 
+from collections.abc import Callable
+
 import trio
 from trio.testing import MockClock
 
 from kafscale.objects.memory import Fault
 from kafscale.v1.common_pb2 import PartitionRef, Status
-from kafscale.v1.storage_pb2 import AppendRequest, PartitionAppend, PartitionAppended
+from kafscale.v1.storage_pb2 import AppendRequest, Committed, PartitionAppend, PartitionAppended
 from tests.support.storage.harness import Caller, World, batch, siblings
 
 
 def _at_once(
-    caller: Caller, *refs: PartitionRef, sequence: int, stream_id: str | None = None
+    caller: Caller,
+    *refs: PartitionRef,
+    sequence: int,
+    stream_id: str | None = None,
+    report: Callable[[Committed], bool] = lambda _: False,
 ) -> list[PartitionAppended] | None:
     return caller.service.append_at_once(
         AppendRequest(
@@ -18,7 +24,8 @@ def _at_once(
             sequence=sequence,
             seen=sequence - 1,
             appends=[PartitionAppend(partition=ref, records=batch(b"at once")) for ref in refs],
-        )
+        ),
+        report,
     )
 
 
@@ -52,7 +59,7 @@ async def test_a_refusal_at_once_refuses_what_was_sent_behind_it(autojump_clock:
             seen=1,
             appends=[PartitionAppend(partition=ref, records=batch(bytes(5 << 20)))],
         )
-        results = caller.service.append_at_once(request)
+        results = caller.service.append_at_once(request, lambda _: False)
         assert results is not None
         assert [result.status for result in results] == [Status.TOO_LARGE]
         caller.sequence = 2
@@ -75,3 +82,21 @@ async def test_nothing_is_appended_at_once_while_a_tail_is_recovered(autojump_cl
         results = _at_once(caller, ref, sequence=1)
         assert results is not None
         assert [result.base_offset for result in results] == [2]
+
+
+async def test_the_stream_sends_only_the_events_that_the_caller_does_not_take(autojump_clock: MockClock) -> None:
+    async with (world := World()).service() as (caller, catalog):
+        ref = await world.topic(catalog)
+        assert await caller.durable(await caller.append(ref, batch(b"first")))
+        taken = list[int]()
+
+        def report(event: Committed) -> bool:
+            if event.high_watermark <= 2:
+                taken.append(event.high_watermark)
+            return event.high_watermark <= 2
+
+        for sequence in (2, 3):
+            assert _at_once(caller, ref, sequence=sequence, report=report) is not None
+            await trio.sleep(1)
+        assert set(taken) == {2}
+        assert {event.high_watermark for event in caller.news if event.high_watermark >= 2} == {3}
