@@ -49,6 +49,28 @@ MUTATIONS = (
         _LINK_AT_ONCE + "test_an_error_ends_the_stream_and_leaves_the_outcome_open",
     ),
     Mutation(
+        "an event that the gateway does not take is dropped",
+        Change(
+            "services.storage.writing.commit_streams",
+            "CommitStream.notify",
+            "(self.report is not None and self.report(event))",
+            "(self.report is not None and (self.report(event) or True))",
+        ),
+        _AT_ONCE + "test_the_stream_sends_only_the_events_that_the_caller_does_not_take",
+    ),
+    Mutation(
+        "an event that cannot be applied ends storage",
+        Change(
+            "services.gateway.owners.link", "_Session.apply", "except Exception as error:", "except OSError as error:"
+        ),
+        _LINK_AT_ONCE + "test_an_event_that_cannot_be_applied_ends_the_stream_and_not_the_storage",
+    ),
+    Mutation(
+        "events are taken after the end of their stream",
+        Change("services.gateway.owners.link", "_Session.apply", "if self.over:", "if False:"),
+        _LINK_AT_ONCE + "test_an_event_that_cannot_be_applied_ends_the_stream_and_not_the_storage",
+    ),
+    Mutation(
         "a plan waits for take-overs too",
         Change("services.storage.writing.buffers", "Buffers._is_held", " and not partition.planned", ""),
         _OWNERSHIP + "test_segments_of_new_owners_wait_while_take_overs_wait_for_each_other",
