@@ -9,13 +9,12 @@ from typing import TypeVar
 from kio.schema.errors import ErrorCode
 
 from kafscale.errors import KafscaleError
-from kafscale.records.batch import MAGIC, check_produced, check_producers, magic_at, verify_crc, walk
+from kafscale.records.batch import MAGIC, BatchHeader, check_produced, check_producers, magic_at, verify_crc, walk
 from kafscale.records.codecs import Codec
 from kafscale.records.errors import CorruptBatch, InvalidRecord, InvalidTimestamp
 from kafscale.records.legacy import upconvert
 from kafscale.records.record import records_without_key
 from kafscale.topics.configs import TopicConfig
-from services.gateway.owners.refused import SentSequence
 
 _ONLY_MAGIC_2_FROM = 3
 _ZSTD_FROM = 7
@@ -45,17 +44,17 @@ def is_legacy(records: memoryview | None, version: int) -> bool:
         return False
 
 
-def check_records(records: memoryview, config: TopicConfig, *, version: int, now_ms: int) -> SentSequence | None:
+def check_records(records: memoryview, config: TopicConfig, *, version: int, now_ms: int) -> BatchHeader | None:
     """Check that ``records`` are one or more complete batches of magic 2 within the topic's limits.
 
-    Return the sequence if they are from an idempotent producer. Raises RefusedRecords.
+    Return the header of the batch if it is from an idempotent producer. Raises RefusedRecords.
     """
     if not records:
         raise RefusedRecords(ErrorCode.invalid_record, "a partition without record batches")
     try:
         if version >= _ONLY_MAGIC_2_FROM and magic_at(records) != MAGIC:
             raise RefusedRecords(ErrorCode.invalid_record, f"Produce v{version} takes batches of magic {MAGIC} only")
-        sequence = None
+        sequenced = None
         for position, header in walk(records):
             size = header.size
             if size > config.max_message_bytes:
@@ -71,14 +70,14 @@ def check_records(records: memoryview, config: TopicConfig, *, version: int, now
             if header.producer_id >= 0:
                 if size != len(records):
                     check_producers(records)
-                sequence = SentSequence.of(header)
+                sequenced = header
     except InvalidTimestamp as error:
         raise RefusedRecords(ErrorCode.invalid_timestamp, str(error)) from error
     except InvalidRecord as error:
         raise RefusedRecords(ErrorCode.invalid_record, str(error)) from error
     except CorruptBatch as error:
         raise RefusedRecords(ErrorCode.corrupt_message, str(error)) from error
-    return sequence
+    return sequenced
 
 
 def is_cheap(records: memoryview) -> bool:

@@ -265,7 +265,8 @@ def _check(produce: _Produce, request: ProduceRequest, call: Call) -> None:
             else:
                 try:
                     records = partition.records or memoryview(b"")
-                    sequence = check_records(records, known.config, version=version, now_ms=now_ms)
+                    sequenced = check_records(records, known.config, version=version, now_ms=now_ms)
+                    sequence = None if sequenced is None else SentSequence.of(sequenced)
                     if known.config.compacted:
                         name = f"{known.info.name}-{partition.index}"
                         checked = partial(with_keys, records, name, max_bytes=max_bytes)
