@@ -47,14 +47,14 @@ def is_legacy(records: memoryview | None, version: int) -> bool:
 def check_records(records: memoryview, config: TopicConfig, *, version: int, now_ms: int) -> BatchHeader | None:
     """Check that ``records`` are one or more complete batches of magic 2 within the topic's limits.
 
-    Return the header of the batch if it is from an idempotent producer. Raises RefusedRecords.
+    Return the header if they are one batch, as all are that idempotent producers send. Raises RefusedRecords.
     """
     if not records:
         raise RefusedRecords(ErrorCode.invalid_record, "a partition without record batches")
     try:
         if version >= _ONLY_MAGIC_2_FROM and magic_at(records) != MAGIC:
             raise RefusedRecords(ErrorCode.invalid_record, f"Produce v{version} takes batches of magic {MAGIC} only")
-        sequenced = None
+        only = None
         for position, header in walk(records):
             size = header.size
             if size > config.max_message_bytes:
@@ -67,17 +67,17 @@ def check_records(records: memoryview, config: TopicConfig, *, version: int, now
                     f"Produce v{version} does not support zstd; v{_ZSTD_FROM} and later do",
                 )
             config.check_timestamps(header, now_ms)
-            if header.producer_id >= 0:
-                if size != len(records):
-                    check_producers(records)
-                sequenced = header
+            if size == len(records):
+                only = header
+            elif header.producer_id >= 0:
+                check_producers(records)
     except InvalidTimestamp as error:
         raise RefusedRecords(ErrorCode.invalid_timestamp, str(error)) from error
     except InvalidRecord as error:
         raise RefusedRecords(ErrorCode.invalid_record, str(error)) from error
     except CorruptBatch as error:
         raise RefusedRecords(ErrorCode.corrupt_message, str(error)) from error
-    return sequenced
+    return only
 
 
 def is_cheap(records: memoryview) -> bool:

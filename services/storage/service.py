@@ -31,7 +31,6 @@ from kafscale.v1.storage_pb2 import (
     ListOffsetsRequest,
     LogSizesReply,
     LogSizesRequest,
-    PartitionAppended,
     PlanScanReply,
     PlanScanRequest,
     ProducersReply,
@@ -48,7 +47,7 @@ from kafscale.v1.storage_pb2 import (
 )
 from services.storage.dependencies import Dependencies
 from services.storage.intake.power_failure import cut_after_power_failure
-from services.storage.methods.append import Message, append, append_at_once
+from services.storage.methods.append import Appended, Message, append, append_at_once
 from services.storage.methods.delete_records import delete_records
 from services.storage.methods.describe_segment import describe_segment
 from services.storage.methods.epoch_ends import epoch_ends
@@ -103,7 +102,7 @@ class StorageService:
     async def append(self, request: AppendRequest) -> AppendReply:
         return await append(self._current(), self._deps, request)
 
-    def append_at_once(self, request: Message, report: Report) -> list[PartitionAppended] | None:
+    def append_at_once(self, request: Message, report: Report) -> list[Appended] | None:
         """For callers in the same process: see `services.storage.methods.append`."""
         run = self.current
         return None if run is None else append_at_once(run, self._deps, request, report)

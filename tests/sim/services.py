@@ -30,11 +30,11 @@ from kafscale.objects.retry import Backoff, RetryingObjectStore
 from kafscale.rpc.generated import GroupCoordinatorClient, IndexerClient, SegmentStorageClient
 from kafscale.security.principals import ANONYMOUS
 from kafscale.threads import run_inline
-from kafscale.v1.storage_pb2 import Committed, PartitionAppended
 from services.gateway.access.authentication import Authentication, Authenticator
 from services.gateway.api import Environment
 from services.gateway.clients.connection import ClientConnection, peer_of
-from services.gateway.owners.appends import AppendMessage
+from services.gateway.owners.appends import Appended, AppendMessage
+from services.gateway.owners.commit_view import CommitEvent
 from services.gateway.service import Gateway, GatewayDependencies
 from services.gateway.settings import GatewaySettings
 from services.indexer.service import IndexerService
@@ -114,8 +114,8 @@ async def connect_storage(
 
 
 def append_at_once(
-    cluster: Cluster, process: Process, message: AppendMessage, report: Callable[[Committed], bool]
-) -> Sequence[PartitionAppended] | None:
+    cluster: Cluster, process: Process, message: AppendMessage, report: Callable[[CommitEvent], bool]
+) -> Sequence[Appended] | None:
     """Append in the storage process that has the stream, as in the one-process mode, unless either is cut off.
 
     Its events are taken at once too, unless the gateway is frozen or cut off by then.
@@ -123,7 +123,7 @@ def append_at_once(
     for there in cluster.storages.values():
         if _are_one(process, there):
 
-            def take(event: Committed, there: StorageProcess = there) -> bool:
+            def take(event: CommitEvent, there: StorageProcess = there) -> bool:
                 return _are_one(process, there) and process.call_at_once(partial(report, event))
 
             results = there.call_at_once(partial(there.service.append_at_once, message, take))

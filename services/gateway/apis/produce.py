@@ -55,6 +55,7 @@ from kafscale.kafka.produce import (
     encode_response,
 )
 from kafscale.kafka.wire import Buffer
+from kafscale.records.batch import BatchHeader
 from kafscale.rpc.limits import LARGEST_PAYLOAD
 from kafscale.security.asks import WRITE_TOPIC
 from services.gateway.api import Api, Call, Environment, Order, Work
@@ -100,14 +101,15 @@ class _Produce:
         self.topics: list[ProduceTopicResults] = []
         self.appends: list[tuple[StorageLink, PendingAppend]] = []
         # Records that must be checked or converted in a thread before anything is sent, each with the function.
-        self.decoding: list[tuple[ProduceResult, KnownTopic, Callable[[], Buffer], SentSequence | None]] = []
+        self.decoding: list[tuple[ProduceResult, KnownTopic, Callable[[], Buffer], BatchHeader | None]] = []
         self._errors_left = _MOST_RECORD_ERRORS
         self._open = 0
 
-    def add(
-        self, result: ProduceResult, topic: KnownTopic, records: Buffer, sequence: SentSequence | None = None
-    ) -> None:
-        """Add records that passed all checks. Records that exceed the size limit of calls to storage are refused."""
+    def add(self, result: ProduceResult, topic: KnownTopic, records: Buffer, header: BatchHeader | None) -> None:
+        """Add records that passed all checks, with the ``header`` if it is known and they are one batch.
+
+        Records that exceed the size limit of calls to storage are refused.
+        """
         if len(records) > LARGEST_PAYLOAD:
             result.error_code = ErrorCode.message_too_large
             result.error_message = (
@@ -116,6 +118,7 @@ class _Produce:
             return
         partition = topic.partitions[result.index]
         key = (topic.info.id, result.index)
+        sequence = None if header is None or header.producer_id < 0 else SentSequence.of(header)
         link = self._router.link_for_append(key)
         if link is None:
             result.error_code, result.error_message = NEVER_KEPT, "no storage instance is known for the partition"
@@ -133,6 +136,7 @@ class _Produce:
             acks=self._acks,
             deadline=self.deadline,
             on_finish=finished,
+            header=header,
             sequence=sequence,
             trace="" if self._span is None else self._span.place,
         )
@@ -265,29 +269,28 @@ def _check(produce: _Produce, request: ProduceRequest, call: Call) -> None:
             else:
                 try:
                     records = partition.records or memoryview(b"")
-                    sequenced = check_records(records, known.config, version=version, now_ms=now_ms)
-                    sequence = None if sequenced is None else SentSequence.of(sequenced)
+                    header = check_records(records, known.config, version=version, now_ms=now_ms)
                     if known.config.compacted:
                         name = f"{known.info.name}-{partition.index}"
                         checked = partial(with_keys, records, name, max_bytes=max_bytes)
                         if not is_cheap(records):
-                            produce.decoding.append((result, known, checked, sequence))
+                            produce.decoding.append((result, known, checked, header))
                             continue
                         checked()
                 except RefusedRecords as refused:
                     produce.refuse(result, refused)
                 else:
-                    produce.add(result, known, records, sequence)
+                    produce.add(result, known, records, header)
 
 
 async def _continue_later(produce: _Produce, environment: Environment) -> None:
-    for result, known, decode, sequence in produce.decoding:
+    for result, known, decode, header in produce.decoding:
         try:
             records = await trio.to_thread.run_sync(decode, limiter=environment.conversions)
         except RefusedRecords as refused:
             produce.refuse(result, refused)
         else:
-            produce.add(result, known, records, sequence)
+            produce.add(result, known, records, header)
     produce.decoding = []
     await produce.wait_for_room()
     produce.send()

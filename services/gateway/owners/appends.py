@@ -8,6 +8,7 @@ do not overtake a retry. One that arrives later may do so, as in Kafka, unless i
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import trio
 from kio.schema.errors import ErrorCode
@@ -15,8 +16,9 @@ from kio.schema.errors import ErrorCode
 from kafscale.returning import Returning
 from kafscale.signals import Signal
 from kafscale.v1 import common_pb2
-from kafscale.v1.storage_pb2 import AppendRequest, Committed, PartitionAppended
-from services.gateway.owners.commit_view import CommitView, Key
+from kafscale.v1.common_pb2 import Status
+from kafscale.v1.storage_pb2 import AppendRequest
+from services.gateway.owners.commit_view import CommitEvent, CommitView, Key
 from services.gateway.owners.errors import MAY_BE_KEPT, NEVER_KEPT, TIMED_OUT, append_code_of, behind
 from services.gateway.owners.pending import PendingAppend
 
@@ -214,7 +216,32 @@ class AppendMessage:
 
     def drop_records(self) -> None:
         for append in self.appends:
-            append.records = b""
+            append.records, append.header = b"", None
+
+
+class Appended(Protocol):
+    """A `PartitionAppended`, or what storage in this process has in its place."""
+
+    @property
+    def status(self) -> Status: ...
+    @property
+    def detail(self) -> str: ...
+    @property
+    def epoch(self) -> int: ...
+    @property
+    def base_offset(self) -> int: ...
+    @property
+    def end_offset(self) -> int: ...
+    @property
+    def log_start(self) -> int: ...
+    @property
+    def append_time_ms(self) -> int: ...
+    @property
+    def hold_until(self) -> int: ...
+    @property
+    def owner(self) -> str: ...
+    @property
+    def durable_soon(self) -> bool: ...
 
 
 class AppendStream:
@@ -268,7 +295,7 @@ class AppendStream:
         may_wait = len(self._under_way) <= self._most_waiting and not any(append.unacknowledged for append in appends)
         return AppendMessage(self.stream_id, self._sequence, self._seen, self._wait_ms if may_wait else 0, appends)
 
-    def replied(self, sequence: int, results: Sequence[PartitionAppended], committed: Iterable[Committed] = ()) -> int:
+    def replied(self, sequence: int, results: Sequence[Appended], committed: Iterable[CommitEvent] = ()) -> int:
         """Finish or hold the appends of one message according to its reply. Return how many have become durable."""
         appends = self._under_way.pop(sequence, [])
         if not self._under_way:

@@ -5,11 +5,12 @@ step without awaiting.
 """
 
 from collections.abc import Iterable
+from typing import Protocol
 
 import trio
 from kio.schema.errors import ErrorCode
 
-from kafscale.v1.storage_pb2 import Committed
+from kafscale.v1.common_pb2 import PartitionRef
 from services.gateway.owners.errors import MAY_BE_KEPT, TIMED_OUT
 from services.gateway.owners.pending import PendingAppend
 
@@ -18,6 +19,21 @@ _LOST_REMEMBERED = 1024
 
 Key = tuple[bytes, int]
 """Topic id and partition. A topic that was deleted and created again has another id."""
+
+
+class CommitEvent(Protocol):
+    """A `Committed`, or what storage in this process has in its place."""
+
+    @property
+    def partition(self) -> PartitionRef: ...
+    @property
+    def epoch(self) -> int: ...
+    @property
+    def high_watermark(self) -> int: ...
+    @property
+    def lost(self) -> bool: ...
+    @property
+    def in_memory(self) -> int: ...
 
 
 class Waiter:
@@ -88,7 +104,7 @@ class CommitView:
         """The number of appends that wait for their commit."""
         return sum(len(self._partitions[key].held) for key in self._holding)
 
-    def apply(self, events: Iterable[Committed]) -> int:
+    def apply(self, events: Iterable[CommitEvent]) -> int:
         """Apply events of the stream: finish held appends and wake fetches. Return how many appends were finished.
 
         Events of an older epoch are ignored.

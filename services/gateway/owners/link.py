@@ -21,7 +21,6 @@ from kafscale.v1.storage_pb2 import (
     AppendRequest,
     CommitsEvent,
     CommitsRequest,
-    Committed,
     DeleteRecordsRequest,
     DescribeSegmentRequest,
     EpochEnd,
@@ -33,7 +32,6 @@ from kafscale.v1.storage_pb2 import (
     ListOffsetsRequest,
     LogSize,
     LogSizesRequest,
-    PartitionAppended,
     PartitionFetch,
     PartitionFetched,
     PartitionFlushed,
@@ -49,8 +47,8 @@ from kafscale.v1.storage_pb2 import (
     SegmentsRequest,
     SizeQuery,
 )
-from services.gateway.owners.appends import AppendMessage, AppendQueue, AppendStream
-from services.gateway.owners.commit_view import CommitView, Key, Waiter
+from services.gateway.owners.appends import Appended, AppendMessage, AppendQueue, AppendStream
+from services.gateway.owners.commit_view import CommitEvent, CommitView, Key, Waiter
 from services.gateway.owners.errors import NEVER_KEPT
 from services.gateway.owners.fetches import GatheredFetch, fetch_gatherer
 from services.gateway.owners.pending import PendingAppend
@@ -70,7 +68,7 @@ _SIZES_WAIT = 0.6
 _log = structlog.get_logger(__name__)
 
 
-AppendAtOnce = Callable[[AppendMessage, Callable[[Committed], bool]], Sequence[PartitionAppended] | None]
+AppendAtOnce = Callable[[AppendMessage, Callable[[CommitEvent], bool]], Sequence[Appended] | None]
 """Appends a message in a storage instance in this process. None, without an effect, if that has to wait.
 
 The second parameter takes the events of the commit stream from then on. It returns False if it does not take one.
@@ -104,7 +102,7 @@ class _Session:
         """Whether an append waits for its reply or its commit."""
         return self.appends.busy or self.view.holding
 
-    def apply(self, event: Committed) -> bool:
+    def apply(self, event: CommitEvent) -> bool:
         """Apply an event of a storage instance in this process. Returns False if the stream has ended."""
         if self.over:
             return False

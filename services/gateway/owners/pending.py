@@ -5,6 +5,7 @@ from collections.abc import Callable
 from kio.schema.errors import ErrorCode
 
 from kafscale.kafka.wire import Buffer
+from kafscale.records.batch import BatchHeader, walk
 from kafscale.v1.common_pb2 import PartitionRef
 from services.gateway.owners.refused import SentSequence
 
@@ -17,9 +18,10 @@ class PendingAppend:
     """An append, from the handler through queue, message and buffer to its outcome, which is reported exactly once.
 
     ``trace`` identifies the span that the append belongs to, or is empty if it is not traced. ``sequence`` is set for
-    idempotent producers. The response is sent when the high watermark has reached ``wait_for`` and the end of the
-    segments ``hold_until``. ``size`` is the number of bytes of the records, ``message_size`` of all in a message.
-    `keep_records` sets ``records``. Times are Trio's, except ``append_time_ms``, which is Unix time.
+    idempotent producers. ``header`` is set if the records are one batch that was checked. The response is sent when the
+    high watermark has reached ``wait_for`` and the end of the segments ``hold_until``. ``size`` is the number of bytes
+    of the records, ``message_size`` of all in a message. `keep_records` sets ``records``. Times are Trio's, except
+    ``append_time_ms``, which is Unix time.
     """
 
     __slots__ = (
@@ -33,6 +35,7 @@ class PendingAppend:
         "epoch",
         "error",
         "finished",
+        "header",
         "hold_until",
         "key",
         "log_start",
@@ -55,6 +58,7 @@ class PendingAppend:
         acks: int,
         deadline: float,
         on_finish: Callable[["PendingAppend"], None],
+        header: BatchHeader | None = None,
         sequence: SentSequence | None = None,
         trace: str = "",
     ) -> None:
@@ -69,6 +73,7 @@ class PendingAppend:
         self.unacknowledged = acks != _ALL
         self.deadline = deadline
         self._on_finish = on_finish
+        self.header = header
         self.sequence = sequence
         self.trace = trace
         self.finished = False
@@ -80,6 +85,11 @@ class PendingAppend:
         self.hold_until = 0
         self.log_start = -1
         self.append_time_ms = -1
+
+    @property
+    def batches(self) -> list[tuple[int, BatchHeader]]:
+        """The batches with their positions. Raises CorruptData if the records were not checked."""
+        return list(walk(self.records)) if self.header is None else [(0, self.header)]
 
     def keep_records(self) -> None:
         """Copy the records, because a view would keep all that was received together with them."""

@@ -13,7 +13,6 @@ from kafscale.signals import Signal
 from kafscale.topics.configs import TopicConfig
 from kafscale.v1.common_pb2 import PartitionRef
 from kafscale.v1.metadata_pb2 import EpochHistory, PartitionState, Topic
-from kafscale.v1.storage_pb2 import Committed
 from services.storage.log.buffer import WriteBuffer
 from services.storage.log.filling import Filling
 from services.storage.log.pages import KnownPages, UnfinishedPage
@@ -81,6 +80,17 @@ class CommittedLog:
             following, first_offset = self.epochs[i]
             end = self.leader_offsets.get(following, first_offset)
         return (self.epochs[i - 1][0] if i else epoch), end
+
+
+class CommitEvent(NamedTuple):
+    """The fields of a `Committed`. Creating a message takes longer, and in one process nobody needs it."""
+
+    partition: PartitionRef
+    epoch: int
+    high_watermark: int
+    log_start: int
+    lost: bool
+    in_memory: int
 
 
 class Measured(NamedTuple):
@@ -238,16 +248,11 @@ class Partition:
         latest = max(self.last_unknown_request, self.taken_at if self.unclean else -math.inf)
         return self.under_way > 0 or trio.current_time() < latest + settle_seconds
 
-    def committed_event(self, *, lost: bool = False) -> Committed:
+    def committed_event(self, *, lost: bool = False) -> CommitEvent:
         """Return the event for commit streams. ``lost``: records above the high watermark are discarded."""
-        return Committed(
-            partition=self.ref,
-            epoch=self.epoch,
-            high_watermark=self.log.high_watermark,
-            log_start=self.log.log_start,
-            lost=lost,
-            in_memory=self.log.high_watermark - self.log.segments_end,
-        )
+        log, high_watermark = self.log, self.log.high_watermark
+        in_memory = high_watermark - log.segments_end
+        return CommitEvent(self.ref, self.epoch, high_watermark, log.log_start, lost, in_memory)
 
     @property
     def has_leftovers(self) -> bool:

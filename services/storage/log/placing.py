@@ -1,10 +1,10 @@
 """Where a producer's batches go in a log: their checks and offsets. No I/O, and no clock but the caller's."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from kafscale.errors import KafscaleError
-from kafscale.records.batch import check_producers, walk
+from kafscale.records.batch import BatchHeader, check_producers
 from kafscale.records.errors import CorruptBatch
 from services.storage.log.partition import Partition
 from services.storage.log.producers import Sequenced
@@ -27,15 +27,21 @@ class Placed(NamedTuple):
 
 
 def place(
-    partition: Partition, records: bytes, *, room: int, now_ms: Callable[[], int], arrival_ms: Callable[[], int]
+    partition: Partition,
+    records: bytes,
+    batches: Sequence[tuple[int, BatchHeader]],
+    *,
+    room: int,
+    now_ms: Callable[[], int],
+    arrival_ms: Callable[[], int],
 ) -> Placed:
     """Add the batches to the partition's buffer and remember their producer. If it raises, nothing has changed.
 
-    ``room`` is the number of bytes that may be added. ``now_ms`` and ``arrival_ms`` return the times of the wall clock
-    and of the producer clock. Raises CorruptData, SequenceRefused, NoRoom.
+    ``batches`` are all those of ``records``, with their positions. ``room`` is the number of bytes that may be added.
+    ``now_ms`` and ``arrival_ms`` return the times of the wall clock and of the producer clock. Raises CorruptData,
+    SequenceRefused, NoRoom.
     """
     buffer = partition.buffer
-    batches = list(walk(records))
     if not batches:
         raise CorruptBatch("an append without batches")
     if len(batches) > 1:

@@ -6,12 +6,13 @@ import trio
 
 from kafscale.signals import Signal
 from kafscale.v1.storage_pb2 import CommitsEvent, Committed
+from services.storage.log.partition import CommitEvent
 
 _MAX_REFUSED = 1000  # remembered refusals, after which those that the caller has seen are dropped
 
 Key = tuple[bytes, int]
 Send = Callable[[CommitsEvent], Awaitable[None]]
-Report = Callable[[Committed], bool]
+Report = Callable[[CommitEvent], bool]
 """Applies an event at once. Returns whether that was possible. It must not raise."""
 
 
@@ -22,7 +23,7 @@ class CommitStream:
     """
 
     def __init__(self) -> None:
-        self._pending: dict[Key, list[Committed]] = {}
+        self._pending: dict[Key, list[CommitEvent]] = {}
         self._wake = trio.Event()
         self._subscribed: set[Key] = set()
         self._turn = Signal()
@@ -37,13 +38,13 @@ class CommitStream:
         self.report: Report | None = None
         """Takes the events of a caller in this process. What it does not take is sent."""
 
-    def subscribe(self, key: Key, now: Callable[[], Committed]) -> None:
+    def subscribe(self, key: Key, now: Callable[[], CommitEvent]) -> None:
         """Report this partition from now on, beginning with the event that ``now`` returns."""
         if key not in self._subscribed:
             self._subscribed.add(key)
             self.notify(key, now())
 
-    def notify(self, key: Key, event: Committed) -> None:
+    def notify(self, key: Key, event: CommitEvent) -> None:
         """Queue ``event`` of a partition, if the stream is subscribed to it."""
         if key not in self._subscribed or (self.report is not None and self.report(event)):
             return
@@ -130,7 +131,7 @@ class CommitStream:
 
     def _take(self) -> list[Committed]:
         pending, self._pending = self._pending, {}
-        return [event for waiting in pending.values() for event in waiting]
+        return [Committed(**event._asdict()) for waiting in pending.values() for event in waiting]
 
 
 class CommitStreams:
@@ -159,7 +160,7 @@ class CommitStreams:
             if self._streams.get(stream_id) is stream:
                 del self._streams[stream_id]
 
-    def announce(self, key: Key, event: Committed) -> None:
+    def announce(self, key: Key, event: CommitEvent) -> None:
         """Report an event of a partition to every subscribed stream."""
         for stream in self._streams.values():
             stream.notify(key, event)

