@@ -1,8 +1,8 @@
 """Makes glibc keep freed memory for the next buffer.
 
 Records are handled in buffers of some megabytes. By default, glibc returns each one to the kernel when it is freed, and
-the next one causes a page fault every 4 KiB. In measurements, that was half of the CPU time of a fetch. Each thread also
-has a heap of its own, so that a thread needs new memory although another one has freed some. With one heap for all, a
+the next one causes a page fault every 4 KiB. In measurements, that was half of the CPU time of a fetch. Each thread has
+a heap of its own by default, so it needs new memory although another one has freed some. With one heap for all, a
 produced batch causes less than half as many page faults.
 """
 

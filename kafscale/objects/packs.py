@@ -5,7 +5,11 @@ A record is a header, a key and a body. It stores an object, or, with the stamp 
 key the last one counts. A file is deleted when all older ones are and it holds no object any more. If deleted objects
 take much space, the objects of the oldest file are copied first.
 
-A crash can leave a part of a record only at the end of the newest file. The next process leaves that out and begins a
+Some deleted files are kept and become the next ones, because overwriting takes less time than adding to a file. What
+follows the records of the newest file may thus be of an older one. Those do not count, because the checksum of a record
+covers the number of the file. When the newest file is full or closed, what follows is cut off.
+
+A crash can leave a part of a record only at the end of the newest file. The next process cuts that off and begins a
 new file. Without fsync, a power failure can also damage other records. An object with a damaged body is lost. After a
 damaged header, the rest of the file is lost, also deletions in it, so that deleted objects can return.
 """
@@ -29,14 +33,19 @@ _NAME_DIGITS = 20
 _PACK_BYTES = 16 << 20
 _SPARE_BYTES = 4 * _PACK_BYTES
 """How many bytes of deleted objects are kept, besides as many as there are of others."""
+_SPARE_FILES = 4
+"""How many deleted files are kept for the next ones."""
+_SPARE_SUFFIX = b".spare"
 _UNLOCKED_READS = 3
 """How often a read is tried without keeping others from putting objects."""
 _COPIED_BYTES = 1 << 20
 """How many bytes are copied before others may use the files."""
 
-# CRC-32C of what follows and of the key; magic, size of the key, CRC-32C of the body, size of the body, and ns since
-# 1970 or _DELETED
+# CRC-32C of the file's number, of what follows and of the key; magic, size of the key, CRC-32C of the body, size of the
+# body, and ns since 1970 or _DELETED
 _HEADER = struct.Struct(">I4sHIQQ")
+_NUMBER = struct.Struct(">Q")
+_MAGIC_AT = 4
 _MAGIC = b"KFSO"
 _CHECKED_FROM = 4
 _DELETED = 0
@@ -52,11 +61,12 @@ class Damage:
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """Where the body of an object is. ``stamp``: the ns of its record, which make its etag."""
+    """Where the body of an object is, with its checksum. ``stamp``: the ns of its record, which make its etag."""
 
     pack: int
     position: int
     size: int
+    checksum: int
     stamp: int
 
     @property
@@ -90,6 +100,8 @@ class Packs:
         self._file: int | None = None
         # The name of the newest file may not be on disk.
         self._unsynced_name = False
+        # Deleted files that become the next ones.
+        self._spares: list[bytes] = []
 
     def __contains__(self, key: str) -> bool:
         return key in self._places
@@ -102,32 +114,43 @@ class Packs:
     def prepare(self) -> list[Damage]:
         """Read what is there, and delete files without objects. Return what is damaged. Raises OSError."""
         make_directories(self._directory)
+        for name in os.listdir(self._directory):
+            if name.endswith(_SPARE_SUFFIX):
+                os.unlink(os.path.join(self._directory, name))
         damage = self.load()
-        if self._sync and self._sizes:
-            # The last process may have ended before it did this.
-            with open(self._path(next(reversed(self._sizes))), "rb") as file:
-                os.fdatasync(file.fileno())
-            sync_directory(self._directory)
-        self._tidy()
+        if self._sizes:
+            newest, size = next(reversed(self._sizes.items()))
+            with open(self._path(newest), "rb+") as file:
+                file.truncate(size)
+                if self._sync:
+                    # The last process may have ended before it did this.
+                    os.fdatasync(file.fileno())
+                    sync_directory(self._directory)
+        self._tidy(spares=0)
         return damage
 
     def load(self) -> list[Damage]:
         """Read what is there, without changing it. Return what is damaged. Raises OSError."""
         damage = list[Damage]()
         names = (name for name in os.listdir(self._directory) if len(name) == _NAME_DIGITS and name.isdigit())
-        for number in sorted(map(int, names)):
+        numbers = sorted(map(int, names))
+        for number in numbers:
             self._objects[number] = 0
             self._next_pack = number + 1
             with open(self._path(number), "rb", buffering=1 << 16) as file:
                 self._sizes[number] = os.fstat(file.fileno()).st_size
-                damaged = self._read_records(number, file)
+                damaged = self._read_records(number, file, is_newest=number == numbers[-1])
             damage += (Damage(os.fsdecode(self._path(number)), position) for position in damaged)
         return damage
 
     def close(self) -> None:
+        """Cut off what follows the records of the newest file, and close it. Raises OSError."""
         if self._file is not None:
-            os.close(self._file)
-            self._file = None
+            file, self._file = self._file, None
+            try:
+                os.ftruncate(file, self._sizes[self._next_pack - 1])
+            finally:
+                os.close(file)
 
     def create(self, key: str, body: Body) -> str:
         with translated(key), self._lock:
@@ -175,16 +198,20 @@ class Packs:
             here = [key for key in keys if key in self._places]
             if not here:
                 return
+            spares = _SPARE_FILES
             try:
-                self._append(b"".join(record_head(key, b"", _DELETED) for key in here), b"", sync=sync or self._sync)
+                file, number = self._open_file()
+                heads = b"".join(record_head(key, b"", _DELETED, number) for key in here)
+                self._append(file, number, heads, b"", sync=sync or self._sync)
             except OSError:
                 if sync or self._sync:
                     with translated(here[0]):
                         raise
+                spares = 0
             for key in here:
                 self._forget(key)
         with translated(here[0]):
-            self._tidy()
+            self._tidy(spares=spares)
 
     def _path(self, number: int) -> bytes:
         return os.path.join(self._directory, b"%020d" % number)
@@ -210,19 +237,23 @@ class Packs:
                 return self._part(key, start, length)
 
     def _part(self, key: str, start: int, length: int | None) -> tuple[_Place, bytes]:
-        """Raises FileNotFoundError if the file is deleted meanwhile, which needs the lock."""
+        """Raises FileNotFoundError if the file is deleted meanwhile, or becomes another one, which needs the lock."""
         place = self._place(key)
         file = os.open(self._path(place.pack), os.O_RDONLY | os.O_CLOEXEC)
         try:
-            available = max(0, place.size - start)
-            return place, read_at(file, place.position + start, available if length is None else min(length, available))
+            body = read_at(file, place.position, place.size)
         finally:
             os.close(file)
+        if crc32c(body) != place.checksum and not os.path.exists(self._path(place.pack)):
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
+        return place, body[start : None if length is None else start + length]
 
     def _put(self, key: str, body: Body, stamp: int) -> _Place:
-        head = record_head(key, body, stamp)
-        position = self._append(head, body, sync=self._sync) + len(head)
-        place = _Place(next(reversed(self._sizes)), position, len(body), stamp)
+        file, number = self._open_file()
+        checksum = crc32c(body)
+        head = record_head(key, body, stamp, number, checksum)
+        position = self._append(file, number, head, body, sync=self._sync) + len(head)
+        place = _Place(number, position, len(body), checksum, stamp)
         self._remember(key, place)
         return place
 
@@ -245,10 +276,9 @@ class Packs:
         self._objects[place.pack] += objects
         self._live_bytes += objects * place.record_size(key)
 
-    def _append(self, head: bytes, body: Body, *, sync: bool) -> int:
-        """Write to the end of the newest file, and return the position."""
-        file = self._open_file()
-        number, start = next(reversed(self._sizes.items()))
+    def _append(self, file: int, number: int, head: bytes, body: Body, *, sync: bool) -> int:
+        """Write to the end of the file that `_open_file` has returned, and return the position."""
+        start = self._sizes[number]
         end = start + len(head) + len(body)
         try:
             written = os.pwritev(file, (head, body), start)
@@ -268,23 +298,27 @@ class Packs:
         self._sizes[number] = end
         return start
 
-    def _open_file(self) -> int:
-        """Return the file to append to, a new one if the newest is full or of an earlier process."""
+    def _open_file(self) -> tuple[int, int]:
+        """Return the file to append to and its number, a new one if the newest is full or of an earlier process."""
         if self._file is not None:
             if self._sizes[self._next_pack - 1] < _PACK_BYTES:
-                return self._file
+                return self._file, self._next_pack - 1
             self.close()
         number = self._next_pack
-        self._file = os.open(self._path(number), os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+        path = self._path(number)
+        if self._spares:
+            os.rename(self._spares[-1], path)
+            self._spares.pop()
+        self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
         self._unsynced_name = True
         self._next_pack = number + 1
         self._sizes[number] = self._objects[number] = 0
-        return self._file
+        return self._file, number
 
-    def _tidy(self) -> None:
+    def _tidy(self, *, spares: int) -> None:
         """Delete the oldest files while they hold no objects or deleted ones take too much space.
 
-        Objects are put meanwhile, so the lock is held only for short steps.
+        Objects are put meanwhile, so the lock is held only for short steps. At most so many ``spares`` remain.
         """
         if not self._tidying.acquire(blocking=False):
             return
@@ -300,11 +334,17 @@ class Packs:
                         os.fdatasync(file.fileno())
                 if copies:
                     sync_directory(self._directory)
+                spare = self._path(oldest) + _SPARE_SUFFIX
                 with self._lock:
-                    os.unlink(self._path(oldest))
+                    os.rename(self._path(oldest), spare)
                     del self._sizes[oldest], self._objects[oldest]
+                    self._spares.append(spare)
                 if self._sync:
                     sync_directory(self._directory)
+            with self._lock:
+                while len(self._spares) > spares:
+                    os.unlink(self._spares[-1])
+                    self._spares.pop()
         finally:
             self._tidying.release()
 
@@ -331,8 +371,11 @@ class Packs:
                     break
         return copies
 
-    def _read_records(self, number: int, file: BinaryIO) -> list[int]:
-        """Apply the records of a file. Return the positions of damaged ones; one that is cut off at the end is none."""
+    def _read_records(self, number: int, file: BinaryIO, *, is_newest: bool) -> list[int]:
+        """Apply the records of a file. Return the positions of damaged ones; one that is cut off at the end is none.
+
+        If it ``is_newest``, what follows its records does not count as damaged, and its size is where they end.
+        """
         end = self._sizes[number]
         damaged = list[int]()
         position = 0
@@ -346,30 +389,59 @@ class Packs:
             position += _HEADER.size + key_size
             if magic == _MAGIC and position > end:
                 break
-            if magic != _MAGIC or checksum != crc32c(encoded, crc32c(header[_CHECKED_FROM:])):
-                damaged.append(start)
+            if magic != _MAGIC or checksum != _checksum(header, encoded, number):
+                if not is_newest or _has_record(file, start + 1, number):
+                    damaged.append(start)
+                    return damaged
                 break
             if position + size > end:
                 break
             key = encoded.decode()
             if crc32c(file.read(size)) != body_checksum:
+                if is_newest and position + size < end and not _has_record(file, position + size, number):
+                    break
+                file.seek(position + size)
                 damaged.append(start)
                 self._forget(key)
             elif stamp == _DELETED:
                 self._forget(key)
             else:
-                self._remember(key, _Place(number, position, size, stamp))
+                self._remember(key, _Place(number, position, size, body_checksum, stamp))
                 self._last_stamp = max(self._last_stamp, stamp)
             position += size
+        else:
+            start = end
+        if is_newest:
+            self._sizes[number] = start
         return damaged
 
 
-def record_head(key: str, body: Body, stamp: int) -> bytes:
+def _has_record(file: BinaryIO, position: int, number: int) -> bool:
+    """Whether a record of the file ``number`` begins at ``position`` or later."""
+    file.seek(position)
+    data = file.read()
+    found = data.find(_MAGIC, _MAGIC_AT)
+    while found >= 0:
+        header = data[found - _MAGIC_AT : found - _MAGIC_AT + _HEADER.size]
+        if len(header) == _HEADER.size:
+            checksum, _, key_size, *_ = _HEADER.unpack(header)
+            encoded = data[found - _MAGIC_AT + _HEADER.size :][:key_size]
+            if checksum == _checksum(header, encoded, number):
+                return True
+        found = data.find(_MAGIC, found + 1)
+    return False
+
+
+def _checksum(header: bytes, key: bytes, number: int) -> int:
+    return crc32c(key, crc32c(header[_CHECKED_FROM:], crc32c(_NUMBER.pack(number))))
+
+
+def record_head(key: str, body: Body, stamp: int, number: int, body_checksum: int | None = None) -> bytes:
     """Return the header and the key of a record (storage-format, "Local directory"), which precede the body.
 
-    ``stamp``: ns since 1970, or _DELETED.
+    ``stamp``: ns since 1970, or _DELETED. ``number``: that of the file. ``body_checksum``: CRC-32C of the body, if it
+    is known.
     """
     encoded = key.encode()
-    fields = _MAGIC, len(encoded), crc32c(body), len(body), stamp
-    checksum = crc32c(encoded, crc32c(_HEADER.pack(0, *fields)[_CHECKED_FROM:]))
-    return _HEADER.pack(checksum, *fields) + encoded
+    fields = _MAGIC, len(encoded), crc32c(body) if body_checksum is None else body_checksum, len(body), stamp
+    return _HEADER.pack(_checksum(_HEADER.pack(0, *fields), encoded, number), *fields) + encoded

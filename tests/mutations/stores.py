@@ -96,6 +96,21 @@ MUTATIONS = (
         _PACKS + "test_a_put_that_meets_a_full_disk_leaves_nothing",
     ),
     Mutation(
+        "what a shared file held before it was used again may count",
+        Change("kafscale.objects.packs", "_checksum", "crc32c(_NUMBER.pack(number))", "0"),
+        _PACKS + "test_nothing_returns_that_a_file_held_before_it_was_used_again",
+    ),
+    Mutation(
+        "what a shared file held before it was used again is damage",
+        Change("kafscale.objects.packs", "Packs._read_records", "not is_newest or _has_record", "True or _has_record"),
+        _PACKS + "test_nothing_returns_that_a_file_held_before_it_was_used_again",
+    ),
+    Mutation(
+        "a full shared file keeps what it held before",
+        Change("kafscale.objects.packs", "Packs.close", "os.ftruncate(file, self._sizes[self._next_pack - 1])", "pass"),
+        _PACKS + "test_a_deleted_file_is_overwritten_by_the_next_one",
+    ),
+    Mutation(
         "an object may be missing while it is copied to another shared file",
         Change("kafscale.objects.packs", "Packs._body", "with suppress(FileNotFoundError):", "with suppress():"),
         _PACKS + "test_objects_are_there_while_they_are_copied",

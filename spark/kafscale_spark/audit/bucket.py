@@ -88,8 +88,7 @@ class LocalBucket:
         while True:
             attempts += 1
             try:
-                files = directory.iterdir() if directory.is_dir() else ()
-                return read(_loaded(self.data_dir, tuple(sorted((file.name, file.stat().st_size) for file in files))))
+                return read(_loaded(self.data_dir, _state(directory)))
             except (OSError, Unavailable) as error:
                 if attempts == _ATTEMPTS:
                     raise Unavailable(f"{directory} cannot be read: {error}") from error
@@ -127,9 +126,15 @@ class S3Bucket:
             raise Unavailable(f"{key} cannot be read from bucket {self.bucket}: {error}") from error
 
 
+def _state(directory: Path) -> tuple[tuple[str, int, int], ...]:
+    """Return name, size and time of each file, which change with its content: some files are overwritten."""
+    files = [(file.name, file.stat()) for file in directory.iterdir()] if directory.is_dir() else []
+    return tuple(sorted((name, status.st_size, status.st_mtime_ns) for name, status in files))
+
+
 @lru_cache(maxsize=1)
-def _loaded(data_dir: Path, state: tuple[tuple[str, int], ...]) -> Packs:
-    """Return what the files of ``state`` hold, each with its name and size."""
+def _loaded(data_dir: Path, state: tuple[tuple[str, int, int], ...]) -> Packs:
+    """Return what the files of ``state`` hold."""
     packs = Packs(data_dir, sync=False)
     if state:
         packs.load()

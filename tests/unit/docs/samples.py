@@ -78,7 +78,7 @@ SAMPLES: dict[str, bytes] = {
         created_ms=CREATED_MS + 20,
         entries=[Entry(ORDERS, EPOCH, 1002, 1003, [_BATCHES[1]])],
     ),
-    "pack": record_head(_SEAL, b"seal", CREATED_MS * 1_000_000) + b"seal" + record_head(_SEAL, b"", 0),
+    "pack": record_head(_SEAL, b"seal", CREATED_MS * 1_000_000, 1) + b"seal" + record_head(_SEAL, b"", 0, 1),
     "rewritten object": _REWRITTEN.data,
     "rewritten index": _REWRITTEN.index,
     "root": _root(),
