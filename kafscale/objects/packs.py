@@ -307,8 +307,7 @@ class Packs:
         number = self._next_pack
         path = self._path(number)
         if self._spares:
-            os.rename(self._spares[-1], path)
-            self._spares.pop()
+            os.rename(self._spares.pop(), path)
         self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
         self._unsynced_name = True
         self._next_pack = number + 1
@@ -343,8 +342,7 @@ class Packs:
                     sync_directory(self._directory)
             with self._lock:
                 while len(self._spares) > spares:
-                    os.unlink(self._spares[-1])
-                    self._spares.pop()
+                    os.unlink(self._spares.pop())
         finally:
             self._tidying.release()
 
