@@ -17,7 +17,7 @@ _LARGEST_FROM_HEAP = 32 << 20
 def keep_freed_memory(most_bytes: int = _KEPT_BYTES) -> bool:
     """Let the process keep up to ``most_bytes`` of freed memory for all threads. Return False if the C library cannot.
 
-    Call it before there are other threads.
+    Threads that already have a heap of their own keep it.
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     return mallopt is not None and bool(

@@ -6,12 +6,15 @@ key the last one counts. A file is deleted when all older ones are and it holds 
 take much space, the objects of the oldest file are copied first.
 
 Some deleted files are kept and become the next ones, because overwriting takes less time than adding to a file. What
-follows the records of the newest file may thus be of an older one. Those do not count, because the checksum of a record
-covers the number of the file. When the newest file is full or closed, what follows is cut off.
+follows the records of such a file is from an older one. It does not count, because the checksum of a record covers the
+number of the file. The first record of such a file has no key, and says how large it was. When the file is full or
+closed, another record without a key ends it, and what follows is cut off. So only a file without such an end, and with
+at least its former size, may end with bytes that are no record.
 
 A crash can leave a part of a record only at the end of the newest file. The next process cuts that off and begins a
 new file. Without fsync, a power failure can also damage other records. An object with a damaged body is lost. After a
-damaged header, the rest of the file is lost, also deletions in it, so that deleted objects can return.
+damaged header, the rest of the file is lost, also deletions in it, so that deleted objects can return. In a file that
+was used again and not closed, the last records count as what was there before if all of them are damaged.
 """
 
 import errno
@@ -61,12 +64,11 @@ class Damage:
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """Where the body of an object is, with its checksum. ``stamp``: the ns of its record, which make its etag."""
+    """Where the body of an object is. ``stamp``: the ns of its record, which make its etag."""
 
     pack: int
     position: int
     size: int
-    checksum: int
     stamp: int
 
     @property
@@ -100,8 +102,9 @@ class Packs:
         self._file: int | None = None
         # The name of the newest file may not be on disk.
         self._unsynced_name = False
-        # Deleted files that become the next ones.
+        # Deleted files that become the next ones, and the former size of the newest file, 0 if it had none.
         self._spares: list[bytes] = []
+        self._former_size = 0
 
     def __contains__(self, key: str) -> bool:
         return key in self._places
@@ -115,13 +118,13 @@ class Packs:
         """Read what is there, and delete files without objects. Return what is damaged. Raises OSError."""
         make_directories(self._directory)
         for name in os.listdir(self._directory):
-            if name.endswith(_SPARE_SUFFIX):
+            if name.removesuffix(_SPARE_SUFFIX).isdigit() and name.endswith(_SPARE_SUFFIX):
                 os.unlink(os.path.join(self._directory, name))
         damage = self.load()
         if self._sizes:
-            newest, size = next(reversed(self._sizes.items()))
+            newest = next(reversed(self._sizes))
             with open(self._path(newest), "rb+") as file:
-                file.truncate(size)
+                self._end(file.fileno(), newest)
                 if self._sync:
                     # The last process may have ended before it did this.
                     os.fdatasync(file.fileno())
@@ -130,27 +133,31 @@ class Packs:
         return damage
 
     def load(self) -> list[Damage]:
-        """Read what is there, without changing it. Return what is damaged. Raises OSError."""
+        """Read what is there, without changing it. Return what is damaged.
+
+        Raises OSError, and FileNotFoundError if another process has deleted a file meanwhile.
+        """
         damage = list[Damage]()
         names = (name for name in os.listdir(self._directory) if len(name) == _NAME_DIGITS and name.isdigit())
-        numbers = sorted(map(int, names))
-        for number in numbers:
+        for number in sorted(map(int, names)):
             self._objects[number] = 0
             self._next_pack = number + 1
             with open(self._path(number), "rb", buffering=1 << 16) as file:
-                self._sizes[number] = os.fstat(file.fileno()).st_size
-                damaged = self._read_records(number, file, is_newest=number == numbers[-1])
+                size = self._sizes[number] = os.fstat(file.fileno()).st_size
+                damaged = self._read_records(number, file)
+            if damaged or self._sizes[number] < size:
+                # The file may have been deleted and overwritten while it was read.
+                os.stat(self._path(number))
             damage += (Damage(os.fsdecode(self._path(number)), position) for position in damaged)
         return damage
 
     def close(self) -> None:
-        """Cut off what follows the records of the newest file, and close it. Raises OSError."""
+        """End the newest file, and close it."""
         if self._file is not None:
             file, self._file = self._file, None
-            try:
-                os.ftruncate(file, self._sizes[self._next_pack - 1])
-            finally:
-                os.close(file)
+            with suppress(OSError):  # what follows does not count
+                self._end(file, self._next_pack - 1)
+            os.close(file)
 
     def create(self, key: str, body: Body) -> str:
         with translated(key), self._lock:
@@ -241,19 +248,19 @@ class Packs:
         place = self._place(key)
         file = os.open(self._path(place.pack), os.O_RDONLY | os.O_CLOEXEC)
         try:
-            body = read_at(file, place.position, place.size)
+            available = max(0, place.size - start)
+            part = read_at(file, place.position + start, available if length is None else min(length, available))
         finally:
             os.close(file)
-        if crc32c(body) != place.checksum and not os.path.exists(self._path(place.pack)):
-            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
-        return place, body[start : None if length is None else start + length]
+        # A deleted file may have been overwritten while it was read.
+        os.stat(self._path(place.pack))
+        return place, part
 
     def _put(self, key: str, body: Body, stamp: int) -> _Place:
         file, number = self._open_file()
-        checksum = crc32c(body)
-        head = record_head(key, body, stamp, number, checksum)
+        head = record_head(key, body, stamp, number)
         position = self._append(file, number, head, body, sync=self._sync) + len(head)
-        place = _Place(number, position, len(body), checksum, stamp)
+        place = _Place(number, position, len(body), stamp)
         self._remember(key, place)
         return place
 
@@ -291,9 +298,11 @@ class Packs:
                     sync_directory(self._directory)
                     self._unsynced_name = False
         except OSError:
-            # The next record is written in the same place.
+            # The next record is written in the same place, and the disk may be full.
             with suppress(OSError):
                 os.ftruncate(file, start)
+            with suppress(OSError):
+                self._free_spares(0)
             raise
         self._sizes[number] = end
         return start
@@ -305,14 +314,27 @@ class Packs:
                 return self._file, self._next_pack - 1
             self.close()
         number = self._next_pack
-        path = self._path(number)
+        path, size = self._path(number), 0
+        self._former_size = 0
         if self._spares:
-            os.rename(self._spares.pop(), path)
+            self._former_size, size = _use_again(self._spares.pop(), path, number)
         self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
         self._unsynced_name = True
         self._next_pack = number + 1
-        self._sizes[number] = self._objects[number] = 0
+        self._sizes[number], self._objects[number] = size, 0
         return self._file, number
+
+    def _end(self, file: int, number: int) -> None:
+        """Cut off what follows the records of the newest file. One that was used again says that it ends there."""
+        if self._former_size:
+            end = record_head("", b"", 0, number)
+            self._sizes[number] += os.pwrite(file, end, self._sizes[number])
+            self._former_size = 0
+        os.ftruncate(file, self._sizes[number])
+
+    def _free_spares(self, kept: int) -> None:
+        while len(self._spares) > kept:
+            os.unlink(self._spares.pop())
 
     def _tidy(self, *, spares: int) -> None:
         """Delete the oldest files while they hold no objects or deleted ones take too much space.
@@ -337,12 +359,12 @@ class Packs:
                 with self._lock:
                     os.rename(self._path(oldest), spare)
                     del self._sizes[oldest], self._objects[oldest]
-                    self._spares.append(spare)
-                if self._sync:
+                if self._sync or len(self._spares) < spares:
+                    # After a power failure, it must not have its former name and what overwrites it.
                     sync_directory(self._directory)
-            with self._lock:
-                while len(self._spares) > spares:
-                    os.unlink(self._spares.pop())
+                with self._lock:
+                    self._spares.append(spare)
+                    self._free_spares(spares)
         finally:
             self._tidying.release()
 
@@ -369,14 +391,15 @@ class Packs:
                     break
         return copies
 
-    def _read_records(self, number: int, file: BinaryIO, *, is_newest: bool) -> list[int]:
-        """Apply the records of a file. Return the positions of damaged ones; one that is cut off at the end is none.
+    def _read_records(self, number: int, file: BinaryIO) -> list[int]:
+        """Apply the records of a file, and set its size to where they end.
 
-        If it ``is_newest``, what follows its records does not count as damaged, and its size is where they end.
+        Return the positions of damaged ones. One that is cut off at the end is none, nor is what the file held before.
         """
         end = self._sizes[number]
         damaged = list[int]()
-        position = 0
+        position = former_size = self._former_size = 0
+        has_end = _ends(file, end, number)
         while position < end:
             start = position
             header = file.read(_HEADER.size)
@@ -388,7 +411,7 @@ class Packs:
             if magic == _MAGIC and position > end:
                 break
             if magic != _MAGIC or checksum != _checksum(header, encoded, number):
-                if not is_newest or _has_record(file, start + 1, number):
+                if has_end or not start < former_size <= end or _has_record(file, start + 1, number):
                     damaged.append(start)
                     return damaged
                 break
@@ -396,22 +419,47 @@ class Packs:
                 break
             key = encoded.decode()
             if crc32c(file.read(size)) != body_checksum:
-                if is_newest and position + size < end and not _has_record(file, position + size, number):
+                if start < former_size <= end and not (has_end or _has_record(file, position + size, number)):
                     break
                 file.seek(position + size)
                 damaged.append(start)
                 self._forget(key)
+            elif not key:
+                former_size = stamp
             elif stamp == _DELETED:
                 self._forget(key)
             else:
-                self._remember(key, _Place(number, position, size, body_checksum, stamp))
+                self._remember(key, _Place(number, position, size, stamp))
                 self._last_stamp = max(self._last_stamp, stamp)
             position += size
         else:
             start = end
-        if is_newest:
-            self._sizes[number] = start
+        self._sizes[number] = start
+        self._former_size = former_size
         return damaged
+
+
+def _use_again(spare: bytes, path: bytes, number: int) -> tuple[int, int]:
+    """Make a deleted file the file ``number``. Return its size and that of its first record."""
+    file = os.open(spare, os.O_WRONLY | os.O_CLOEXEC)
+    try:
+        size = os.fstat(file).st_size
+        head = record_head("", b"", size, number)
+        if os.pwrite(file, head, 0) < len(head):
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+    finally:
+        os.close(file)
+    os.rename(spare, path)
+    return size, len(head)
+
+
+def _ends(file: BinaryIO, size: int, number: int) -> bool:
+    """Whether the last record of a file says that it ends there. Leaves the position at 0."""
+    end = record_head("", b"", 0, number)
+    file.seek(max(0, size - len(end)))
+    found = file.read(len(end)) == end
+    file.seek(0)
+    return found
 
 
 def _has_record(file: BinaryIO, position: int, number: int) -> bool:
@@ -434,12 +482,12 @@ def _checksum(header: bytes, key: bytes, number: int) -> int:
     return crc32c(key, crc32c(header[_CHECKED_FROM:], crc32c(_NUMBER.pack(number))))
 
 
-def record_head(key: str, body: Body, stamp: int, number: int, body_checksum: int | None = None) -> bytes:
+def record_head(key: str, body: Body, stamp: int, number: int) -> bytes:
     """Return the header and the key of a record (storage-format, "Local directory"), which precede the body.
 
-    ``stamp``: ns since 1970, or _DELETED. ``number``: that of the file. ``body_checksum``: CRC-32C of the body, if it
-    is known.
+    ``stamp``: ns since 1970, or _DELETED; without a key, the size of the file before it was used again, or 0 at the
+    end of such a file. ``number``: that of the file.
     """
     encoded = key.encode()
-    fields = _MAGIC, len(encoded), crc32c(body) if body_checksum is None else body_checksum, len(body), stamp
+    fields = _MAGIC, len(encoded), crc32c(body), len(body), stamp
     return _HEADER.pack(_checksum(_HEADER.pack(0, *fields), encoded, number), *fields) + encoded

@@ -102,13 +102,33 @@ MUTATIONS = (
     ),
     Mutation(
         "what a shared file held before it was used again is damage",
-        Change("kafscale.objects.packs", "Packs._read_records", "not is_newest or _has_record", "True or _has_record"),
+        Change("kafscale.objects.packs", "Packs._read_records", "if has_end or not start", "if True or not start"),
         _PACKS + "test_nothing_returns_that_a_file_held_before_it_was_used_again",
     ),
     Mutation(
         "a full shared file keeps what it held before",
-        Change("kafscale.objects.packs", "Packs.close", "os.ftruncate(file, self._sizes[self._next_pack - 1])", "pass"),
+        Change("kafscale.objects.packs", "Packs._end", "os.ftruncate(file, self._sizes[number])", "pass"),
         _PACKS + "test_a_deleted_file_is_overwritten_by_the_next_one",
+    ),
+    Mutation(
+        "damage at the end of a shared file that was used again is not noticed",
+        Change("kafscale.objects.packs", "Packs._end", "if self._former_size:", "if False:"),
+        _PACKS + "test_damage_at_the_end_of_a_file_is_reported",
+    ),
+    Mutation(
+        "what overwrites an object in a shared file is taken for it",
+        Change("kafscale.objects.packs", "Packs._part", "        os.stat(self._path(place.pack))\n", ""),
+        _PACKS + "test_what_overwrites_an_object_while_it_is_read_is_not_returned",
+    ),
+    Mutation(
+        "a shared file that is overwritten while it is read is damaged",
+        Change("kafscale.objects.packs", "Packs.load", "os.stat(self._path(number))", "pass"),
+        _PACKS + "test_a_reader_of_another_process_notices_that_a_file_was_overwritten",
+    ),
+    Mutation(
+        "deleted shared files are kept on a full disk",
+        Change("kafscale.objects.packs", "Packs._append", "self._free_spares(0)", "pass"),
+        _PACKS + "test_a_full_disk_gets_the_space_of_deleted_files",
     ),
     Mutation(
         "an object may be missing while it is copied to another shared file",

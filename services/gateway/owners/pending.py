@@ -102,5 +102,5 @@ class PendingAppend:
         self.finished = True
         self.error = error
         self.detail = detail
-        self.records = self._given = b""
+        self.records, self._given, self.header = b"", b"", None
         self._on_finish(self)

@@ -1,6 +1,7 @@
 """Blocking access to the bucket, S3 or a local directory, for use in tasks."""
 
 import os
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
@@ -25,6 +26,8 @@ _CONNECT_SECONDS = 10
 _READ_SECONDS = 60
 _RETRIES = 3
 _ATTEMPTS = 10
+_RECENT_NS = 100_000_000
+"""A file that was changed since may change again without another time."""
 
 T = TypeVar("T")
 
@@ -127,9 +130,13 @@ class S3Bucket:
 
 
 def _state(directory: Path) -> tuple[tuple[str, int, int], ...]:
-    """Return name, size and time of each file, which change with its content: some files are overwritten."""
+    """Return name, size and time of each file. Not the same twice within the precision of the time of a change."""
     files = [(file.name, file.stat()) for file in directory.iterdir()] if directory.is_dir() else []
-    return tuple(sorted((name, status.st_size, status.st_mtime_ns) for name, status in files))
+    state = sorted((name, status.st_size, status.st_mtime_ns) for name, status in files)
+    now = time.time_ns()
+    if any(now - changed < _RECENT_NS for _, _, changed in state):
+        state.append(("now", 0, now))
+    return tuple(state)
 
 
 @lru_cache(maxsize=1)

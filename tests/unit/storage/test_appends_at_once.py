@@ -9,7 +9,7 @@ from trio.testing import MockClock
 from kafscale.objects.memory import Fault
 from kafscale.records.batch import BatchHeader, walk
 from kafscale.v1.common_pb2 import PartitionRef, Status
-from kafscale.v1.storage_pb2 import PartitionAppend
+from kafscale.v1.storage_pb2 import PartitionAppend, PartitionAppended
 from services.storage.log.partition import CommitEvent
 from services.storage.methods.append import Appended
 from tests.support.storage.harness import Caller, World, batch, siblings
@@ -66,7 +66,7 @@ async def test_an_append_that_would_have_to_wait_is_not_begun(autojump_clock: Mo
         (appended,) = results
         assert (appended.status, appended.base_offset) == (Status.OK, 1)
         caller.sequence = 2
-        await trio.sleep(1)
+        assert await caller.durable(PartitionAppended(**appended._asdict()), here)
         assert await caller.read_all(here) == [b"first", b"at once"]
         # The take-over did not begin either.
         assert (await caller.append(elsewhere, batch(b"later"))).base_offset == 0
