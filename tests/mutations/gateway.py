@@ -49,11 +49,11 @@ MUTATIONS = (
         Change(
             "services.gateway.apis.produce",
             "_check",
-            "                else:\n                    produce.add(result, known, records, sequence)\n",
+            "                else:\n                    produce.add(result, known, records, header)\n",
             (
                 "                else:\n"
                 "                    produce.add(result, known, records[: 12 + "
-                'int.from_bytes(records[8:12], "big")], sequence)\n'
+                'int.from_bytes(records[8:12], "big")], header)\n'
             ),
         ),
         _PRODUCE + "test_every_batch_of_a_record_set_is_stored",

@@ -176,9 +176,7 @@ MUTATIONS = (
     ),
     Mutation(
         "throttled producers get their replies as room becomes available",
-        Change(
-            "services.storage.methods.append", "_append_to", "buffer.end_of_first(excess)", "buffer.end_of_first(1)"
-        ),
+        Change("services.storage.methods.append", "_account", "buffer.end_of_first(excess)", "buffer.end_of_first(1)"),
         _WRITE_PATH + "test_a_producer_with_many_requests_in_flight_is_slowed_down_and_not_refused",
     ),
     Mutation(
