@@ -19,7 +19,6 @@ was used again and not closed, the last records count as what was there before i
 
 import errno
 import os
-import struct
 import threading
 import time
 from bisect import bisect_left, bisect_right, insort
@@ -30,7 +29,7 @@ from typing import BinaryIO
 
 from kafscale.objects.disk import make_directories, read_at, sync_directory, translated
 from kafscale.objects.interface import Body, Object, ObjectInfo, ObjectNotFound, PreconditionFailed
-from kafscale.records.checksum import crc32c
+from kafscale.objects.pack_records import DELETED, has_record, is_ended, record_at, record_head, record_size
 
 _NAME_DIGITS = 20
 _PACK_BYTES = 16 << 20
@@ -43,15 +42,6 @@ _UNLOCKED_READS = 3
 """How often a read is tried without keeping others from putting objects."""
 _COPIED_BYTES = 1 << 20
 """How many bytes are copied before others may use the files."""
-
-# CRC-32C of the file's number, of what follows and of the key; magic, size of the key, CRC-32C of the body, size of the
-# body, and ns since 1970 or _DELETED
-_HEADER = struct.Struct(">I4sHIQQ")
-_NUMBER = struct.Struct(">Q")
-_MAGIC_AT = 4
-_MAGIC = b"KFSO"
-_CHECKED_FROM = 4
-_DELETED = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,9 +64,6 @@ class _Place:
     @property
     def etag(self) -> str:
         return f"{self.stamp:x}-{self.size:x}"
-
-    def record_size(self, key: str) -> int:
-        return _HEADER.size + len(key.encode()) + self.size
 
 
 class Packs:
@@ -155,8 +142,7 @@ class Packs:
         """End the newest file, and close it."""
         if self._file is not None:
             file, self._file = self._file, None
-            with suppress(OSError):  # what follows does not count
-                self._end(file, self._next_pack - 1)
+            self._end(file, self._next_pack - 1)
             os.close(file)
 
     def create(self, key: str, body: Body) -> str:
@@ -208,7 +194,7 @@ class Packs:
             spares = _SPARE_FILES
             try:
                 file, number = self._open_file()
-                heads = b"".join(record_head(key, b"", _DELETED, number) for key in here)
+                heads = b"".join(record_head(key, b"", DELETED, number) for key in here)
                 self._append(file, number, heads, b"", sync=sync or self._sync)
             except OSError:
                 if sync or self._sync:
@@ -281,7 +267,7 @@ class Packs:
 
     def _count(self, key: str, place: _Place, objects: int) -> None:
         self._objects[place.pack] += objects
-        self._live_bytes += objects * place.record_size(key)
+        self._live_bytes += objects * record_size(key, place.size)
 
     def _append(self, file: int, number: int, head: bytes, body: Body, *, sync: bool) -> int:
         """Write to the end of the file that `_open_file` has returned, and return the position."""
@@ -325,12 +311,15 @@ class Packs:
         return self._file, number
 
     def _end(self, file: int, number: int) -> None:
-        """Cut off what follows the records of the newest file. One that was used again says that it ends there."""
-        if self._former_size:
-            end = record_head("", b"", 0, number)
-            self._sizes[number] += os.pwrite(file, end, self._sizes[number])
-            self._former_size = 0
-        os.ftruncate(file, self._sizes[number])
+        """Cut off what follows the records of the newest file. One that was used again says that it ends there.
+
+        What follows does not count in any case, so an error does not matter.
+        """
+        with suppress(OSError):
+            if self._former_size:
+                self._sizes[number] += os.pwrite(file, record_head("", b"", 0, number), self._sizes[number])
+                self._former_size = 0
+            os.ftruncate(file, self._sizes[number])
 
     def _free_spares(self, kept: int) -> None:
         while len(self._spares) > kept:
@@ -398,42 +387,26 @@ class Packs:
         """
         end = self._sizes[number]
         damaged = list[int]()
-        position = former_size = self._former_size = 0
-        has_end = _ends(file, end, number)
-        while position < end:
-            start = position
-            header = file.read(_HEADER.size)
-            if len(header) < _HEADER.size:
-                break
-            checksum, magic, key_size, body_checksum, size, stamp = _HEADER.unpack(header)
-            encoded = file.read(key_size)
-            position += _HEADER.size + key_size
-            if magic == _MAGIC and position > end:
-                break
-            if magic != _MAGIC or checksum != _checksum(header, encoded, number):
-                if has_end or not start < former_size <= end or _has_record(file, start + 1, number):
-                    damaged.append(start)
-                    return damaged
-                break
-            if position + size > end:
-                break
-            key = encoded.decode()
-            if crc32c(file.read(size)) != body_checksum:
-                if start < former_size <= end and not (has_end or _has_record(file, position + size, number)):
+        start = former_size = self._former_size = 0
+        has_end = is_ended(file, end, number)
+        while (record := record_at(file, start, end, number)) is not None:
+            if record.is_damaged:
+                if start < former_size <= end and not (has_end or has_record(file, record.end, number)):
                     break
-                file.seek(position + size)
                 damaged.append(start)
-                self._forget(key)
-            elif not key:
-                former_size = stamp
-            elif stamp == _DELETED:
-                self._forget(key)
+                if record.key is None:
+                    return damaged
+                self._forget(record.key)
+            elif not record.key:
+                former_size = record.stamp
+            elif record.stamp == DELETED:
+                self._forget(record.key)
             else:
-                self._remember(key, _Place(number, position, size, stamp))
-                self._last_stamp = max(self._last_stamp, stamp)
-            position += size
-        else:
-            start = end
+                self._remember(record.key, _Place(number, record.position, record.size, record.stamp))
+                self._last_stamp = max(self._last_stamp, record.stamp)
+            start = record.end
+            if record.is_last:
+                break
         self._sizes[number] = start
         self._former_size = former_size
         return damaged
@@ -451,43 +424,3 @@ def _use_again(spare: bytes, path: bytes, number: int) -> tuple[int, int]:
         os.close(file)
     os.rename(spare, path)
     return size, len(head)
-
-
-def _ends(file: BinaryIO, size: int, number: int) -> bool:
-    """Whether the last record of a file says that it ends there. Leaves the position at 0."""
-    end = record_head("", b"", 0, number)
-    file.seek(max(0, size - len(end)))
-    found = file.read(len(end)) == end
-    file.seek(0)
-    return found
-
-
-def _has_record(file: BinaryIO, position: int, number: int) -> bool:
-    """Whether a record of the file ``number`` begins at ``position`` or later."""
-    file.seek(position)
-    data = file.read()
-    found = data.find(_MAGIC, _MAGIC_AT)
-    while found >= 0:
-        header = data[found - _MAGIC_AT : found - _MAGIC_AT + _HEADER.size]
-        if len(header) == _HEADER.size:
-            checksum, _, key_size, *_ = _HEADER.unpack(header)
-            encoded = data[found - _MAGIC_AT + _HEADER.size :][:key_size]
-            if checksum == _checksum(header, encoded, number):
-                return True
-        found = data.find(_MAGIC, found + 1)
-    return False
-
-
-def _checksum(header: bytes, key: bytes, number: int) -> int:
-    return crc32c(key, crc32c(header[_CHECKED_FROM:], crc32c(_NUMBER.pack(number))))
-
-
-def record_head(key: str, body: Body, stamp: int, number: int) -> bytes:
-    """Return the header and the key of a record (storage-format, "Local directory"), which precede the body.
-
-    ``stamp``: ns since 1970, or _DELETED; without a key, the size of the file before it was used again, or 0 at the
-    end of such a file. ``number``: that of the file.
-    """
-    encoded = key.encode()
-    fields = _MAGIC, len(encoded), crc32c(body), len(body), stamp
-    return _HEADER.pack(_checksum(_HEADER.pack(0, *fields), encoded, number), *fields) + encoded

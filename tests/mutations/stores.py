@@ -68,8 +68,8 @@ MUTATIONS = (
     Mutation(
         "an object that shares a file is there as soon as its header is",
         Change(
-            "kafscale.objects.packs",
-            "Packs._read_records",
+            "kafscale.objects.pack_records",
+            "record_at",
             "crc32c(file.read(size)) != body_checksum",
             "crc32c(file.read(size)) < 0",
         ),
@@ -77,7 +77,7 @@ MUTATIONS = (
     ),
     Mutation(
         "a deletion in a shared file need not survive the process",
-        Change("kafscale.objects.packs", "Packs._read_records", "if stamp == _DELETED:", "if False:"),
+        Change("kafscale.objects.packs", "Packs._read_records", "elif record.stamp == DELETED:", "elif False:"),
         _PACKS + "test_objects_are_what_puts_and_deletes_have_left",
     ),
     Mutation(
@@ -97,18 +97,18 @@ MUTATIONS = (
     ),
     Mutation(
         "what a shared file held before it was used again may count",
-        Change("kafscale.objects.packs", "_checksum", "crc32c(_NUMBER.pack(number))", "0"),
+        Change("kafscale.objects.pack_records", "_checksum", "crc32c(_NUMBER.pack(number))", "0"),
         _PACKS + "test_nothing_returns_that_a_file_held_before_it_was_used_again",
     ),
     Mutation(
         "what a shared file held before it was used again is damage",
-        Change("kafscale.objects.packs", "Packs._read_records", "if has_end or not start", "if True or not start"),
+        Change("kafscale.objects.packs", "Packs._read_records", "if start < former_size <= end and", "if False and"),
         _PACKS + "test_nothing_returns_that_a_file_held_before_it_was_used_again",
     ),
     Mutation(
-        "a full shared file keeps what it held before",
-        Change("kafscale.objects.packs", "Packs._end", "os.ftruncate(file, self._sizes[number])", "pass"),
-        _PACKS + "test_a_deleted_file_is_overwritten_by_the_next_one",
+        "what follows the end of a shared file is damage",
+        Change("kafscale.objects.packs", "Packs._read_records", "if record.is_last:", "if False:"),
+        _PACKS + "test_a_file_that_could_not_be_cut_off_is_not_damaged",
     ),
     Mutation(
         "damage at the end of a shared file that was used again is not noticed",

@@ -19,6 +19,7 @@ from kafscale.errors import Unavailable
 from kafscale.objects import packs
 from kafscale.objects.interface import ObjectNotFound, PreconditionFailed
 from kafscale.objects.local import LocalObjectStore
+from kafscale.objects.pack_records import record_head
 from tests.contract.objects.crashing_writer import expected_body, killed_writer
 
 
@@ -148,7 +149,7 @@ async def test_nothing_returns_that_a_file_held_before_it_was_used_again(
         assert len(after) == len(before) > 2000, "it has overwritten what was there"
         shutil.copytree(tmp_path / "data" / "packs", crashed)
     ends = [after.index(b"ns/" + name * 301) + 304 for name in (b"a", b"b")]
-    first = len(packs.record_head("", b"", 0, 0))
+    first = len(record_head("", b"", 0, 0))
     for written in (*range(first, ends[1], 7), ends[0], ends[1]):
         for file in files(crashed.parent):
             file.unlink()
@@ -184,14 +185,18 @@ async def test_damage_at_the_end_of_a_file_is_reported(tmp_path: Path, monkeypat
         assert [line["path"] for line in logs] == [str(newest)]
 
 
-async def test_a_file_that_could_not_be_cut_off_is_not_damaged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("is_ended", [True, False])
+async def test_a_file_that_could_not_be_cut_off_is_not_damaged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_ended: bool
+) -> None:
     def broken(*_: object) -> None:
         raise OSError(errno.EIO, os.strerror(errno.EIO))
 
     monkeypatch.setattr(packs, "_PACK_BYTES", 1000)
     async with opened(tmp_path) as store:
         monkeypatch.setattr(os, "ftruncate", broken)
-        monkeypatch.setattr(packs.Packs, "_end", broken)
+        if not is_ended:
+            monkeypatch.setattr(packs.Packs, "_end", lambda *_: None)
         for name in "abc":
             await store.put_if_absent(f"ns/{name}", bytes(1500))
         await store.delete_many(["ns/a", "ns/b"], unused=True)

@@ -2,7 +2,7 @@
 
 from kafscale.catalog.page import build_page, describe
 from kafscale.intake.format import Entry, encode
-from kafscale.objects.packs import record_head
+from kafscale.objects.pack_records import record_head
 from kafscale.records.record import Record, build_batch
 from kafscale.rewritten.object import BuiltObject, ObjectBuilder
 from kafscale.rewritten.root import Entry as RootEntry
