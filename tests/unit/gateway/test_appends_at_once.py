@@ -8,11 +8,14 @@ from kio.schema.errors import ErrorCode
 from trio.testing import wait_all_tasks_blocked
 
 from kafscale.errors import Unavailable
+from kafscale.records.batch import peek, walk
 from kafscale.v1 import common_pb2
 from kafscale.v1.storage_pb2 import CommitsEvent, Committed, PartitionAppended
 from services.gateway.owners.appends import AppendMessage
 from services.gateway.owners.errors import MAY_BE_KEPT, NEVER_KEPT
+from services.gateway.owners.pending import PendingAppend
 from tests.support.gateway.fake_storage import FakeStorage
+from tests.support.gateway.harness import batch
 from tests.unit.gateway.storage_links import T_ID, gate, ref, running_link, values
 
 
@@ -36,6 +39,16 @@ class _Here(FakeStorage):
     def send_event(self, event: Committed) -> None:
         if not self.report(event):
             super().send_event(event)
+
+
+def test_an_append_has_the_batches_of_its_records_until_they_are_dropped() -> None:
+    one, two = batch(b"a"), batch(b"b")
+    for records, header in ((one, peek(one)), (one, None), (one + two, None)):
+        append = PendingAppend(ref(), (T_ID, 0), records, acks=-1, deadline=0, on_finish=lambda _: None, header=header)
+        append.keep_records()
+        assert append.batches == list(walk(records))
+        AppendMessage("stream", sequence=1, seen=0, wait_ms=0, appends=[append]).drop_records()
+        assert append.batches == []
 
 
 async def test_records_are_appended_without_a_switch_to_another_task() -> None:
