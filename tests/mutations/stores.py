@@ -5,6 +5,7 @@ from tests.support.change import Change
 
 _LOCAL = "tests/contract/objects/test_local.py::"
 _PACKS = "tests/contract/objects/test_packs.py::"
+_OVERWRITTEN = "tests/contract/objects/test_packs_overwritten.py::"
 _RETRY = "tests/unit/objects/test_retry.py::"
 _SETTINGS = "tests/unit/config/test_settings.py::"
 _SQLITE = "tests/unit/metadata/test_sqlite.py::"
@@ -98,37 +99,37 @@ MUTATIONS = (
     Mutation(
         "what a shared file held before it was used again may count",
         Change("kafscale.objects.pack_records", "_checksum", "crc32c(_NUMBER.pack(number))", "0"),
-        _PACKS + "test_nothing_returns_that_a_file_held_before_it_was_used_again",
+        _OVERWRITTEN + "test_nothing_returns_that_a_file_held_before_it_was_used_again",
     ),
     Mutation(
         "what a shared file held before it was used again is damage",
         Change("kafscale.objects.packs", "Packs._read_records", "if start < former_size <= end and", "if False and"),
-        _PACKS + "test_nothing_returns_that_a_file_held_before_it_was_used_again",
+        _OVERWRITTEN + "test_nothing_returns_that_a_file_held_before_it_was_used_again",
     ),
     Mutation(
         "what follows the end of a shared file is damage",
         Change("kafscale.objects.packs", "Packs._read_records", "if record.is_last:", "if False:"),
-        _PACKS + "test_a_file_that_could_not_be_cut_off_is_not_damaged",
+        _OVERWRITTEN + "test_a_file_that_could_not_be_cut_off_is_not_damaged",
     ),
     Mutation(
         "damage at the end of a shared file that was used again is not noticed",
         Change("kafscale.objects.packs", "Packs._end", "if self._former_size:", "if False:"),
-        _PACKS + "test_damage_at_the_end_of_a_file_is_reported",
+        _OVERWRITTEN + "test_damage_at_the_end_of_a_file_is_reported",
     ),
     Mutation(
-        "what overwrites an object in a shared file is taken for it",
+        "a read returns what overwrites its object in a shared file",
         Change("kafscale.objects.packs", "Packs._part", "        os.stat(self._path(place.pack))\n", ""),
-        _PACKS + "test_what_overwrites_an_object_while_it_is_read_is_not_returned",
+        _OVERWRITTEN + "test_what_overwrites_an_object_while_it_is_read_is_not_returned",
     ),
     Mutation(
         "a shared file that is overwritten while it is read is damaged",
         Change("kafscale.objects.packs", "Packs.load", "os.stat(self._path(number))", "pass"),
-        _PACKS + "test_a_reader_of_another_process_notices_that_a_file_was_overwritten",
+        _OVERWRITTEN + "test_a_reader_of_another_process_notices_that_a_file_was_overwritten",
     ),
     Mutation(
         "deleted shared files are kept on a full disk",
         Change("kafscale.objects.packs", "Packs._append", "self._free_spares(0)", "pass"),
-        _PACKS + "test_a_full_disk_gets_the_space_of_deleted_files",
+        _OVERWRITTEN + "test_a_full_disk_gets_the_space_of_deleted_files",
     ),
     Mutation(
         "an object may be missing while it is copied to another shared file",
