@@ -19,6 +19,7 @@ from tests.servers.process import ServerProcess
 from tests.support.clients.confluent import ConfluentClient
 from tests.support.clients.interface import Message
 from tests.support.console import TOKEN, Console, opened_page, sign_in, started
+from tests.support.members import eventually
 
 PASSWORD = "a-password-that-nobody-sees"
 
@@ -156,14 +157,19 @@ def test_quotas_are_set_changed_and_removed(one: OneProcess, page: Page) -> None
 def test_a_segment_is_opened_down_to_its_batches_and_damage_is_shown(one: OneProcess, page: Page) -> None:
     client = ConfluentClient(one.bootstrap)
     client.create_topic("opened", partitions=1)
-    client.produce("opened", [Message(b"x" * 1000) for _ in range(10)])
     page.goto("/topics/opened/0")
-    page.get_by_role("table", name="segments").get_by_role("link", name="0").click()
+    expect(page.get_by_text("No record of this partition is in a segment yet.")).to_be_visible()
+    client.produce("opened", [Message(b"x" * 1000) for _ in range(10)])
+    segment = page.get_by_role("table", name="segments").get_by_role("link", name="0")
+    expect(segment).to_be_visible()
+    objects = one.directory / "data" / "objects"
+    eventually(lambda: any(objects.rglob("opened/0/segment-00000000000000000000.index")))
+    segment.click()
     batches = page.get_by_role("table", name="batches").get_by_role("row")
     expect(batches.nth(1)).to_contain_text("snappy")
     expect(page.get_by_text("None. All checksums are correct.")).to_be_visible()
     expect(page.get_by_role("table", name="index entries").get_by_role("row")).to_have_count(2)
-    (object_file,) = (one.directory / "data" / "objects").rglob("opened/0/segment-00000000000000000000.kfs")
+    (object_file,) = objects.rglob("opened/0/segment-00000000000000000000.kfs")
     object_file.write_bytes(object_file.read_bytes()[:-20])
     page.reload()
     expect(page.locator(".concerns li").first).to_contain_text("truncated or damaged")

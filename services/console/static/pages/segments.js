@@ -1,6 +1,6 @@
-import { ask, bytes, count, empty, facts, h, link, path, svg, table } from "/static/lib.js";
+import { ask, bytes, count, empty, every, facts, h, link, path, svg, table } from "/static/lib.js";
 
-const WIDTH = 900, HEIGHT = 90;
+const EVERY = 2000, WIDTH = 900, HEIGHT = 90;
 
 // Segments by offset, as wide as their offsets, as high as their bytes.
 function map(segments, end) {
@@ -13,7 +13,7 @@ function map(segments, end) {
   }));
 }
 
-export async function segments([name, partition]) {
+export async function segments([name, partition], { again }) {
   const start = new URLSearchParams(location.search).get("start") ?? "0";
   const verify = new URLSearchParams(location.search).has("verify");
   const at = `/topics${path(name)}/${partition}`;
@@ -36,5 +36,7 @@ export async function segments([name, partition]) {
       table("segments", columns, found.segments, empty("No record of this partition is in a segment yet.")),
       h("p", { class: "tools" }, more ? link(`${at}?start=${found.next_offset}${verify ? "&verify" : ""}`, "Next segments") : "", verify ? link(`${at}?start=${start}`, "Without verification") : link(`${at}?start=${start}&verify`, "Read and verify these segments")),
     ],
+    // Acknowledged records are in a segment some time later.
+    leave: found.segments.length ? undefined : every(EVERY, again),
   };
 }
