@@ -88,10 +88,7 @@ def decode_request(body: memoryview, version: int, *, most_without_records: int 
     besides its records."""
     try:
         flexible = version >= FLEXIBLE_FROM
-        position = 0
-        transactional_id = None
-        if version >= 3:
-            transactional_id, position = read_nullable_string(body, position, flexible)
+        transactional_id, position = read_nullable_string(body, 0, flexible) if version >= 3 else (None, 0)
         acks, timeout_ms = _ACKS_TIMEOUT.unpack_from(body, position)
         count, position = read_array_length(body, position + _ACKS_TIMEOUT.size, flexible)
         topics = []
@@ -106,10 +103,24 @@ def decode_request(body: memoryview, version: int, *, most_without_records: int 
             partitions: list[ProducePartition] = []
             partition_count, position = read_array_length(body, position, flexible)
             for _ in range(partition_count):
-                partition, position = _decode_partition(body, position, flexible)
-                limit += len(partition.records or b"")
+                if flexible:
+                    (index,) = INT32.unpack_from(body, position)
+                    length, position = read_uvarint(body, position + 4)
+                    length -= 1
+                else:
+                    index, length = _INDEX_LENGTH.unpack_from(body, position)
+                    position += _INDEX_LENGTH.size
+                records = None
+                if length >= 0:
+                    records = body[position : position + length]
+                    if len(records) < length:
+                        raise CorruptData("records extend past the end of their request")
+                    position += length
+                    limit += length
+                if flexible:
+                    position = skip_tags(body, position)
                 _check_size(position, limit)
-                partitions.append(partition)
+                partitions.append(ProducePartition(index, records))
             if flexible:
                 position = skip_tags(body, position)
             _check_size(position, limit)
@@ -119,26 +130,6 @@ def decode_request(body: memoryview, version: int, *, most_without_records: int 
         return ProduceRequest(transactional_id, acks, timeout_ms, topics)
     except DECODE_ERRORS as error:
         raise CorruptData(f"a Produce v{version} request is truncated: {error}") from error
-
-
-def _decode_partition(body: memoryview, position: int, flexible: bool) -> tuple[ProducePartition, int]:
-    if flexible:
-        (index,) = INT32.unpack_from(body, position)
-        length, position = read_uvarint(body, position + 4)
-        length -= 1
-    else:
-        index, length = _INDEX_LENGTH.unpack_from(body, position)
-        position += _INDEX_LENGTH.size
-    records = None
-    if length >= 0:
-        end = position + length
-        if end > len(body):
-            raise CorruptData("records extend past the end of their request")
-        records = body[position:end]
-        position = end
-    if flexible:
-        position = skip_tags(body, position)
-    return ProducePartition(index, records), position
 
 
 def _check_size(position: int, limit: int) -> None:

@@ -7,6 +7,7 @@ Admin service.
 import random
 from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import replace
+from functools import partial
 
 import structlog
 import trio
@@ -60,6 +61,7 @@ from services.indexer.monitoring import families as indexer_families
 from services.indexer.service import IndexerService
 from services.indexer.settings import IndexerSettings
 from services.storage.dependencies import Dependencies
+from services.storage.methods.append import append_at_once
 from services.storage.monitoring import show as show_storage
 from services.storage.needs import needs
 from services.storage.service import StorageService
@@ -171,7 +173,7 @@ async def _serve(settings: Loaded, stopping: trio.Event) -> None:
             coordinators=coordinator_members,
             ownership=ownership,
             connect=connect_storage,
-            append_at_once=storage.append_at_once,
+            append_at_once=partial(append_at_once, storage),
             connect_coordinator=lambda _: nullcontext(GroupCoordinatorClient(Direct(bind_coordinator(coordinator)))),
             lease_ttl_seconds=settings[LeaseSettings].lease_ttl_seconds,
             tokens=tokens,

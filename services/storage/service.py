@@ -47,7 +47,7 @@ from kafscale.v1.storage_pb2 import (
 )
 from services.storage.dependencies import Dependencies
 from services.storage.intake.power_failure import cut_after_power_failure
-from services.storage.methods.append import Appended, Message, append, append_at_once
+from services.storage.methods.append import append
 from services.storage.methods.delete_records import delete_records
 from services.storage.methods.describe_segment import describe_segment
 from services.storage.methods.epoch_ends import epoch_ends
@@ -63,7 +63,6 @@ from services.storage.methods.topics import topics
 from services.storage.owning.cluster_mark import mark_prefix
 from services.storage.run import Run
 from services.storage.settings import StorageSettings
-from services.storage.writing.commit_streams import Report
 
 log = structlog.get_logger()
 
@@ -72,12 +71,12 @@ class StorageService:
     """Serves requests while a run holds its lease. A lost lease ends it; the next run starts without partitions."""
 
     def __init__(self, deps: Dependencies, *, make_run_id: Callable[[], str] = new_run_id) -> None:
-        self._deps = deps
+        self.deps = deps
         self._runs = LeasedRuns(lambda nursery: Run(deps, make_run_id(), nursery), self._lost)
 
     async def run(self, stop: trio.Event, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Serve until ``stop``, then flush, commit and release. Raises Unavailable if some records were not stored."""
-        deps = self._deps
+        deps = self.deps
         cluster = await deps.catalog.cluster()
         await mark_prefix(deps.objects, deps.metadata, deps.namespace, cluster.cluster_id)
         if deps.intake_unsynced:
@@ -87,12 +86,12 @@ class StorageService:
             raise Unavailable(f"stopped with {lost} bytes of records that could not be stored in time")
 
     def _lost(self) -> None:
-        self._deps.counters.leases_lost += 1
+        self.deps.counters.leases_lost += 1
         log.error("lease lost, partitions must be taken over again")
 
     @property
     def settings(self) -> StorageSettings:
-        return self._deps.settings
+        return self.deps.settings
 
     @property
     def current(self) -> Run | None:
@@ -100,51 +99,46 @@ class StorageService:
         return self._runs.current
 
     async def append(self, request: AppendRequest) -> AppendReply:
-        return await append(self._current(), self._deps, request)
-
-    def append_at_once(self, request: Message, report: Report) -> list[Appended] | None:
-        """For callers in the same process: see `services.storage.methods.append`."""
-        run = self.current
-        return None if run is None else append_at_once(run, self._deps, request, report)
+        return await append(self._current(), self.deps, request)
 
     async def commits(self, request: CommitsRequest, send: Callable[[CommitsEvent], Awaitable[None]]) -> None:
         await self._current().streams.serve(request.stream_id, send)
 
     async def fetch(self, request: FetchRequest) -> FetchReply:
-        return await fetch(self._current(), self._deps, request)
+        return await fetch(self._current(), self.deps, request)
 
     async def list_offsets(self, request: ListOffsetsRequest) -> ListOffsetsReply:
-        return await list_offsets(self._current(), self._deps, request)
+        return await list_offsets(self._current(), self.deps, request)
 
     async def epoch_ends(self, request: EpochEndsRequest) -> EpochEndsReply:
-        return await epoch_ends(self._current(), self._deps, request)
+        return await epoch_ends(self._current(), self.deps, request)
 
     async def producers(self, request: ProducersRequest) -> ProducersReply:
-        return await producers(self._current(), self._deps, request)
+        return await producers(self._current(), self.deps, request)
 
     async def log_sizes(self, request: LogSizesRequest) -> LogSizesReply:
-        return await log_sizes(self._current(), self._deps, request)
+        return await log_sizes(self._current(), self.deps, request)
 
     async def describe_segment(self, request: DescribeSegmentRequest) -> SegmentDescribed:
         return await describe_segment(self._current(), request)
 
     async def segments(self, request: SegmentsRequest) -> SegmentsReply:
-        return await segments(self._current(), self._deps, request)
+        return await segments(self._current(), self.deps, request)
 
     async def topics(self, request: TopicsRequest) -> TopicsReply:
-        return await topics(self._deps, request)
+        return await topics(self.deps, request)
 
     async def plan_scan(self, request: PlanScanRequest) -> PlanScanReply:
-        return await plan_scan(self._current(), self._deps, request)
+        return await plan_scan(self._current(), self.deps, request)
 
     async def scan(self, request: ScanRequest, send: Callable[[ScanPiece | Bulk[ScanPiece]], Awaitable[None]]) -> None:
-        await scan(self._current(), self._deps, request, send)
+        await scan(self._current(), self.deps, request, send)
 
     async def flush(self, request: FlushRequest) -> FlushReply:
         return await flush(self._current(), request)
 
     async def delete_records(self, request: DeleteRecordsRequest) -> DeleteRecordsReply:
-        return await delete_records(self._current(), self._deps, request)
+        return await delete_records(self._current(), self.deps, request)
 
     async def stage(self, request: StageRequest) -> StageReply:
         return await self._current().sinks.stage(request)

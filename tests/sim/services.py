@@ -40,6 +40,7 @@ from services.gateway.settings import GatewaySettings
 from services.indexer.service import IndexerService
 from services.indexer.settings import IndexerSettings
 from services.storage.dependencies import Dependencies
+from services.storage.methods.append import append_at_once
 from services.storage.service import StorageService
 from services.storage.settings import StorageSettings
 from tests.sim.faults import Faults
@@ -113,7 +114,7 @@ async def connect_storage(
     yield SegmentStorageClient(RemoteStorage(process, there, cluster.faults, cluster.trace))
 
 
-def append_at_once(
+def append_here(
     cluster: Cluster, process: Process, message: AppendMessage, report: Callable[[CommitEvent], bool]
 ) -> Sequence[Appended] | None:
     """Append in the storage process that has the stream, as in the one-process mode, unless either is cut off.
@@ -126,7 +127,7 @@ def append_at_once(
             def take(event: CommitEvent, there: StorageProcess = there) -> bool:
                 return _are_one(process, there) and process.call_at_once(partial(report, event))
 
-            results = there.call_at_once(partial(there.service.append_at_once, message, take))
+            results = there.call_at_once(partial(append_at_once, there.service, message, take))
             if results is not None:
                 return results
     return None
@@ -301,7 +302,7 @@ async def serve_gateway(cluster: Cluster, process: GatewayProcess, stop: trio.Ev
             coordinators=coordinators,
             ownership=ownership,
             connect=partial(connect_storage, cluster, process),
-            append_at_once=partial(append_at_once, cluster, process) if process.appends_at_once else None,
+            append_at_once=partial(append_here, cluster, process) if process.appends_at_once else None,
             connect_coordinator=partial(cluster.connect_coordinator or _no_coordinator, process),
             lease_ttl_seconds=cluster.storage_settings.lease_ttl_seconds,
             address=process.address,

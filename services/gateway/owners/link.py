@@ -181,11 +181,30 @@ class StorageLink:
         holds = self._session is not None and self._session.view.holds(key)
         return self._ended and (holds or self.queue.carries(key))
 
-    def append(self, appends: Iterable[PendingAppend]) -> None:
-        """Send the records with the next message. ``finish`` of each is called with its outcome."""
+    def append(self, appends: Iterable[PendingAppend] = ()) -> None:
+        """Queue the records for the next message. ``finish`` of each is called with its outcome.
+
+        If storage is in this process, what is queued is appended there at once, unless a message must wait.
+        """
         for append in appends:
             self.queue.put(append)
-        self._send_at_once()
+        session = self._session
+        if self._append_at_once is None or session is None:
+            return
+        self._pauses.look()
+        while not (self.queue.empty or session.over or session.appends.busy):
+            message = session.appends.next_message()
+            try:
+                results = self._append_at_once(message, session.apply)
+            except Exception as error:  # noqa: BLE001  as with a call, the outcome is unknown
+                _log.exception("append failed")
+                session.give_up(f"an Append failed: {error!r}")
+                return
+            if results is None:
+                session.nursery.start_soon(self._exchange, session, message.sequence, message.request())
+            else:
+                message.drop_records()
+                session.appends.replied(message.sequence, results)
 
     async def fetch(self, fetches: list[PartitionFetch], max_bytes: int) -> Sequence[PartitionFetched]:
         """Return a result for each partition, by a call of its own or a shared one. Raises Unavailable."""
@@ -383,7 +402,7 @@ class StorageLink:
         if self._append_at_once is None:
             for _ in range(self._messages):
                 nursery.start_soon(self._send, session)
-        self._send_at_once()
+        self.append()
         self.wake_all()
 
     def _end(self, session: _Session) -> None:
@@ -411,26 +430,6 @@ class StorageLink:
                 del message
             await self._exchange(session, sequence, request)
 
-    def _send_at_once(self) -> None:
-        """Send what waits, if storage is in this process, unless a message must wait there."""
-        session = self._session
-        if self._append_at_once is None or session is None:
-            return
-        self._pauses.look()
-        while not (self.queue.empty or session.over or session.appends.busy):
-            message = session.appends.next_message()
-            try:
-                results = self._append_at_once(message, session.apply)
-            except Exception as error:  # noqa: BLE001  as with a call, the outcome is unknown
-                _log.exception("append failed")
-                session.give_up(f"an Append failed: {error!r}")
-                return
-            if results is None:
-                session.nursery.start_soon(self._exchange, session, message.sequence, message.request())
-            else:
-                message.drop_records()
-                session.appends.replied(message.sequence, results)
-
     async def _exchange(self, session: _Session, sequence: int, request: AppendRequest) -> None:
         try:
             reply = await self._client.append(request, timeout=self._timeout)
@@ -438,7 +437,7 @@ class StorageLink:
             session.give_up(f"an Append has no answer: {error}")
             return
         self.queue.answered(session.appends.replied(sequence, reply.results, reply.committed))
-        self._send_at_once()
+        self.append()
 
     async def _expire(self) -> None:
         """Answer producers whose timeout has expired."""

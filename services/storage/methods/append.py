@@ -46,6 +46,15 @@ class Message(Protocol):
     def appends(self) -> Sequence[Append]: ...
 
 
+class Server(Protocol):
+    """The storage service. ``current``: see `services.storage.service.StorageService`."""
+
+    @property
+    def current(self) -> Run | None: ...
+    @property
+    def deps(self) -> Dependencies: ...
+
+
 class Appended(NamedTuple):
     """The fields of a `PartitionAppended`. Creating a message takes longer, and in one process nobody needs it."""
 
@@ -114,18 +123,19 @@ async def append(run: Run, deps: Dependencies, request: AppendRequest) -> Append
     return reply
 
 
-def append_at_once(run: Run, deps: Dependencies, request: Message, report: Report) -> list[Appended] | None:
+def append_at_once(server: Server, request: Message, report: Report) -> list[Appended] | None:
     """Return a result for each append, or None, without an effect, if `append` would have to wait for its turn or for a
     partition. ``report`` takes the events of the stream from then on."""
-    stream = run.streams.get(request.stream_id)
-    if stream is None or request.sequence != stream.applied + 1:
+    run = server.current
+    stream = None if run is None else run.streams.get(request.stream_id)
+    if run is None or stream is None or request.sequence != stream.applied + 1:
         return None
     partitions = [run.owned.get(append.key) for append in request.appends]
     here = [partition for partition in partitions if partition is not None and not partition.is_recovering]
     if len(here) < len(partitions):
         return None
     stream.report = report
-    return _append_all(run, deps, stream, request, here)
+    return _append_all(run, server.deps, stream, request, here)
 
 
 def _append_all(

@@ -11,7 +11,7 @@ from kafscale.records.batch import BatchHeader, walk
 from kafscale.v1.common_pb2 import PartitionRef, Status
 from kafscale.v1.storage_pb2 import PartitionAppend, PartitionAppended
 from services.storage.log.partition import CommitEvent
-from services.storage.methods.append import Appended
+from services.storage.methods.append import Appended, append_at_once
 from tests.support.storage.harness import Caller, World, batch, siblings
 
 
@@ -49,7 +49,7 @@ def _at_once(
         seen=sequence - 1,
         appends=[_Append((ref.topic_id, ref.partition), batch(value)) for ref in refs],
     )
-    return caller.service.append_at_once(message, report)
+    return append_at_once(caller.service, message, report)
 
 
 async def test_an_append_that_would_have_to_wait_is_not_begun(autojump_clock: MockClock) -> None:
