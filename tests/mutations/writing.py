@@ -5,6 +5,7 @@ from tests.support.change import Change
 
 _COMMITTER = "tests/unit/storage/test_committer.py::"
 _WRITE_PATH = "tests/unit/storage/test_write_path.py::"
+_INTAKE = "tests/unit/storage/test_intake.py::"
 _FILLING = "tests/unit/storage/test_filling.py::"
 
 MUTATIONS = (
@@ -148,5 +149,17 @@ MUTATIONS = (
         "a buffer that was flushed meanwhile counts as waited for in vain",
         Change("services.storage.log.filling", "Filling.end", "elif buffer.open_offset == self._offset:", "else:"),
         _FILLING + "test_a_buffer_that_was_sealed_while_it_was_waited_for_does_not_count_as_waited_for_in_vain",
+    ),
+    Mutation(
+        "batches in segments are kept until those of all partitions in the chain are",
+        Change(
+            "services.storage.intake.writer", "IntakeWriter.committed", "_forget_what_is_in_segments(partition)", "pass"
+        ),
+        _INTAKE + "test_batches_in_segments_are_not_kept_in_memory_until_those_of_other_partitions_are",
+    ),
+    Mutation(
+        "a chain that is too long is tidied as rarely as others",
+        Change("services.storage.intake.writer", "IntakeWriter._watch", "_TIDY_LONG_SECONDS if", "_TIDY_SECONDS if"),
+        _INTAKE + "test_a_chain_that_is_too_long_does_not_wait_for_a_deleted_topic",
     ),
 )

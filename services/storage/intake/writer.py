@@ -33,7 +33,7 @@ from kafscale.v1.metadata_pb2 import SinkProgress
 from services.storage.counters import StorageCounters
 from services.storage.intake.pace import Pace
 from services.storage.log.commit import Commit
-from services.storage.log.partition import Partition
+from services.storage.log.partition import Kept, Partition
 
 log = structlog.get_logger()
 
@@ -45,6 +45,8 @@ _CARRIED_AFTER = 60.0
 """Seconds after which records that keep the checkpoint back are put again."""
 _DELETED_AT_A_TIME = 100
 _TIDY_SECONDS = 10.0
+_TIDY_LONG_SECONDS = 1.0
+"""The same while the chain is too long."""
 _LARGE_PART = 64
 """The time between batches of at least 1/_LARGE_PART of a buffer is observed."""
 _SEGMENT_PATIENCE = 1.0
@@ -62,7 +64,7 @@ class _Object:
     checkpoint: int
     begun: float
     since: float
-    needed: list[tuple[Partition, Entry]]
+    needed: list[tuple[Partition, Kept]]
     # Older objects whose entries this one repeats.
     carries: list["_Object"] = field(default_factory=list)
     size: int = 0
@@ -215,8 +217,12 @@ class IntakeWriter:
         self._wake.set()
 
     def committed(self, commit: Commit) -> None:
-        """Let records enter the intake that have waited for a segment. Committed buffers must be dropped before."""
+        """Forget records that are in segments now, and let records enter the intake that have waited for a segment.
+
+        Committed buffers must be dropped before.
+        """
         partition = commit.partition
+        _forget_what_is_in_segments(partition)
         if partition in self._bulk and partition.buffer.is_bulk:
             self._bulk[partition] = trio.current_time() + _SEGMENT_PATIENCE
         elif partition in self._bulk:
@@ -315,7 +321,8 @@ class IntakeWriter:
             return None
         self._pace.began(now, large=size >= self._put_bytes, gathered=gathered)
         since = min((one.since for one in carries), default=now)
-        begun = _Object(self._next, self._checkpoint(), now, since, entries, carries, size, appends)
+        needed = [(partition, Kept(entry)) for partition, entry in entries]
+        begun = _Object(self._next, self._checkpoint(), now, since, needed, carries, size, appends)
         begun.span = self._span(begun, traces)
         self._next += 1
         self._chain.append(begun)
@@ -343,7 +350,10 @@ class IntakeWriter:
             self._observed = None
 
     def _carried(self) -> Iterable[tuple[Partition, Entry]]:
-        return (each for one in self._carrying for each in one.needed if _is_needed(*each))
+        for one in self._carrying:
+            for partition, kept in one.needed:
+                if kept.entry is not None and _is_needed(partition, kept):
+                    yield partition, kept.entry
 
     def _checkpoint(self) -> int:
         """Return the number of the first object that is needed, which the next object names."""
@@ -365,7 +375,7 @@ class IntakeWriter:
                 number=one.number,
                 checkpoint=one.checkpoint,
                 created_ms=self._now_ms(),
-                entries=[entry for _, entry in one.needed],
+                entries=[kept.entry for _, kept in one.needed if kept.entry is not None],
             )
             one.body = build() if one.size < _INLINE_BYTES else await self._run_sync(build)
         key = paths.intake_key(self._namespace, self._run_id, one.number)
@@ -413,9 +423,12 @@ class IntakeWriter:
         self._counters.intake_count_seconds.observe(trio.current_time() - one.stored_at)
         for carried in one.carries:
             carried.needed = []
-        for partition, entry in one.needed:
+        for partition, kept in one.needed:
             partition.in_chain -= 1
-            partition.buffer.durable_end = max(partition.buffer.durable_end, entry.next_offset)
+            if kept.entry is not None:
+                partition.buffer.durable_end = max(partition.buffer.durable_end, kept.entry.next_offset)
+            partition.in_intake.append(kept)
+            _forget_what_is_in_segments(partition)
             counted[partition] = None
 
     async def _watch(self) -> None:
@@ -431,10 +444,12 @@ class IntakeWriter:
             for partition, until in self._bulk.items():
                 if until <= now and partition not in self._waiting:
                     self._wait(partition)
-            if self._chain_size > self._chain_bytes:
+            is_too_long = self._chain_size > self._chain_bytes
+            if is_too_long:
                 for partition, _ in self._chain[0].needed:
                     self._too_long(partition)
-            if tidied <= now - _TIDY_SECONDS or self._named_checkpoint - self._deleted_below >= _DELETED_AT_A_TIME:
+            pause = _TIDY_LONG_SECONDS if is_too_long else _TIDY_SECONDS
+            if tidied <= now - pause or self._named_checkpoint - self._deleted_below >= _DELETED_AT_A_TIME:
                 tidied = now
                 await self._settle_released()
                 self._carry_old(now)
@@ -450,6 +465,7 @@ class IntakeWriter:
             except STORE_FAILURES as error:
                 log.warning("intake not tidied, the metadata store does not answer", error=str(error))
                 return
+            _forget_what_is_in_segments(partition)
 
     def _carry_old(self, now: float) -> None:
         """Put the records again that keep the checkpoint back for long, if newer objects could then be deleted."""
@@ -482,5 +498,11 @@ def _may_go_on(partition: Partition, size: int) -> bool:
     return partition.in_chain > 0 or buffer.unchained_bytes > size or not buffer.ends_with_sequence
 
 
-def _is_needed(partition: Partition, entry: Entry) -> bool:
-    return entry.next_offset > partition.log.segments_end
+def _forget_what_is_in_segments(partition: Partition) -> None:
+    """Free the memory of its batches in stored objects that need not be put again. Later ones are needed for longer."""
+    while partition.in_intake and not _is_needed(partition, partition.in_intake[0]):
+        partition.in_intake.popleft().entry = None
+
+
+def _is_needed(partition: Partition, kept: Kept) -> bool:
+    return kept.entry is not None and kept.entry.next_offset > partition.log.segments_end

@@ -2,12 +2,14 @@
 
 import math
 from bisect import bisect_right
+from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import trio
 
+from kafscale.intake.format import Entry
 from kafscale.paths import SegmentKey
 from kafscale.signals import Signal
 from kafscale.topics.configs import TopicConfig
@@ -102,6 +104,13 @@ class Measured(NamedTuple):
 
 
 @dataclass(slots=True, eq=False)
+class Kept:
+    """Batches of an intake object. They stay in memory until they are in segments, because they may be put again."""
+
+    entry: Entry | None
+
+
+@dataclass(slots=True, eq=False)
 class Partition:
     """An owned partition. ``state`` was last written at ``state_revision``, which the next write must compare."""
 
@@ -135,6 +144,8 @@ class Partition:
     without_index: set[int] = field(default_factory=set)
     # Intake objects with records of this partition that are not known to be stored.
     in_chain: int = 0
+    # What such objects that are stored have of it, oldest first, until it is in segments.
+    in_intake: deque[Kept] = field(default_factory=deque)
     # Trio time of the last request with an unknown outcome; it may still take effect for a while.
     last_unknown_request: float = -math.inf
     last_unknown_delete: float = -math.inf

@@ -66,14 +66,18 @@ class Committer:
             await self._wake.wait()
             self._wake = trio.Event()
             while self._ready:
-                partitions = list(self._ready)[:_MAX_PARTITIONS]
-                for partition in partitions:
-                    del self._ready[partition]
-                entries = [entry for entry in map(_entry, partitions) if entry is not None]
-                if entries:
-                    began = trio.current_time()
-                    await self._commit(entries)
-                    self._counters.commit_seconds.observe(trio.current_time() - began)
+                # In this function, the entries would keep their buffers in memory until the next commit.
+                await self._commit_ready()
+
+    async def _commit_ready(self) -> None:
+        partitions = list(self._ready)[:_MAX_PARTITIONS]
+        for partition in partitions:
+            del self._ready[partition]
+        entries = [entry for entry in map(_entry, partitions) if entry is not None]
+        if entries:
+            began = trio.current_time()
+            await self._commit(entries)
+            self._counters.commit_seconds.observe(trio.current_time() - began)
 
     async def _commit(self, entries: list[_Entry]) -> None:
         outage = Outage("commit not answered", first=_FIRST_PAUSE, longest=_LONGEST_PAUSE)

@@ -1,5 +1,6 @@
 """Records become durable in the intake of a run, and are recovered from it by the next owner."""
 
+import gc
 from contextlib import AsyncExitStack
 from functools import partial
 
@@ -360,3 +361,43 @@ async def test_old_records_are_not_put_again_if_nothing_could_be_deleted(autojum
         puts = len(intake_puts(world))
         await trio.sleep(600)
         assert len(intake_puts(world)) == puts
+
+
+def _views(size: int) -> int:
+    """Return the number of views of batches of at least this size in memory."""
+    gc.collect()
+    return sum(type(one) is memoryview and one.nbytes >= size for one in gc.get_objects())
+
+
+async def test_batches_in_segments_are_not_kept_in_memory_until_those_of_other_partitions_are(
+    autojump_clock: MockClock,
+) -> None:
+    world = World(SLOW_SEGMENTS, intake=True)
+    async with world.service() as (caller, catalog):
+        late = await topic_with_record(world, caller, catalog)
+        other = await world.topic(catalog, name="other")
+        await acked(caller, late, b"a")
+        for _ in range(5):
+            await acked(caller, other, bytes(100_000))
+        assert _views(100_000) > 0
+        await caller.flush(other)
+        run = caller.service.current
+        assert run is not None
+        assert run.intake.writer.objects >= 5
+        assert _views(100_000) == 0
+
+
+async def test_a_chain_that_is_too_long_does_not_wait_for_a_deleted_topic(autojump_clock: MockClock) -> None:
+    world = World(SLOW_SEGMENTS, intake=True)
+    async with world.service(intake_chain_bytes=300_000) as (caller, catalog):
+        deleted = await topic_with_record(world, caller, catalog)
+        other = await world.topic(catalog, name="other")
+        await acked(caller, deleted, b"a")
+        await catalog.mark_deleting(deleted.topic_id)
+        for _ in range(5):
+            await acked(caller, other, bytes(100_000))
+        await caller.flush(other)
+        await trio.sleep(3)
+        run = caller.service.current
+        assert run is not None
+        assert run.intake.writer.objects == 0
