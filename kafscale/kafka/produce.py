@@ -35,6 +35,9 @@ _INDEX_LENGTH = struct.Struct(">ii")
 _RESULT = struct.Struct(">ihqqq")
 _RESULT_V2 = struct.Struct(">ihqq")
 _RESULT_V0 = struct.Struct(">ihq")
+_NO_ERRORS = array_length(0, flexible=False) + nullable_string(None, flexible=False)
+"""The end of the result of most partitions."""
+_FLEXIBLE_NO_ERRORS = array_length(0, flexible=True) + nullable_string(None, flexible=True) + b"\0"
 
 
 @dataclass(slots=True)
@@ -164,6 +167,8 @@ def _encode_result(result: ProduceResult, version: int) -> bytes:
     if version < 8:
         return fixed
     flexible = version >= FLEXIBLE_FROM
+    if not result.record_errors and result.error_message is None:
+        return fixed + (_FLEXIBLE_NO_ERRORS if flexible else _NO_ERRORS)
     no_tags = b"\0" if flexible else b""
     parts = [fixed, array_length(len(result.record_errors), flexible)]
     for place, message in result.record_errors:

@@ -146,10 +146,11 @@ def walk(buf: Buffer, start: int = 0) -> Iterator[tuple[int, BatchHeader]]:
     pos, end = start, len(buf)
     while pos < end:
         header = peek(buf, pos)
-        if pos + header.size > end:
-            raise CorruptBatch(f"batch at {pos} ends at {pos + header.size}, but the data at {end}")
+        following = pos + header.size
+        if following > end:
+            raise CorruptBatch(f"batch at {pos} ends at {following}, but the data at {end}")
         yield pos, header
-        pos += header.size
+        pos = following
 
 
 def check_producers(records: Buffer) -> None:
@@ -168,9 +169,10 @@ def check_produced(header: BatchHeader) -> None:
     the size, an unknown codec, and a producer id without epoch or sequence; InvalidTimestamp for the LogAppendTime bit.
     Timestamps may have any value, as in Kafka; -1 means none.
     """
-    if header.is_control:
+    attributes = header.attributes
+    if attributes & CONTROL_BIT:
         raise InvalidRecord("clients must not write control batches")
-    if header.is_transactional:
+    if attributes & TRANSACTIONAL_BIT:
         raise InvalidRecord("transactional batches are not supported")
     if header.record_count <= 0 or header.record_count != header.last_offset_delta + 1:
         raise InvalidRecord(
@@ -180,10 +182,10 @@ def check_produced(header: BatchHeader) -> None:
         raise InvalidRecord(
             f"producer {header.producer_id} with epoch {header.producer_epoch} and sequence {header.base_sequence}"
         )
-    if header.is_log_append_time:
+    if attributes & LOG_APPEND_TIME_BIT:
         raise InvalidTimestamp("producers must not set the timestamp type to LogAppendTime")
     try:
-        found = codec_of(header.attributes)
+        found = codec_of(attributes)
     except CorruptBatch as error:
         raise InvalidRecord(str(error)) from error
     size = header.size - HEADER_SIZE

@@ -33,12 +33,12 @@ def place(
     *,
     room: int,
     now_ms: Callable[[], int],
-    arrival_ms: Callable[[], int],
+    arrival_ms: int,
 ) -> Placed:
     """Add the batches to the partition's buffer and remember their producer. If it raises, nothing has changed.
 
     ``batches`` are all those of ``records``, with their positions. ``room`` is the number of bytes that may be added.
-    ``now_ms`` and ``arrival_ms`` return the times of the wall clock and of the producer clock. Raises CorruptData,
+    ``now_ms`` returns the time of the wall clock, ``arrival_ms`` is that of the producer clock. Raises CorruptData,
     SequenceRefused, NoRoom.
     """
     buffer = partition.buffer
@@ -57,6 +57,6 @@ def place(
     base = buffer.append(records, batches, log_append_time_ms=append_time)
     if header.producer_id >= 0:
         batch = Sequenced.of(header, base)
-        partition.producers.add(batch, arrival_ms())
+        partition.producers.add(batch, arrival_ms)
         buffer.note(batch)
     return Placed(base, buffer.next_offset, -1 if append_time is None else append_time, len(records))

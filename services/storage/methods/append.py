@@ -146,7 +146,7 @@ def _append_all(
     partitions: Sequence[Partition | NotAvailable],
 ) -> list[Appended]:
     """Apply a message. It does not wait, so that offsets are assigned in the order of appends."""
-    seen = message.seen
+    seen, arrival_ms = message.seen, run.producer_clock.arrival_ms()
     stream.seen(seen)
     results = list[Appended]()
     for append, found in zip(message.appends, partitions, strict=True):
@@ -161,7 +161,7 @@ def _append_all(
             if not found.closed:
                 stream.subscribe(key, found.committed_event)
             end = found.buffer.next_offset
-            result = _append_to(run, deps, found, append)
+            result = _append_to(run, deps, found, append, arrival_ms)
             if append.trace:
                 _trace(deps, found, append, result, placed=found.buffer.next_offset > end)
         results.append(result)
@@ -185,7 +185,9 @@ def _is_one_durable(appended: list[tuple[Partition, int]]) -> bool:
     )
 
 
-def _append_to(run: Run, deps: Dependencies, partition: Partition, append: Append, *, again: bool = False) -> Appended:
+def _append_to(
+    run: Run, deps: Dependencies, partition: Partition, append: Append, arrival_ms: int, *, again: bool = False
+) -> Appended:
     """Append the batches, or return why not. The result for a duplicate batch has the offsets of the original.
 
     If the partition knows too many producers, forget idle ones and try once more.
@@ -206,7 +208,7 @@ def _append_to(run: Run, deps: Dependencies, partition: Partition, append: Appen
             append.batches,
             room=room,
             now_ms=deps.now_ms,
-            arrival_ms=run.producer_clock.arrival_ms,
+            arrival_ms=arrival_ms,
         )
     except CorruptData as error:
         return Appended(Status.INVALID, str(error))
@@ -215,7 +217,7 @@ def _append_to(run: Run, deps: Dependencies, partition: Partition, append: Appen
     except SequenceRefused as error:
         if error.status == Status.BUFFER_FULL and not again:
             run.snapshots.expire(partition, pressed=True)
-            return _append_to(run, deps, partition, append, again=True)
+            return _append_to(run, deps, partition, append, arrival_ms, again=True)
         return Appended(error.status, str(error), log_start=partition.log.log_start)
     hold_until = _account(run, settings, partition, placed) if placed.size else 0
     return Appended(
