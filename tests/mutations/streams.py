@@ -18,12 +18,12 @@ _FENCING = "tests/unit/storage/test_fencing.py::"
 MUTATIONS = (
     Mutation(
         "a message is appended at once although an earlier one waits",
-        Change("services.gateway.owners.link", "StorageLink.append", " or session.appends.busy", ""),
+        Change("services.gateway.owners.link", "StorageLink.send", " or session.appends.busy", ""),
         _LINK_AT_ONCE + "test_a_message_that_must_wait_is_sent_by_a_task_and_later_ones_follow_it",
     ),
     Mutation(
         "what waited for a message is sent only with the next append",
-        Change("services.gateway.owners.link", "StorageLink._exchange", "        self.append()\n", ""),
+        Change("services.gateway.owners.link", "StorageLink._exchange", "        self.send()\n", ""),
         _LINK_AT_ONCE + "test_a_message_that_must_wait_is_sent_by_a_task_and_later_ones_follow_it",
     ),
     Mutation(
@@ -42,7 +42,7 @@ MUTATIONS = (
         "an error of an append at once leaves its stream open",
         Change(
             "services.gateway.owners.link",
-            "StorageLink.append",
+            "StorageLink.send",
             'session.give_up(f"an Append failed: {error!r}")',
             "pass",
         ),

@@ -159,7 +159,7 @@ MUTATIONS = (
     ),
     Mutation(
         "a chain that is too long is tidied as rarely as others",
-        Change("services.storage.intake.writer", "IntakeWriter._watch", "_TIDY_LONG_SECONDS if", "_TIDY_SECONDS if"),
+        Change("services.storage.intake.writer", "IntakeWriter._tidy", "_TIDY_LONG_SECONDS if", "_TIDY_SECONDS if"),
         _INTAKE + "test_a_chain_that_is_too_long_does_not_wait_for_a_deleted_topic",
     ),
 )

@@ -57,7 +57,7 @@ async function show(focus = true) {
       say: (text) => { if (mine === turn) notice.textContent = text; },
       mayChange: session.may_change,
       change: (path, method, body) => ask(path, { method, body, csrf: session.csrf }),
-      again: () => show(false),
+      again: () => { if (mine === turn) show(false); },
       go: (path) => { history.pushState(null, "", path); show(); },
     });
     if (mine !== turn) return shown.leave?.();

@@ -174,7 +174,7 @@ class _Produce:
             else:
                 sent.setdefault(link, []).append(append)
         for link, found in sent.items():
-            link.append(found)
+            link.send(found)
 
     def _finished(self, append: PendingAppend, result: ProduceResult) -> None:
         result.error_code = append.error

@@ -181,10 +181,10 @@ class StorageLink:
         holds = self._session is not None and self._session.view.holds(key)
         return self._ended and (holds or self.queue.carries(key))
 
-    def append(self, appends: Iterable[PendingAppend] = ()) -> None:
+    def send(self, appends: Iterable[PendingAppend] = ()) -> None:
         """Queue the records for the next message. ``finish`` of each is called with its outcome.
 
-        If storage is in this process, what is queued is appended there at once, unless a message must wait.
+        If storage is in this process, all that is queued is appended there at once, unless a message must wait.
         """
         for append in appends:
             self.queue.put(append)
@@ -401,8 +401,8 @@ class StorageLink:
         session.nursery = nursery
         if self._append_at_once is None:
             for _ in range(self._messages):
-                nursery.start_soon(self._send, session)
-        self.append()
+                nursery.start_soon(self._send_messages, session)
+        self.send()
         self.wake_all()
 
     def _end(self, session: _Session) -> None:
@@ -415,7 +415,7 @@ class StorageLink:
         self.queue.refuse_all(NEVER_KEPT)
         self.wake_all()
 
-    async def _send(self, session: _Session) -> None:
+    async def _send_messages(self, session: _Session) -> None:
         while True:
             async with session.turn:
                 await self.queue.wait_for_work()
@@ -437,7 +437,7 @@ class StorageLink:
             session.give_up(f"an Append has no answer: {error}")
             return
         self.queue.answered(session.appends.replied(sequence, reply.results, reply.committed))
-        self.append()
+        self.send()
 
     async def _expire(self) -> None:
         """Answer producers whose timeout has expired."""

@@ -40,6 +40,7 @@ log = structlog.get_logger()
 _INLINE_BYTES = 2 << 20  # encoding less than this takes less time than waiting for a thread
 _REPEAT_AFTER = 1.0
 """Seconds without an answer after which a put is repeated beside the first one."""
+_WATCH_SECONDS = 0.25
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 2.0
 _CARRIED_AFTER = 60.0
 """Seconds after which records that keep the checkpoint back are put again."""
@@ -55,8 +56,9 @@ _SEGMENT_PATIENCE = 1.0
 
 @dataclass(slots=True, eq=False)
 class _Object:
-    """An object of the chain from the first one that is needed. ``needed``: its entries by partition.
+    """An object of the chain from the first one that is needed.
 
+    ``entries``: what it has of each partition, until it counts. ``needed``: what is needed of that from then on.
     ``since``: when the oldest of its records were first put. ``appends``: how many it has. Times are Trio's.
     """
 
@@ -64,11 +66,12 @@ class _Object:
     checkpoint: int
     begun: float
     since: float
-    needed: list[tuple[Partition, Kept]]
+    entries: list[tuple[Partition, Entry]]
     # Older objects whose entries this one repeats.
     carries: list["_Object"] = field(default_factory=list)
     size: int = 0
     appends: int = 0
+    needed: list[tuple[Partition, Kept]] = field(default_factory=list)
     body: bytes = b""
     span: Span | None = None
     stored: bool = False
@@ -232,12 +235,13 @@ class IntakeWriter:
 
     async def quiet(self, key: tuple[bytes, int]) -> None:
         """Wait until no object with records of the partition is on its way."""
-        while any(partition.key == key for one in self._under_way for partition, _ in one.needed):
+        while any(partition.key == key for one in self._under_way for partition, _ in one.entries):
             await self._counting.wait()
 
     async def run(self) -> None:
         """Begin objects until cancelled. Raises LeaseNotFound in the nursery if the chain is sealed."""
         self._nursery.start_soon(self._watch)
+        self._nursery.start_soon(self._tidy)
         while True:
             await self._may_put()
             begun = self._begin()
@@ -321,8 +325,7 @@ class IntakeWriter:
             return None
         self._pace.began(now, large=size >= self._put_bytes, gathered=gathered)
         since = min((one.since for one in carries), default=now)
-        needed = [(partition, Kept(entry)) for partition, entry in entries]
-        begun = _Object(self._next, self._checkpoint(), now, since, needed, carries, size, appends)
+        begun = _Object(self._next, self._checkpoint(), now, since, entries, carries, size, appends)
         begun.span = self._span(begun, traces)
         self._next += 1
         self._chain.append(begun)
@@ -375,9 +378,11 @@ class IntakeWriter:
                 number=one.number,
                 checkpoint=one.checkpoint,
                 created_ms=self._now_ms(),
-                entries=[kept.entry for _, kept in one.needed if kept.entry is not None],
+                entries=[entry for _, entry in one.entries],
             )
             one.body = build() if one.size < _INLINE_BYTES else await self._run_sync(build)
+            # It would keep the batches in memory until this put ends, although another one may have stored them.
+            del build
         key = paths.intake_key(self._namespace, self._run_id, one.number)
         outage = Outage("intake object not stored, retrying", first=_FIRST_PAUSE, longest=_LONGEST_PAUSE)
         while not one.stored:
@@ -422,20 +427,24 @@ class IntakeWriter:
         self._counters.intake_bytes += one.size
         self._counters.intake_count_seconds.observe(trio.current_time() - one.stored_at)
         for carried in one.carries:
+            for _, kept in carried.needed:
+                kept.entry = None
             carried.needed = []
-        for partition, kept in one.needed:
-            partition.in_chain -= 1
-            if kept.entry is not None:
-                partition.buffer.durable_end = max(partition.buffer.durable_end, kept.entry.next_offset)
+        one.carries = []
+        for partition, entry in one.entries:
+            kept = Kept(entry)
+            one.needed.append((partition, kept))
             partition.in_intake.append(kept)
+            partition.in_chain -= 1
+            partition.buffer.durable_end = max(partition.buffer.durable_end, entry.next_offset)
             _forget_what_is_in_segments(partition)
             counted[partition] = None
+        one.entries = []
 
     async def _watch(self) -> None:
-        """Repeat puts that are not answered, put old records again, and delete what is no longer needed."""
-        tidied = trio.current_time()
+        """Repeat puts that are not answered, and have records put or flushed that waited for too long."""
         while True:
-            await trio.sleep(_REPEAT_AFTER / 4)
+            await trio.sleep(_WATCH_SECONDS)
             now = trio.current_time()
             for one in self._under_way:
                 if not one.stored and one.body and not one.repeated and one.begun <= now - _REPEAT_AFTER:
@@ -444,16 +453,22 @@ class IntakeWriter:
             for partition, until in self._bulk.items():
                 if until <= now and partition not in self._waiting:
                     self._wait(partition)
-            is_too_long = self._chain_size > self._chain_bytes
-            if is_too_long:
+            if self._chain_size > self._chain_bytes:
                 for partition, _ in self._chain[0].needed:
                     self._too_long(partition)
-            pause = _TIDY_LONG_SECONDS if is_too_long else _TIDY_SECONDS
-            if tidied <= now - pause or self._named_checkpoint - self._deleted_below >= _DELETED_AT_A_TIME:
-                tidied = now
+
+    async def _tidy(self) -> None:
+        """Delete objects that are no longer needed, and put the records again that keep others from being deleted."""
+        tidied = trio.current_time()
+        while True:
+            await trio.sleep(_WATCH_SECONDS)
+            pause = _TIDY_LONG_SECONDS if self._chain_size > self._chain_bytes else _TIDY_SECONDS
+            is_due = trio.current_time() >= tidied + pause
+            if is_due or self._named_checkpoint - self._deleted_below >= _DELETED_AT_A_TIME:
                 await self._settle_released()
-                self._carry_old(now)
+                self._carry_old(trio.current_time())
                 await self._delete()
+                tidied = trio.current_time()
 
     async def _settle_released(self) -> None:
         """Learn which records that keep the checkpoint back new owners have put into segments."""
@@ -499,7 +514,7 @@ def _may_go_on(partition: Partition, size: int) -> bool:
 
 
 def _forget_what_is_in_segments(partition: Partition) -> None:
-    """Free the memory of its batches in stored objects that need not be put again. Later ones are needed for longer."""
+    """Free the memory of batches in stored objects that need not be put again. Mostly, later ones are needed longer."""
     while partition.in_intake and not _is_needed(partition, partition.in_intake[0]):
         partition.in_intake.popleft().entry = None
 

@@ -144,7 +144,7 @@ class Partition:
     without_index: set[int] = field(default_factory=set)
     # Intake objects with records of this partition that are not known to be stored.
     in_chain: int = 0
-    # What such objects that are stored have of it, oldest first, until it is in segments.
+    # Its records in objects that are stored and count, until they are in segments, in the order of the objects.
     in_intake: deque[Kept] = field(default_factory=deque)
     # Trio time of the last request with an unknown outcome; it may still take effect for a while.
     last_unknown_request: float = -math.inf

@@ -41,7 +41,7 @@ class Appends:
             deadline=trio.current_time() + timeout,
             on_finish=self.finished.append,
         )
-        self.link.append([append])
+        self.link.send([append])
         return append
 
 

@@ -126,7 +126,7 @@ def _stored_and_read_back(world: World) -> int:
 
 
 async def test_a_busy_process_does_other_work_between_reads(world: World, mock_clock: MockClock) -> None:
-    for number in range(10):
+    for number in range(40):
         await world.add(batch((f"{number}", "1")))
     passes = 0
 
@@ -141,8 +141,8 @@ async def test_a_busy_process_does_other_work_between_reads(world: World, mock_c
         nursery.start_soon(work)
         await rewritten(world.service(), world.merge())
         nursery.cancel_scope.cancel()
-    # A read rests for eight passes.
-    assert passes >= 8 * 10
+    # A read rests for eight passes on average, because the order of tasks in a pass is random. Without that: 130 passes.
+    assert passes >= 250
 
 
 async def test_an_object_passes_to_and_from_its_process_in_pieces(

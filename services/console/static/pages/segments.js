@@ -13,11 +13,12 @@ function map(segments, end) {
   }));
 }
 
-export async function segments([name, partition], { again }) {
+export async function segments([name, partition], { again, say }) {
   const start = new URLSearchParams(location.search).get("start") ?? "0";
   const verify = new URLSearchParams(location.search).has("verify");
   const at = `/topics${path(name)}/${partition}`;
-  const found = await ask(`/api/topics${path(name)}/partitions/${partition}/segments?start=${encodeURIComponent(start)}${verify ? "&verify=true" : ""}`);
+  const asked = `/api/topics${path(name)}/partitions/${partition}/segments?start=${encodeURIComponent(start)}${verify ? "&verify=true" : ""}`;
+  const found = await ask(asked);
   const columns = [
     { head: "First offset", numeric: true, key: (each) => each.base_offset, cell: (each) => (each.object ? link(`${at}/${each.base_offset}`, count(each.base_offset)) : count(each.base_offset)) },
     { head: "Offsets", numeric: true, key: (each) => BigInt(each.end_offset) - BigInt(each.base_offset), cell: (each) => count(BigInt(each.end_offset) - BigInt(each.base_offset)) },
@@ -37,6 +38,6 @@ export async function segments([name, partition], { again }) {
       h("p", { class: "tools" }, more ? link(`${at}?start=${found.next_offset}${verify ? "&verify" : ""}`, "Next segments") : "", verify ? link(`${at}?start=${start}`, "Without verification") : link(`${at}?start=${start}&verify`, "Read and verify these segments")),
     ],
     // Acknowledged records are in a segment some time later.
-    leave: found.segments.length ? undefined : every(EVERY, again),
+    leave: found.segments.length ? undefined : every(EVERY, () => ask(asked).then(({ segments }) => { say(""); if (segments.length) again(); }).catch((error) => say(error.message))),
   };
 }
