@@ -141,7 +141,7 @@ async def test_a_busy_process_does_other_work_between_reads(world: World, mock_c
         nursery.start_soon(work)
         await rewritten(world.service(), world.merge())
         nursery.cancel_scope.cancel()
-    # A read rests for eight passes on average, because the order of tasks in a pass is random. Without that: 130 passes.
+    # A read rests for eight passes on average, because the order of tasks is random. Without rests, there are 130.
     assert passes >= 250
 
 
