@@ -233,11 +233,11 @@ class RemoteObjects:
 
         if not self._network.faults.hits("listing-torn"):
             return await self._read("", look)
-        # A listing may include any subset of concurrent changes.
-        before = await self._read("", look)
+        # A listing may include any subset of concurrent changes. It is from one replica, which may be the empty one.
+        before, empty = await self._read("", look), self._network.empty
         await trio.sleep(self._network.faults.between(0.0, 0.1))
         after = await self._read("", look)
-        if len(before) == limit or len(after) == limit:
+        if len(before) == limit or len(after) == limit or empty or self._network.empty:
             return after
         sure = {info.key for info in before} & {info.key for info in after}
         shown = {info.key: info for info in before} | {info.key: info for info in after}
