@@ -10,8 +10,6 @@ from kafscale.v1.common_pb2 import PartitionRef
 from services.gateway.owners.refused import SentSequence
 
 _ALL = -1
-_SMALL_PART = 4
-"""A view may keep 1 / 2**_SMALL_PART more bytes in memory than the records have."""
 _ENTRY_BYTES = 32
 """The size of an append in a message, excluding its records and the name of its partition."""
 
@@ -67,7 +65,7 @@ class PendingAppend:
         self.partition = partition
         self.key = key
         self._given: Buffer = records
-        self.records: Buffer = b""
+        self.records = b""
         self.size = len(records)
         # A message of many small appends consists mostly of their framing.
         self.message_size = self.size + partition.ByteSize() + _ENTRY_BYTES
@@ -94,13 +92,8 @@ class PendingAppend:
         return list(walk(self.records)) if self.header is None else [(0, self.header)]
 
     def keep_records(self) -> None:
-        """Copy the records if they are a view, because it keeps all in memory that was received together with them.
-
-        A view of almost all of that, such as a large request, is not copied.
-        """
-        given, self._given = self._given, b""
-        received = memoryview(given.obj).nbytes if isinstance(given, memoryview) else len(given)
-        self.records = bytes(given) if received - len(given) > len(given) >> _SMALL_PART else given
+        """Copy the records, because a view would keep all that was received together with them."""
+        self.records, self._given = bytes(self._given), b""
 
     def finish(self, error: ErrorCode, detail: str = "") -> None:
         """Report the outcome. Only the first call has an effect, because a reply can arrive after the timeout."""

@@ -51,17 +51,6 @@ def test_an_append_has_the_batches_of_its_records_until_they_are_dropped() -> No
         assert append.batches == []
 
 
-def test_records_are_copied_unless_they_are_most_of_what_was_received() -> None:
-    received = bytes(1000)
-    for length, copied in ((100, True), (900, True), (990, False)):
-        view = memoryview(received)[:length]
-        append = PendingAppend(ref(), (T_ID, 0), view, acks=-1, deadline=0, on_finish=lambda _: None)
-        append.keep_records()
-        assert append.records == received[:length]
-        assert (append.records is view) != copied
-        AppendMessage("stream", sequence=1, seen=0, wait_ms=0, appends=[append]).request()
-
-
 async def test_records_are_appended_without_a_switch_to_another_task() -> None:
     storage = _Here(at_once=10)
     storage.auto_commit = False
