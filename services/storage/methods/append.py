@@ -124,8 +124,8 @@ async def append(run: Run, deps: Dependencies, request: AppendRequest) -> Append
 
 
 def append_at_once(server: Server, request: Message, report: Report) -> list[Appended] | None:
-    """Return a result for each append, or None, without an effect, without a run and if `append` would have to wait for
-    its turn or for a partition. ``report`` takes the events of the stream from then on."""
+    """Return a result for each append. Return None, without an effect, if there is no run, or if `append` would have to
+    wait for its turn or for a partition. ``report`` takes the events of the stream from then on."""
     run = server.current
     stream = None if run is None else run.streams.get(request.stream_id)
     if run is None or stream is None or request.sequence != stream.applied + 1:

@@ -12,12 +12,13 @@ from kafscale import paths
 from kafscale.intake.format import Kind, parse
 from kafscale.intake.listing import WINDOW
 from kafscale.metadata.interface import Put
+from kafscale.metadata.topics import TopicCatalog
 from kafscale.objects.memory import Call, Fault
 from kafscale.v1.common_pb2 import PartitionRef, Status
 from kafscale.v1.metadata_pb2 import IntakeRegister, IntakeTail
 from kafscale.v1.storage_pb2 import PartitionAppend
 from services.storage.intake.chain import Chain
-from tests.support.storage.harness import NAMESPACE, World, batch, siblings, state_key
+from tests.support.storage.harness import NAMESPACE, Caller, World, batch, siblings, state_key
 from tests.unit.storage.acknowledging import LEASE, SLOW_SEGMENTS, acked, intake_puts, state_of, topic_with_record
 
 
@@ -369,14 +370,21 @@ def _views(size: int) -> int:
     return sum(type(one) is memoryview and one.nbytes >= size for one in gc.get_objects())
 
 
+async def _beside_a_late_one(world: World, caller: Caller, catalog: TopicCatalog) -> PartitionRef:
+    """Create a partition whose records stay in the intake, and return another one. Both have a record in a segment."""
+    late = await topic_with_record(world, caller, catalog)
+    other = await world.topic(catalog, name="other")
+    await acked(caller, other, b"0")
+    await acked(caller, late, b"a")
+    return other
+
+
 async def test_batches_in_segments_are_not_kept_in_memory_until_those_of_other_partitions_are(
     autojump_clock: MockClock,
 ) -> None:
     world, before = World(SLOW_SEGMENTS, intake=True), _views(100_000)
     async with world.service() as (caller, catalog):
-        late = await topic_with_record(world, caller, catalog)
-        other = await world.topic(catalog, name="other")
-        await acked(caller, late, b"a")
+        other = await _beside_a_late_one(world, caller, catalog)
         for _ in range(5):
             await acked(caller, other, bytes(100_000))
         assert _views(100_000) > before
@@ -392,10 +400,7 @@ async def test_batches_that_were_in_a_segment_before_their_object_was_stored_are
 ) -> None:
     world, before = World(SLOW_SEGMENTS, intake=True), _views(100_000)
     async with world.service() as (caller, catalog):
-        late = await topic_with_record(world, caller, catalog)
-        other = await world.topic(catalog, name="other")
-        await acked(caller, other, b"0")
-        await acked(caller, late, b"a")
+        other = await _beside_a_late_one(world, caller, catalog)
         held = trio.Event()
         world.objects.plan = lambda call: Fault(hold=held) if "~intake" in call.key and "put" in call.kind else None
         await caller.append(other, batch(bytes(100_000)))
