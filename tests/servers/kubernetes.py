@@ -84,12 +84,11 @@ class Kubernetes:
     def delete_pod(self, name: str, *arguments: str) -> None:
         """Delete a pod and wait until it is gone.
 
-        kwok gives up a deletion if its request to the API server fails. A change of the pod makes it try again.
+        kwok gives up a deletion if its request to the API server fails. A forced deletion does not depend on kwok.
         """
         deletion = ("delete", f"pod/{name}", "--ignore-not-found", "--timeout=60s", *arguments)
         if self.kubectl(*deletion, check=False).returncode != 0:
-            self.kubectl("annotate", f"pod/{name}", "--overwrite", "looked-at=again", *arguments, check=False)
-            self.kubectl(*deletion)
+            self.kubectl(*deletion, "--force", "--grace-period=0")
 
     def json(self, *arguments: str, stdin: str | None = None) -> Any:
         """Run kubectl with ``-o json`` and return the parsed output."""
