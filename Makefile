@@ -117,9 +117,10 @@ spark-package: $(VENV)/.runtime ## Write build/kafscale.zip, for spark-submit --
 clean: ## Remove files that make created in this directory, but not the cache of test servers
 	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 
+# Debian's Python comes first, so that the tests run on the release that the image contains.
 $(VENV)/.python:
 	@echo "creating $(VENV) ..."
-	@for python in $${PYTHON:-python3.11 python3.12 python3.13 python3}; do \
+	@for python in $${PYTHON:-/usr/bin/python3.11 python3.11 python3.12 python3.13 python3}; do \
 	  if "$$python" -c 'import sys, ensurepip; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then \
 	    "$$python" -m venv $(VENV); touch $@; exit 0; \
 	  fi; \
@@ -139,5 +140,5 @@ $(VENV)/.runtime: $(VENV)/.python requirements.lock pyproject.toml
 
 $(VENV)/.dev: $(VENV)/.runtime requirements-dev.lock
 	@echo "installing the tools for checks and tests ..."
-	@$(PIP) install --quiet --require-hashes -r requirements-dev.lock
+	@$(PIP) install --quiet --use-pep517 --no-build-isolation --require-hashes -r requirements-dev.lock
 	@touch $@

@@ -38,14 +38,18 @@ _EXITS: list[tuple[type[KafscaleError], Exit]] = [
 def run_on_stores(run: Callable[[], Awaitable[T]]) -> T:
     """Run a command. Raises Failed with the error's exit code, or KeyboardInterrupt after SIGINT."""
     configure_logging("error")
+    error: BaseException
     try:
         return trio.run(run)
     except* (KafscaleError, OSError) as group:
-        error: BaseException = group
-        while isinstance(error, BaseExceptionGroup):
-            error = error.exceptions[0]
-        code = next((code for kind, code in _EXITS if isinstance(error, kind)), Exit.FAILED)
-        raise Failed(str(error), code) from error
-    except* KeyboardInterrupt:
-        # click handles KeyboardInterrupt only outside of a group.
+        error = group
+    except* KeyboardInterrupt as group:
+        error = group
+    # Raised here, because Python before 3.11.4 puts what an except* clause raises into a group, and click handles
+    # neither error in a group.
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    if isinstance(error, KeyboardInterrupt):
         raise KeyboardInterrupt from None
+    code = next((code for kind, code in _EXITS if isinstance(error, kind)), Exit.FAILED)
+    raise Failed(str(error), code) from error

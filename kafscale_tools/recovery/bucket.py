@@ -274,12 +274,16 @@ async def together(limit: trio.CapacityLimiter, steps: Iterable[Callable[[], Awa
         async with limit:
             await step()
 
+    error: KafscaleError | None = None
     try:
         async with trio.open_nursery() as nursery:
             for step in steps:
                 nursery.start_soon(one, step)
     except* KafscaleError as group:
-        raise _first(group) from group
+        error = _first(group)
+    # Raised here, because Python before 3.11.4 puts what an except* clause raises into a group.
+    if error is not None:
+        raise error
 
 
 def _first(group: ExceptionGroup[KafscaleError]) -> KafscaleError:
