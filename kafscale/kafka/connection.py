@@ -74,18 +74,18 @@ class ReplySlot:
             header = _REPLY_WITH_TAGS.pack(size + 5, self._correlation_id, 0)
         else:
             header = _REPLY.pack(size + 4, self._correlation_id)
-        self._complete((header, *body))
+        self._complete((header, *body), len(header) + size)
 
     def skip(self) -> None:
         """Complete the request without a reply (acks=0), so that replies behind it may be sent."""
-        self._complete(())
+        self._complete((), 0)
 
-    def _complete(self, buffers: Sequence[Buffer]) -> None:
+    def _complete(self, buffers: Sequence[Buffer], size: int) -> None:
         if self.done:
             raise RuntimeError("this request has already been answered")
         self.buffers = buffers
         self.done = True
-        self._connection.slot_done(self)
+        self._connection.slot_done(self, size)
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,9 +215,9 @@ class KafkaConnection:
         self._frames.clear()
         self._partial = bytearray()
 
-    def slot_done(self, slot: ReplySlot) -> None:
-        """Notify the connection that ``slot`` is completed. Called by the slot."""
-        self._on_reply(slot, sum(map(len, slot.buffers)))
+    def slot_done(self, slot: ReplySlot, size: int) -> None:
+        """Notify the connection that ``slot`` is completed with ``size`` bytes. Called by the slot."""
+        self._on_reply(slot, size)
         if self._slots and self._slots[0] is slot:
             self._on_ready()
 

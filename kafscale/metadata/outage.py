@@ -8,6 +8,8 @@ import trio
 
 from kafscale.errors import Refused, Unavailable
 
+_log = structlog.get_logger(__name__)
+
 STORE_FAILURES = (Unavailable, Refused)
 """Errors that are retried. Refused is fatal only at start: permissions can be granted while the process runs."""
 
@@ -19,12 +21,11 @@ class Refusal:
     def __init__(self, event: str) -> None:
         self._event = event
         self._reported = ""
-        self._log = structlog.get_logger(__name__)
 
     def report(self, error: Refused, **about: Any) -> None:
         if str(error) != self._reported:
             self._reported = str(error)
-            self._log.error(self._event, **about, refused=self._reported)
+            _log.error(self._event, **about, refused=self._reported)
 
     def over(self) -> None:
         """Call this when the operation has succeeded."""
@@ -42,13 +43,12 @@ class Outage:
         self._first = self._pause = first
         self._longest = longest
         self._refusal = Refusal(event)
-        self._log = structlog.get_logger(__name__)
 
     def report(self, error: Exception, **about: Any) -> None:
         if isinstance(error, Refused):
             self._refusal.report(error, **about)
         else:
-            self._log.warning(self._event, **about, error=str(error))
+            _log.warning(self._event, **about, error=str(error))
 
     async def pause(self, error: Exception, **about: Any) -> None:
         """Log the failure and wait before the next attempt."""

@@ -69,7 +69,8 @@ class StoreHealth:
 
     def ended(self, request: Request) -> None:
         del self._in_flight[id(request)]
-        now, tally = self._clock(), self._slice()
+        now = request.started + request.seconds
+        tally = self._slice(now)
         late = self._lateness(request, request.seconds)
         if request.outcome in ANSWERS:
             good = late < self._limits.latency_warn
@@ -185,8 +186,7 @@ class StoreHealth:
         total = failed + slow + sum(tally.fast for tally in self._slices)
         return total, failed, slow, sum(tally.very_slow for tally in self._slices)
 
-    def _slice(self) -> _Tally:
-        now = self._clock()
+    def _slice(self, now: float) -> _Tally:
         if not self._slices or self._slices[-1].until <= now:
             self._sums()
             self._slices.append(_Tally(now + self._limits.window / _SLICES))

@@ -6,19 +6,14 @@ from collections.abc import Iterable
 from kafscale.objects.interface import MAX_KEYS
 
 _MAX_KEY_BYTES = 1024  # S3's limit
-_MAX_SEGMENT_BYTES = 255  # a file name's limit
-_CONTROL = re.compile("[\x00-\x1f\x7f]")
+# Segments of at most 255 bytes, the limit of a file name, without control characters, and neither "." nor "..".
+_KEY = re.compile(rb"(?:(?!\.\.?(?:/|\Z))[^/\x00-\x1f\x7f]{1,255}(?:/(?!\Z)|\Z))+")
 
 
 def check_key(key: str) -> bytes:
     """Return the key's UTF-8 bytes, or raise ValueError."""
     encoded = key.encode()
-    segments = encoded.split(b"/")
-    if (
-        len(encoded) > _MAX_KEY_BYTES
-        or any(segment in (b"", b".", b"..") or len(segment) > _MAX_SEGMENT_BYTES for segment in segments)
-        or _CONTROL.search(key)
-    ):
+    if len(encoded) > _MAX_KEY_BYTES or _KEY.fullmatch(encoded) is None:
         raise ValueError(f"not an object key: {key!r}")
     return encoded
 

@@ -103,6 +103,8 @@ class _Produce:
         # Records that must be checked or converted in a thread before anything is sent, each with the function.
         self.decoding: list[tuple[ProduceResult, KnownTopic, Callable[[], Buffer], BatchHeader | None]] = []
         self._errors_left = _MOST_RECORD_ERRORS
+        # A link had no space when an append was added for it.
+        self._is_crowded = False
         self._open = 0
 
     def add(self, result: ProduceResult, topic: KnownTopic, records: Buffer, header: BatchHeader | None) -> None:
@@ -141,6 +143,8 @@ class _Produce:
             trace="" if self._span is None else self._span.place,
         )
         self.appends.append((link, append))
+        if link.queue.full:
+            self._is_crowded = True
 
     def refuse(self, result: ProduceResult, refused: RefusedRecords) -> None:
         result.error_code, result.error_message = refused.code, str(refused)
@@ -149,7 +153,7 @@ class _Produce:
 
     @property
     def must_wait(self) -> bool:
-        return bool(self.decoding) or any(link.queue.full for link, _ in self.appends)
+        return bool(self.decoding) or self._is_crowded
 
     async def wait_for_room(self) -> None:
         """Wait until all links have space, at most until the deadline. `send` refuses appends to full links."""
@@ -163,13 +167,13 @@ class _Produce:
         self._open = len(appends)
         if not appends:
             self._reply()
-        full = [link for link, _ in appends if link.queue.full]
-        now = trio.current_time()
         sent: dict[StorageLink, list[PendingAppend]] = {}
+        refused = self._refused
         for link, append in appends:
-            if append.sequence is not None and self._refused.is_behind(append.key, append.sequence, now):
+            sequence = append.sequence
+            if sequence is not None and refused and refused.is_behind(append.key, sequence, trio.current_time()):
                 append.finish(OVERLOADED, "an earlier batch of the producer was refused")
-            elif link in full:
+            elif link.queue.full:
                 append.finish(OVERLOADED, "no room on the way to storage")
             else:
                 sent.setdefault(link, []).append(append)

@@ -12,6 +12,7 @@ import structlog
 import trio
 from kio.schema.errors import ErrorCode
 
+from kafscale.clock import run_clock
 from kafscale.config.listeners import Listener
 from kafscale.errors import CorruptData
 from kafscale.kafka import codec
@@ -78,9 +79,10 @@ class ClientConnection:
         self.authentication = authentication
         self.authorization = Authorization(environment.acls, environment.audit, authentication, host.removeprefix("/"))
         settings = environment.settings
+        self._ready = Signal()
         self._kafka = KafkaConnection(
             flexible=codec.is_flexible,
-            on_ready=self._wake_writer,
+            on_ready=self._ready.notify,
             on_reply=self._replied,
             max_request_bytes=settings.max_unauthenticated_request_bytes,
             max_in_flight=environment.settings.max_in_flight,
@@ -88,7 +90,6 @@ class ClientConnection:
         )
         log_requests, hex_bytes = environment.log_requests, environment.settings.log_hex_bytes
         self._wire_log = WireLog(self._peer, hex_bytes) if log_requests else None
-        self._ready = trio.Event()
         self._room = Signal()
         self._scope = trio.CancelScope()
         self._reading = trio.CancelScope()
@@ -110,7 +111,8 @@ class ClientConnection:
         # Until this time nothing more is read, because the client has exceeded a quota.
         self._muted_until = 0.0
         self._closed_because = ""
-        self.last_activity = self._received_at = trio.current_time()
+        self._now = run_clock()
+        self.last_activity = self._received_at = self._now()
 
     @property
     def idle(self) -> bool:
@@ -120,6 +122,8 @@ class ClientConnection:
     @property
     def _too_much_unsent(self) -> bool:
         """Whether too many response bytes wait for the client to read them; the limit falls when memory is short."""
+        if not self._unsent:
+            return False
         environment = self._environment
         limit = environment.settings.max_fetch_bytes if environment.reply_memory.room else 1
         return self._unsent >= limit
@@ -221,7 +225,7 @@ class ClientConnection:
                 self._receiving = False
                 if not data:
                     return
-                self.last_activity = self._received_at = trio.current_time()
+                self.last_activity = self._received_at = self._now()
                 self._environment.counters.received_bytes += len(data)
                 kafka.receive_data(bytes(data))
                 await self._start_complete(nursery)
@@ -261,7 +265,7 @@ class ClientConnection:
         if self._muted_until == until:
             self._muted_until = 0.0
         # The client could not send while it was muted.
-        self.last_activity = self._received_at = trio.current_time()
+        self.last_activity = self._received_at = self._now()
 
     async def _start(self, request: Request, nursery: trio.Nursery) -> None:
         api = APIS.get(request.api_key)
@@ -284,7 +288,7 @@ class ClientConnection:
             order = Order.ALONE
             await self._in_turn(order)
         self._environment.pauses.look()
-        if self._scope.cancel_called:
+        if self._closed_because:
             return
         self.authorization.client_id = request.client_id or ""
         if self._wire_log is not None:
@@ -369,25 +373,24 @@ class ClientConnection:
         kafka = self._kafka
         try:
             while True:
-                await self._ready.wait()
-                self._ready = trio.Event()
                 while pieces := kafka.data_to_send():
                     self._room.notify()
-                    self._sending = True
-                    await self._send(pieces)
-                    self._sending = False
                     size = sum(map(len, pieces))
+                    self._sending = True
+                    await self._send(pieces, size)
+                    self._sending = False
                     self._hold(-size)
                     self._environment.counters.sent_bytes += size
-                    self.last_activity = trio.current_time()
+                    self.last_activity = self._now()
                 self._room.notify()
                 if self._leaving and kafka.in_flight == 0:
                     self._scope.cancel()
+                await self._ready.wait()
         except (trio.BrokenResourceError, trio.ClosedResourceError):
             self._scope.cancel()
 
-    async def _send(self, pieces: list[Buffer]) -> None:
-        if sum(map(len, pieces)) <= _JOINED_UP_TO:
+    async def _send(self, pieces: list[Buffer], size: int) -> None:
+        if size <= _JOINED_UP_TO:
             await self._stream.send_all(b"".join(pieces))
             return
         if isinstance(self._stream, TlsStream):
@@ -401,16 +404,16 @@ class ClientConnection:
 
     async def _hold_room(self, size: int) -> None:
         """Reserve memory for the ``size`` bytes of a large request that have arrived."""
-        began = trio.current_time()
+        began = self._now()
         if size <= self._large.held or not self._large.held:
             self._large_since = began
         await self._large.hold(size)
         # The client could not send while its request waited for memory.
-        self.last_activity = trio.current_time()
+        self.last_activity = self._now()
         self._large_since += self.last_activity - began
 
     def _replied(self, slot: ReplySlot, size: int) -> None:
-        self._environment.counters.took(slot.api_key, trio.current_time() - slot.received_at)
+        self._environment.counters.took(slot.api_key, self._now() - slot.received_at)
         self._under_way -= 1
         self._hold(size)
         if self._wire_log is not None:
@@ -423,9 +426,6 @@ class ClientConnection:
         if not self._closed:
             self._unsent += size
             self._environment.reply_memory.used += size
-
-    def _wake_writer(self) -> None:
-        self._ready.set()
 
 
 def peer_of(stream: trio.SocketStream) -> tuple[str, str]:

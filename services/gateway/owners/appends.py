@@ -46,9 +46,10 @@ class AppendQueue:
         self._gathered = Signal()
         self._bytes = 0
         self._carried: Counter[Key] = Counter()
-        self._arrived = trio.Event()
+        self._arrived = Signal()
         self._room = Signal()
-        self._used = trio.Event()
+        self._use = Signal()
+        self._used = False
         # The queue is not being emptied, so nobody should wait for space.
         self._stuck = False
         self._ended = False
@@ -112,10 +113,11 @@ class AppendQueue:
 
     async def wait_for_use(self) -> None:
         """Wait until an append was put since the last call of `rest`."""
-        await self._used.wait()
+        while not self._used:
+            await self._use.wait()
 
     def rest(self) -> None:
-        self._used = trio.Event()
+        self._used = False
 
     def put(self, append: PendingAppend) -> None:
         """Send the records with the next message. ``append.finish`` is called with the outcome."""
@@ -123,13 +125,14 @@ class AppendQueue:
             append.finish(NEVER_KEPT)
             return
         append.keep_records()
-        self._used.set()
+        if not self._used:
+            self._used = True
+            self._use.notify()
         self._waiting.append(append)
         self._waiting_bytes += append.message_size
         self._bytes += append.size
         self._carried[append.key] += 1
-        if not self._arrived.is_set():
-            self._arrived.set()
+        self._arrived.notify()
         if self._returning.expected and self._is_gathered:
             self._gathered.notify()
 
@@ -147,8 +150,6 @@ class AppendQueue:
                 break
             taken.append(waiting.popleft())
             self._waiting_bytes -= taken[-1].message_size
-        if not waiting:
-            self._arrived = trio.Event()
         return taken
 
     def release(self, appends: list[PendingAppend]) -> None:
@@ -184,8 +185,6 @@ class AppendQueue:
         gone = set(map(id, dropped))
         self._waiting = deque(append for append in self._waiting if id(append) not in gone)
         self._waiting_bytes = sum(append.message_size for append in self._waiting)
-        if not self._waiting:
-            self._arrived = trio.Event()
         for append in dropped:
             append.finish(error)
         self.release(dropped)
@@ -193,7 +192,10 @@ class AppendQueue:
 
 @dataclass(slots=True)
 class AppendMessage:
-    """An `AppendRequest` that shares its records with the appends. In this process, storage takes it as it is."""
+    """An `AppendRequest` that shares its records with the appends. In this process, storage takes it as it is.
+
+    A reply to an unacknowledged append does not wait, so ``wait_ms`` counts only if there is none.
+    """
 
     stream_id: str
     sequence: int
@@ -203,7 +205,8 @@ class AppendMessage:
 
     def request(self) -> AppendRequest:
         """Return the message for a call, and drop the records, which it has then."""
-        request = AppendRequest(stream_id=self.stream_id, sequence=self.sequence, seen=self.seen, wait_ms=self.wait_ms)
+        wait_ms = 0 if any(append.unacknowledged for append in self.appends) else self.wait_ms
+        request = AppendRequest(stream_id=self.stream_id, sequence=self.sequence, seen=self.seen, wait_ms=wait_ms)
         for append in self.appends:
             entry = request.appends.add()
             entry.partition.CopyFrom(append.partition)
@@ -292,8 +295,8 @@ class AppendStream:
         appends = self._queue.take()
         self._sequence += 1
         self._under_way[self._sequence] = appends
-        may_wait = len(self._under_way) <= self._most_waiting and not any(append.unacknowledged for append in appends)
-        return AppendMessage(self.stream_id, self._sequence, self._seen, self._wait_ms if may_wait else 0, appends)
+        wait_ms = self._wait_ms if len(self._under_way) <= self._most_waiting else 0
+        return AppendMessage(self.stream_id, self._sequence, self._seen, wait_ms, appends)
 
     def replied(self, sequence: int, results: Sequence[Appended], committed: Iterable[CommitEvent] = ()) -> int:
         """Finish or hold the appends of one message according to its reply. Return how many have become durable."""

@@ -20,6 +20,7 @@ import trio
 
 from kafscale import paths
 from kafscale.attempts import Attempts
+from kafscale.clock import run_clock
 from kafscale.errors import KafscaleError
 from kafscale.intake.format import Entry, encode
 from kafscale.metadata.interface import LeaseNotFound
@@ -121,6 +122,7 @@ class IntakeWriter:
         self._object_bytes = object_bytes
         self._chain_bytes = chain_bytes
         self._now_ms = now_ms
+        self._now = run_clock()
         self._run_sync = run_sync
         self._durable = durable
         self._too_long = too_long
@@ -168,7 +170,7 @@ class IntakeWriter:
     @property
     def oldest_seconds(self) -> float:
         """The time since the oldest records in these objects were first put; 0 if there are none."""
-        now = trio.current_time()
+        now = self._now()
         return now - min((one.since for one in self._chain), default=now)
 
     @property
@@ -176,21 +178,21 @@ class IntakeWriter:
         """For how many seconds the oldest object on its way is not stored, and its last error; (0, "") if none is."""
         if not self._under_way:
             return 0.0, ""
-        return trio.current_time() - self._under_way[0].begun, self._under_way[0].error
+        return self._now() - self._under_way[0].begun, self._under_way[0].error
 
     @property
     def tokens(self) -> float:
         """How many objects may be put at once. Negative if one was put although the pace did not allow it."""
-        return self._pace.tokens(trio.current_time())
+        return self._pace.tokens(self._now())
 
     def accept(self, partition: Partition, size: int) -> None:
         """Called when ``size`` bytes were appended to the partition's buffer."""
         if _LARGE_PART * size >= partition.buffer.segment_bytes or partition in self._filling:
-            partition.filling.arrived(trio.current_time(), may_go_on=_may_go_on(partition, size))
+            partition.filling.arrived(self._now(), may_go_on=_may_go_on(partition, size))
         if partition in self._filling:
             if partition.buffer.is_bulk:
                 self._end_filling(partition)
-                self._bulk[partition] = trio.current_time() + _SEGMENT_PATIENCE
+                self._bulk[partition] = self._now() + _SEGMENT_PATIENCE
         elif partition in self._waiting:
             self._waiting_bytes += size
             self._waiting_appends += 1
@@ -201,7 +203,7 @@ class IntakeWriter:
             self._waiting_appends += 1
             self._wait(partition)
         if self._observed is None:
-            self._observed = partition, partition.buffer.next_offset, trio.current_time()
+            self._observed = partition, partition.buffer.next_offset, self._now()
 
     def _end_filling(self, partition: Partition) -> None:
         del self._filling[partition]
@@ -215,7 +217,7 @@ class IntakeWriter:
         return min((partition.filling.until for partition in self._filling), default=math.inf)
 
     def _wait(self, partition: Partition) -> None:
-        self._waiting[partition] = trio.current_time() + partition.config.flush_ms / 1000
+        self._waiting[partition] = self._now() + partition.config.flush_ms / 1000
         self._waiting_bytes += partition.buffer.unchained_bytes
         self._wake.set()
 
@@ -227,7 +229,7 @@ class IntakeWriter:
         partition = commit.partition
         _forget_what_is_in_segments(partition)
         if partition in self._bulk and partition.buffer.is_bulk:
-            self._bulk[partition] = trio.current_time() + _SEGMENT_PATIENCE
+            self._bulk[partition] = self._now() + _SEGMENT_PATIENCE
         elif partition in self._bulk:
             del self._bulk[partition]
             if partition.buffer.unchained_bytes and partition not in self._waiting:
@@ -255,7 +257,7 @@ class IntakeWriter:
     async def _may_put(self) -> None:
         """Wait until there are records and an object with them may be put."""
         while True:
-            now = trio.current_time()
+            now = self._now()
             wake_at = self._end_late_fillings(now) if self._filling else math.inf
             due = math.inf
             if self._waiting and self._next - self._counted <= self._window:
@@ -287,7 +289,7 @@ class IntakeWriter:
         entries, traces = list(self._carried()), list[str]()
         carries, self._carrying = self._carrying, []
         size = sum(entry.size for _, entry in entries)
-        now = trio.current_time()
+        now = self._now()
         for partition in list(self._waiting):
             if partition.closed or partition.offline:
                 del self._waiting[partition]
@@ -400,7 +402,7 @@ class IntakeWriter:
             self._stored(one)
 
     def _stored(self, one: _Object) -> None:
-        one.stored, one.stored_at = True, trio.current_time()
+        one.stored, one.stored_at = True, self._now()
         self._counters.intake_put_seconds.observe(one.stored_at - one.begun)
         self._pace.ended(one.stored_at - one.begun)
         counted: dict[Partition, None] = {}
@@ -425,7 +427,7 @@ class IntakeWriter:
             one.span.end()
         self._counters.intake_objects += 1
         self._counters.intake_bytes += one.size
-        self._counters.intake_count_seconds.observe(trio.current_time() - one.stored_at)
+        self._counters.intake_count_seconds.observe(self._now() - one.stored_at)
         for carried in one.carries:
             for _, kept in carried.needed:
                 kept.entry = None
@@ -445,7 +447,7 @@ class IntakeWriter:
         """Repeat puts that are not answered, and have records put or flushed that waited for too long."""
         while True:
             await trio.sleep(_WATCH_SECONDS)
-            now = trio.current_time()
+            now = self._now()
             for one in self._under_way:
                 if not one.stored and one.body and not one.repeated and one.begun <= now - _REPEAT_AFTER:
                     one.repeated = True
@@ -459,16 +461,16 @@ class IntakeWriter:
 
     async def _tidy(self) -> None:
         """Delete objects that are no longer needed, and put the records again that keep others from being deleted."""
-        tidied = trio.current_time()
+        tidied = self._now()
         while True:
             await trio.sleep(_WATCH_SECONDS)
             pause = _TIDY_LONG_SECONDS if self._chain_size > self._chain_bytes else _TIDY_SECONDS
-            is_due = trio.current_time() >= tidied + pause
+            is_due = self._now() >= tidied + pause
             if is_due or self._named_checkpoint - self._deleted_below >= _DELETED_AT_A_TIME:
                 await self._settle_released()
-                self._carry_old(trio.current_time())
+                self._carry_old(self._now())
                 await self._delete()
-                tidied = trio.current_time()
+                tidied = self._now()
 
     async def _settle_released(self) -> None:
         """Learn which records that keep the checkpoint back new owners have put into segments."""

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-import trio
+from kafscale.clock import run_clock
 
 
 class ProducerClock:
@@ -14,7 +14,8 @@ class ProducerClock:
 
     def __init__(self, now_ms: Callable[[], int]) -> None:
         self._now_ms = now_ms
-        self._began_ms, self._began = now_ms(), trio.current_time()
+        self._now = run_clock()
+        self._began_ms, self._began = now_ms(), self._now()
 
     def arrival_ms(self) -> int:
         """Return the arrival time of a batch received now."""
@@ -25,4 +26,4 @@ class ProducerClock:
         return min(self._now_ms(), self._undisturbed())
 
     def _undisturbed(self) -> int:
-        return self._began_ms + round(1000 * (trio.current_time() - self._began))
+        return self._began_ms + round(1000 * (self._now() - self._began))

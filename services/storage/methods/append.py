@@ -130,12 +130,14 @@ def append_at_once(server: Server, request: Message, report: Report) -> list[App
     stream = None if run is None else run.streams.get(request.stream_id)
     if run is None or stream is None or request.sequence != stream.applied + 1:
         return None
-    partitions = [run.owned.get(append.key) for append in request.appends]
-    here = [partition for partition in partitions if partition is not None and not partition.is_recovering]
-    if len(here) < len(partitions):
-        return None
+    partitions = list[Partition]()
+    for append in request.appends:
+        partition = run.owned.get(append.key)
+        if partition is None or partition.is_recovering:
+            return None
+        partitions.append(partition)
     stream.report = report
-    return _append_all(run, server.deps, stream, request, here)
+    return _append_all(run, server.deps, stream, request, partitions)
 
 
 def _append_all(
@@ -160,7 +162,7 @@ def _append_all(
             # The partition may have been handed over while another one was taken over.
             if not found.closed:
                 stream.subscribe(key, found.committed_event)
-            end = found.buffer.next_offset
+            end = found.buffer.next_offset if append.trace else 0
             result = _append_to(run, deps, found, append, arrival_ms)
             if append.trace:
                 _trace(deps, found, append, result, placed=found.buffer.next_offset > end)

@@ -140,8 +140,9 @@ class Buffers:
 
     def _count_open(self, partition: Partition) -> None:
         """Update the sum of all open buffers with that of the partition."""
-        self._open_bytes += partition.buffer.open_bytes - partition.open_counted
-        partition.open_counted = partition.buffer.open_bytes
+        size = partition.buffer.open_bytes
+        self._open_bytes += size - partition.open_counted
+        partition.open_counted = size
 
     def _limit_open(self) -> None:
         """Seal the buffers that are due first while open ones fill more than a part of the memory for buffers."""
