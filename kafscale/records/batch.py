@@ -128,7 +128,7 @@ def peek_one(batch: Buffer) -> BatchHeader:
 
 def verify_crc(buf: Buffer, pos: int, header: BatchHeader) -> None:
     """Raise CorruptBatch if the batch at ``pos`` is incomplete or does not match the header's CRC."""
-    end = pos + header.size
+    end = pos + _LENGTH_COUNTS_FROM + header.batch_length
     if end > len(buf):
         raise CorruptBatch(f"batch at {pos} ends at {end}, but the data at {len(buf)}")
     found = crc32c(memoryview(buf)[pos + _CHECKED_AT : end])
@@ -146,7 +146,7 @@ def walk(buf: Buffer, start: int = 0) -> Iterator[tuple[int, BatchHeader]]:
     pos, end = start, len(buf)
     while pos < end:
         header = peek(buf, pos)
-        following = pos + header.size
+        following = pos + _LENGTH_COUNTS_FROM + header.batch_length
         if following > end:
             raise CorruptBatch(f"batch at {pos} ends at {following}, but the data at {end}")
         yield pos, header
@@ -188,9 +188,10 @@ def check_produced(header: BatchHeader) -> None:
         found = codec_of(attributes)
     except CorruptBatch as error:
         raise InvalidRecord(str(error)) from error
-    size = header.size - HEADER_SIZE
-    if header.record_count > (size // SMALLEST_RECORD if found is Codec.NONE else header.size * _MOST_PER_BYTE):
-        raise InvalidRecord(f"{header.record_count} records do not fit in {size} bytes")
+    size = header.size
+    in_records = size - HEADER_SIZE
+    if header.record_count > (in_records // SMALLEST_RECORD if found is Codec.NONE else size * _MOST_PER_BYTE):
+        raise InvalidRecord(f"{header.record_count} records do not fit in {in_records} bytes")
 
 
 def placed_prefix(header: BatchHeader, base_offset: int, leader_epoch: int) -> bytes:

@@ -39,7 +39,7 @@ whose first batches were lost with their owner. From an unknown producer it acce
 is answered with UNKNOWN_PRODUCER_ID and the log start offset, and clients continue with a new epoch or id.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 
 import trio
@@ -127,17 +127,13 @@ class _Produce:
             if sequence is not None:
                 self._refused.note(key, sequence, trio.current_time())
             return
-
-        def finished(append: PendingAppend) -> None:
-            self._finished(append, result)
-
         append = PendingAppend(
             partition,
             key,
             records,
             acks=self._acks,
             deadline=self.deadline,
-            on_finish=finished,
+            on_finish=partial(self._finished, result),
             header=header,
             sequence=sequence,
             trace="" if self._span is None else self._span.place,
@@ -180,7 +176,7 @@ class _Produce:
         for link, found in sent.items():
             link.send(found)
 
-    def _finished(self, append: PendingAppend, result: ProduceResult) -> None:
+    def _finished(self, result: ProduceResult, append: PendingAppend) -> None:
         result.error_code = append.error
         # Also set with UNKNOWN_PRODUCER_ID: the Java client needs it to decide that a new epoch helps.
         result.log_start_offset = append.log_start
@@ -202,21 +198,19 @@ class _Produce:
             self._reply()
 
     def _reply(self) -> None:
-        self._counters.answered(API_KEY, self._codes())
+        failed = [result for topic in self.topics for result in topic.results if result.error_code]
+        if failed:
+            self._counters.answered(API_KEY, (result.error_code for result in failed))
         if self._span is not None:
-            self._span.end(next((ErrorCode(code).name for code in self._codes() if code), ""))
+            self._span.end(ErrorCode(failed[0].error_code).name if failed else "")
         throttle_ms = 0 if self._charge is None else self._charge.settle()
         if self._acks != 0:
             self._slot.reply(encode_response(self.topics, self._version, throttle_ms))
             return
         self._slot.skip()
-        failed = next((result for topic in self.topics for result in topic.results if result.error_code), None)
-        if failed is not None:
+        if failed:
             # As in Kafka, closing the connection is the only way to report an error to an acks=0 producer.
-            self._client.close(f"an acks=0 request failed: {ErrorCode(failed.error_code).name}")
-
-    def _codes(self) -> Iterator[int]:
-        return (result.error_code for topic in self.topics for result in topic.results)
+            self._client.close(f"an acks=0 request failed: {ErrorCode(failed[0].error_code).name}")
 
 
 def handle(call: Call) -> Work | None:

@@ -72,6 +72,8 @@ class ClientConnection:
         on_authenticated: Callable[[], None],
     ) -> None:
         self._stream = stream
+        # Without the stream's translation of errors, which costs more than the call.
+        self._receive = stream.receive_some if isinstance(stream, TlsStream) else stream.socket.recv
         self._on_authenticated = on_authenticated
         self._peer, self.host = peer, host
         self._environment = environment
@@ -221,7 +223,10 @@ class ClientConnection:
                 if self.authentication.principal is None:
                     size = min(size, self._environment.settings.max_unauthenticated_request_bytes)
                 self._receiving = True
-                data = await self._stream.receive_some(size)
+                try:
+                    data = await self._receive(size)
+                except OSError:
+                    return
                 self._receiving = False
                 if not data:
                     return
@@ -391,8 +396,7 @@ class ClientConnection:
 
     async def _send(self, pieces: list[Buffer], size: int) -> None:
         if size <= _JOINED_UP_TO:
-            await self._stream.send_all(b"".join(pieces))
-            return
+            pieces = [b"".join(pieces)]
         if isinstance(self._stream, TlsStream):
             for piece in pieces:
                 await self._stream.send_all(piece)
