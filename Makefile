@@ -138,6 +138,7 @@ $(VENV)/.runtime: $(VENV)/.python requirements.lock pyproject.toml
 	@$(PIP) install --quiet --no-deps --no-build-isolation --editable .
 	@touch $@
 
+# Packages without a wheel are built with the pinned setuptools of requirements.lock.
 $(VENV)/.dev: $(VENV)/.runtime requirements-dev.lock
 	@echo "installing the tools for checks and tests ..."
 	@$(PIP) install --quiet --use-pep517 --no-build-isolation --require-hashes -r requirements-dev.lock

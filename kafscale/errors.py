@@ -1,5 +1,7 @@
 """The exceptions that are shared by several packages, one for each way in which a caller must react."""
 
+from collections.abc import Iterator
+
 
 class KafscaleError(Exception):
     """The base class of all errors that KafScale raises deliberately."""
@@ -31,3 +33,12 @@ def reason_of(error: BaseException) -> str:
     while told is not None and not isinstance(told, OSError):
         told = told.__cause__ or told.__context__
     return f"{type(error).__name__} {told or error}".rstrip()
+
+
+def leaves(error: BaseException) -> Iterator[BaseException]:
+    """Yield the errors in a group and in the groups in it, or the error itself if it is no group."""
+    if isinstance(error, BaseExceptionGroup):
+        for each in error.exceptions:
+            yield from leaves(each)
+    else:
+        yield error

@@ -162,9 +162,7 @@ class KafkaConnection:
         while self._partial and position < end:
             position = self._feed_partial(view, position)
         while end - position >= 4:
-            (size,) = _SIZE.unpack_from(view, position)
-            if not 0 <= size <= self.max_request_bytes:
-                raise self._wrong_size(size)
+            size = self._frame_size(_SIZE.unpack_from(view, position)[0])
             if end - position - 4 < size:
                 self._partial_needs = 4 + size
                 break
@@ -230,15 +228,14 @@ class KafkaConnection:
         if len(self._partial) < self._partial_needs:
             return position + len(taken)
         if self._partial_needs == 4:
-            (size,) = _SIZE.unpack_from(self._partial)
-            if not 0 <= size <= self.max_request_bytes:
-                raise self._wrong_size(size)
-            self._partial_needs = 4 + size
+            self._partial_needs = 4 + self._frame_size(_SIZE.unpack_from(self._partial)[0])
         if len(self._partial) == self._partial_needs:
             self._frames.append(memoryview(self._partial)[4:])
             self._partial = bytearray()
             self._partial_needs = 4
         return position + len(taken)
 
-    def _wrong_size(self, size: int) -> ProtocolError:
-        return ProtocolError(f"a request of {size} bytes, outside of 0 to {self.max_request_bytes}")
+    def _frame_size(self, size: int) -> int:
+        if not 0 <= size <= self.max_request_bytes:
+            raise ProtocolError(f"a request of {size} bytes, outside of 0 to {self.max_request_bytes}")
+        return size

@@ -5,7 +5,6 @@ import secrets
 import string
 import time
 from collections.abc import Awaitable, Callable
-from functools import partial
 
 import structlog
 import trio
@@ -27,8 +26,9 @@ _FIRST_PAUSE_SECONDS = 0.1
 _LONGEST_PAUSE_SECONDS = 2.0
 
 
-boot_clock = partial(time.clock_gettime, time.CLOCK_BOOTTIME)
-"""Returns the seconds since the machine started, suspension included. Steps of the wall clock do not change it."""
+def boot_clock() -> float:
+    """Return the seconds since the machine started, suspension included. Steps of the wall clock do not change it."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 class LeaseClock:

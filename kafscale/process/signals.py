@@ -9,13 +9,13 @@ import os
 import resource
 import signal
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
 
 import structlog
 import trio
 
-from kafscale.errors import ConfigError, KafscaleError
+from kafscale.errors import ConfigError, KafscaleError, leaves
 from kafscale.malloc import keep_freed_memory
 
 EXIT_OK = 0
@@ -43,7 +43,7 @@ def run_service(main: Main, *, grace_seconds: float) -> int:
     try:
         status = trio.run(supervise, main, grace_seconds)
     except* KafscaleError as group:
-        errors = list(_leaves(group))
+        errors = list(leaves(group))
         for error in errors:
             print(f"kafscale: {error}", file=sys.stderr)
         if not any(isinstance(error, ConfigError) for error in errors):
@@ -95,11 +95,3 @@ def raise_file_limit() -> None:
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     with suppress(ValueError, OSError):
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-
-
-def _leaves(group: BaseExceptionGroup[BaseException]) -> Iterator[BaseException]:
-    for error in group.exceptions:
-        if isinstance(error, BaseExceptionGroup):
-            yield from _leaves(error)
-        else:
-            yield error

@@ -12,7 +12,7 @@ import click
 import trio
 
 from kafscale.config.settings import load
-from kafscale.errors import KafscaleError
+from kafscale.errors import KafscaleError, leaves
 from kafscale.objects.retry import RetryingObjectStore
 from kafscale_tools.cli.etcd_snapshots import NoSnapshot, Snapshots
 
@@ -102,11 +102,4 @@ def _run(work: Callable[[Snapshots], Awaitable[T]], *, stores: bool = False) -> 
     try:
         return trio.run(main)
     except (KafscaleError, OSError, ExceptionGroup) as error:
-        raise click.ClickException(str(_first(error))) from error
-
-
-def _first(error: Exception) -> Exception:
-    """Return the first of simultaneous errors."""
-    while isinstance(error, ExceptionGroup):
-        error = error.exceptions[0]
-    return error
+        raise click.ClickException(str(next(leaves(error)))) from error

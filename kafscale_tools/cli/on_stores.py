@@ -5,7 +5,7 @@ from typing import TypeVar
 
 import trio
 
-from kafscale.errors import ConfigError, KafscaleError, Unavailable
+from kafscale.errors import ConfigError, KafscaleError, Unavailable, leaves
 from kafscale.metadata.topic_values import InvalidTopicName, TopicExists
 from kafscale.process.logging import configure_logging
 from kafscale_tools.cli.exits import Exit, Failed
@@ -34,22 +34,21 @@ _EXITS: list[tuple[type[KafscaleError], Exit]] = [
     (Unavailable, Exit.UNAVAILABLE),
 ]
 
+_EXPECTED = (KafscaleError, OSError, KeyboardInterrupt)
+
 
 def run_on_stores(run: Callable[[], Awaitable[T]]) -> T:
     """Run a command. Raises Failed with the error's exit code, or KeyboardInterrupt after SIGINT."""
     configure_logging("error")
-    error: BaseException
     try:
         return trio.run(run)
-    except* (KafscaleError, OSError) as group:
-        error = group
-    except* KeyboardInterrupt as group:
-        error = group
-    # Raised here, because Python before 3.11.4 puts what an except* clause raises into a group, and click handles
-    # neither error in a group.
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
-    if isinstance(error, KeyboardInterrupt):
-        raise KeyboardInterrupt from None
-    code = next((code for kind, code in _EXITS if isinstance(error, kind)), Exit.FAILED)
-    raise Failed(str(error), code) from error
+    # Not except*, because Python before 3.11.4 puts what such a clause raises into a group, and click handles neither
+    # error in a group.
+    except (*_EXPECTED, BaseExceptionGroup) as raised:
+        errors = list(leaves(raised))
+        if not all(isinstance(error, _EXPECTED) for error in errors):
+            raise
+        if any(isinstance(error, KeyboardInterrupt) for error in errors):
+            raise KeyboardInterrupt from None
+        code = next((code for kind, code in _EXITS if isinstance(errors[0], kind)), Exit.FAILED)
+        raise Failed(str(errors[0]), code) from errors[0]

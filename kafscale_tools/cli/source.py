@@ -8,7 +8,7 @@ from typing import Protocol
 import trio
 
 from kafscale.config.settings import load
-from kafscale.errors import ConfigError
+from kafscale.errors import ConfigError, leaves
 from kafscale.objects.interface import ObjectNotFound
 from kafscale.objects.packs import Packs
 
@@ -63,7 +63,7 @@ class S3Source:
         try:
             return trio.run(self._get)
         except ExceptionGroup as group:
-            raise _first(group) from group
+            raise next(leaves(group)) from group
 
     def with_suffix(self, suffix: str) -> "S3Source":
         return S3Source(self._bucket, str(PurePosixPath(self._key).with_suffix(suffix)))
@@ -104,11 +104,3 @@ def parse_source(text: str) -> Source:
 
 def is_missing(error: Exception) -> bool:
     return isinstance(error, ObjectNotFound | FileNotFoundError)
-
-
-def _first(group: ExceptionGroup[Exception]) -> Exception:
-    """Return the first of simultaneous errors."""
-    error: Exception = group
-    while isinstance(error, ExceptionGroup):
-        error = error.exceptions[0]
-    return error

@@ -10,7 +10,7 @@ import trio
 
 from kafscale import paths
 from kafscale.catalog.topic_object import TopicObject, parse_topic_object
-from kafscale.errors import CorruptData, KafscaleError
+from kafscale.errors import CorruptData, KafscaleError, leaves
 from kafscale.objects.interface import MAX_KEYS, ObjectInfo, ObjectNotFound, ObjectStore
 from kafscale.records.batch import peek
 from kafscale.rewritten.keys import RewrittenKey, RootKey, all_rewritten_prefix, parse_rewritten_key, rewritten_prefix
@@ -274,18 +274,13 @@ async def together(limit: trio.CapacityLimiter, steps: Iterable[Callable[[], Awa
         async with limit:
             await step()
 
-    error: KafscaleError | None = None
     try:
         async with trio.open_nursery() as nursery:
             for step in steps:
                 nursery.start_soon(one, step)
-    except* KafscaleError as group:
-        error = _first(group)
-    # Raised here, because Python before 3.11.4 puts what an except* clause raises into a group.
-    if error is not None:
-        raise error
-
-
-def _first(group: ExceptionGroup[KafscaleError]) -> KafscaleError:
-    error = group.exceptions[0]
-    return _first(error) if isinstance(error, ExceptionGroup) else error
+    # Not except*, because Python before 3.11.4 puts what such a clause raises into a group.
+    except ExceptionGroup as group:
+        errors = list(leaves(group))
+        if not all(isinstance(error, KafscaleError) for error in errors):
+            raise
+        raise errors[0] from group

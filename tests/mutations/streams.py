@@ -35,7 +35,7 @@ MUTATIONS = (
     ),
     Mutation(
         "records are appended at once before those of the former owner are in segments",
-        Change("services.storage.methods.append", "append_at_once", " and not partition.is_recovering", ""),
+        Change("services.storage.methods.append", "append_at_once", " or partition.is_recovering", ""),
         _AT_ONCE + "test_nothing_is_appended_at_once_while_a_tail_is_recovered",
     ),
     Mutation(
@@ -161,9 +161,9 @@ MUTATIONS = (
         "a message waits although one of its appends need not be durable",
         Change(
             "services.gateway.owners.appends",
-            "AppendStream.next_message",
-            "not any(append.unacknowledged for append in appends)",
-            "True",
+            "AppendMessage.request",
+            "0 if any(append.unacknowledged for append in self.appends) else self.wait_ms",
+            "self.wait_ms",
         ),
         _MESSAGES + "test_a_message_with_an_append_that_need_not_be_durable_asks_for_a_reply_at_once",
     ),

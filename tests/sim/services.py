@@ -207,8 +207,7 @@ class _Stream:
 
     def __init__(self, stream: "trio.StapledStream[Any, Any]") -> None:
         self._stream = stream
-        self.receive_some = stream.receive_some
-        self.send_all = stream.send_all
+        self.recv = stream.receive_some
         self.aclose = stream.aclose
         self.socket = self
 

@@ -1,6 +1,7 @@
 """`kafscale backup` and `kafscale restore` as an operator runs them, on a local directory and SQLite."""
 
 import json
+from functools import partial
 from io import StringIO
 from pathlib import Path
 from types import SimpleNamespace
@@ -11,13 +12,14 @@ from click.testing import CliRunner, Result
 
 from kafscale import paths
 from kafscale.catalog.topic_object import TopicObject
+from kafscale.errors import Unavailable
 from kafscale.metadata.interface import Put
 from kafscale.metadata.topic_values import ClusterInfo, TopicInfo
 from kafscale.records.record import Record, build_batch
 from kafscale.segment.writer import PREFIX_SIZE, build_segment
 from kafscale.v1.metadata_pb2 import EpochHistory, PartitionState
 from kafscale_tools.cli import on_stores, recovery
-from kafscale_tools.cli.exits import Exit
+from kafscale_tools.cli.exits import Exit, Failed
 from kafscale_tools.cli.main import main
 from kafscale_tools.recovery.stores import opened
 
@@ -78,6 +80,18 @@ def test_ctrl_c_is_reported_as_an_interruption() -> None:
 
     with pytest.raises(KeyboardInterrupt):
         on_stores.run_on_stores(interrupted)
+
+
+@pytest.mark.usefixtures("command")
+def test_only_an_unexpected_error_is_raised_in_a_group() -> None:
+    async def fail(*errors: Exception) -> None:
+        raise ExceptionGroup("several", [ExceptionGroup("one of them", errors)])
+
+    with pytest.raises(Failed, match="no answer") as raised:
+        on_stores.run_on_stores(partial(fail, Unavailable("no answer"), OSError()))
+    assert raised.value.exit_code == Exit.UNAVAILABLE
+    with pytest.raises(ExceptionGroup, match="several"):
+        on_stores.run_on_stores(partial(fail, Unavailable("no answer"), ValueError()))
 
 
 def test_a_lost_metadata_file_is_restored(command: Command, tmp_path: Path) -> None:
