@@ -22,6 +22,7 @@ from typing import Any
 
 import trio
 
+from kafscale.metadata.topic_values import NEWEST_STATE_FORMAT
 from tests.chaos.report import shortened, verdict_lines
 from tests.chaos.run import crashes
 from tests.chaos.world import COMMON_SETTINGS
@@ -55,7 +56,7 @@ _KILLED = 0.25
 _REFUSING_SECONDS = 10.0
 _LOOK_SECONDS = 0.05
 _REFUSAL = "partition not taken over"
-_REFUSAL_REASON = "its state has format 2"
+_REFUSAL_REASON = f"its state has format {NEWEST_STATE_FORMAT}"
 
 
 @dataclass(slots=True)
@@ -160,7 +161,7 @@ class _Upgrades:
             await self._replace("finalized", storage, self._current, kill=False)
         state = await trio.to_thread.run_sync(self._shell.json, "cluster")
         intakes = [each["intake"] for each in state["members"] if each["service"] == "storage"]
-        if state["state_format"] != 2 or not all(intakes):
+        if state["state_format"] != NEWEST_STATE_FORMAT or not all(intakes):
             self._complain(f"state format {state['state_format']}, and storage instances have intakes: {intakes}")
         for process in self._cluster.processes:
             await self._replace("finalized", process, self._current, kill=process.service == "storage")
