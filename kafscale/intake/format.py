@@ -107,8 +107,8 @@ class IntakeObject:
 
 def encode(
     namespace: str, run_id: str, *, number: int, checkpoint: int, created_ms: int, entries: Iterable[Entry]
-) -> bytes:
-    """Return the object ``number`` of the run's chain, with one copy of the batches. There must be an entry."""
+) -> list[Buffer]:
+    """Return the object ``number`` of the run's chain in pieces, without copying batches. There must be an entry."""
     table = IntakeTable(namespace=namespace, run_id=run_id)
     pieces: list[Buffer] = []
     position = HEADER_SIZE
@@ -136,7 +136,7 @@ def encode(
 def encode_seal(namespace: str, run_id: str, *, number: int, created_ms: int) -> bytes:
     """Return a seal at ``number`` of the run's chain."""
     header = IntakeHeader(Kind.SEAL, number, 0, created_ms, HEADER_SIZE).encode()
-    return _whole(header, [], IntakeTable(namespace=namespace, run_id=run_id))
+    return b"".join(_whole(header, [], IntakeTable(namespace=namespace, run_id=run_id)))
 
 
 def parse(data: Buffer) -> IntakeObject:
@@ -184,10 +184,10 @@ def _entries(header: IntakeHeader, table: IntakeTable, data: memoryview) -> list
     return found
 
 
-def _whole(header: bytes, pieces: list[Buffer], table: IntakeTable) -> bytes:
+def _whole(header: bytes, pieces: list[Buffer], table: IntakeTable) -> list[Buffer]:
     body = table.SerializeToString(deterministic=True)
     footer = _FOOTER.pack(crc32c(body, crc32c(header)), len(body), FOOTER_MAGIC)
-    return b"".join((header, *pieces, body, footer))
+    return [header, *pieces, body, footer]
 
 
 def _name(entry: IntakeEntry) -> str:

@@ -17,7 +17,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from kafscale.objects.disk import make_directories, read_at, sync_directory, translated
-from kafscale.objects.interface import Body, Object, ObjectInfo, ObjectNotFound, PreconditionFailed
+from kafscale.objects.interface import Body, Object, ObjectInfo, ObjectNotFound, PreconditionFailed, whole
 from kafscale.objects.keys import check_key, may_begin_key
 
 _ABSENT = (FileNotFoundError, NotADirectoryError, IsADirectoryError)
@@ -229,7 +229,7 @@ def _etag_of(path: bytes) -> str | None:
 def _write(path: bytes, body: Body, mtime: int) -> str:
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
     try:
-        remaining = memoryview(body)
+        remaining = memoryview(whole(body))
         while remaining:
             remaining = remaining[os.write(descriptor, remaining) :]
         os.utime(descriptor, ns=(mtime, mtime))

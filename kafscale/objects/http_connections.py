@@ -13,7 +13,7 @@ import trio
 
 from kafscale.errors import reason_of
 from kafscale.objects.http_wire import HttpError, Origin, Response, ResponseParser
-from kafscale.objects.interface import Body
+from kafscale.records.checksum import Buffer
 
 _READ_BYTES = 1 << 20
 _IDLE_SECONDS = 10.0  # the server may close connections that are idle for longer
@@ -69,7 +69,7 @@ class Connections:
             while self._idle:
                 await trio.aclose_forcefully(self._idle.pop().stream)
 
-    async def exchange(self, method: str, head: Callable[[], bytes], body: AsyncIterable[Body]) -> Response:
+    async def exchange(self, method: str, head: Callable[[], bytes], body: AsyncIterable[Buffer]) -> Response:
         """Send a request and return the response. Raises HttpError. If it is cancelled, the connection is closed.
 
         ``head`` returns the request line and the headers. It is called when a connection is free.
@@ -94,7 +94,7 @@ class Connections:
             if waiting.cancelled_caught:
                 raise HttpError("all connections are in use") from None
 
-    async def _exchange(self, method: str, head: bytes, body: AsyncIterable[Body], patience: _Patience) -> Response:
+    async def _exchange(self, method: str, head: bytes, body: AsyncIterable[Buffer], patience: _Patience) -> Response:
         connection = await self._idle_one() or await self._opened(patience)
         parser = ResponseParser(method)
         try:
@@ -152,7 +152,7 @@ class _Connection:
         """Whether another request may be sent. The socket is readable if the server has closed the connection."""
         return not self.is_old and not self._poll.poll(0)
 
-    async def send(self, head: bytes, body: AsyncIterable[Body], patience: _Patience) -> None:
+    async def send(self, head: bytes, body: AsyncIterable[Buffer], patience: _Patience) -> None:
         """Send a request. If the server closes the connection before that ends, its response may still be readable."""
         try:
             async for piece in body:

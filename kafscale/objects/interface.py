@@ -10,13 +10,45 @@ one, which is a bug of the caller. No key may be a directory of another (``a`` a
 cannot hold both.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 from kafscale.errors import KafscaleError
+from kafscale.records.checksum import Buffer
 
-Body = bytes | bytearray | memoryview
+
+class Pieces:
+    """The body of an object in several buffers, which must not change. A directory writes them without joining them.
+
+    ``bytes`` joins them.
+    """
+
+    __slots__ = ("_size", "buffers")
+
+    def __init__(self, buffers: Sequence[Buffer]) -> None:
+        self.buffers = buffers
+        self._size = sum(map(len, buffers))
+
+    def __len__(self) -> int:
+        return self._size
+
+    def __bytes__(self) -> bytes:
+        return b"".join(self.buffers)
+
+
+Body = Buffer | Pieces
+
+
+def pieces_of(body: Body) -> Sequence[Buffer]:
+    """Return the buffers that are the body, one after another."""
+    return body.buffers if isinstance(body, Pieces) else (body,)
+
+
+def whole(body: Body) -> Buffer:
+    """Return the body as one buffer."""
+    return bytes(body) if isinstance(body, Pieces) else body
+
 
 MAX_KEYS = 1000
 """The maximum number of objects in a page of a listing, and of keys in a delete."""

@@ -4,7 +4,7 @@ import struct
 from dataclasses import dataclass
 from typing import BinaryIO
 
-from kafscale.objects.interface import Body
+from kafscale.objects.interface import Body, pieces_of
 from kafscale.records.checksum import crc32c
 
 DELETED = 0
@@ -95,5 +95,8 @@ def record_head(key: str, body: Body, stamp: int, number: int) -> bytes:
     end of such a file. ``number``: that of the file.
     """
     encoded = key.encode()
-    fields = _MAGIC, len(encoded), crc32c(body), len(body), stamp
+    checksum = 0
+    for piece in pieces_of(body):
+        checksum = crc32c(piece, checksum)
+    fields = _MAGIC, len(encoded), checksum, len(body), stamp
     return _HEADER.pack(_checksum(_HEADER.pack(0, *fields), encoded, number), *fields) + encoded

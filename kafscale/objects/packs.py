@@ -28,7 +28,14 @@ from pathlib import Path
 from typing import BinaryIO
 
 from kafscale.objects.disk import make_directories, read_at, sync_directory, translated
-from kafscale.objects.interface import Body, Object, ObjectInfo, ObjectNotFound, PreconditionFailed
+from kafscale.objects.interface import (
+    Body,
+    Object,
+    ObjectInfo,
+    ObjectNotFound,
+    PreconditionFailed,
+    pieces_of,
+)
 from kafscale.objects.pack_records import DELETED, has_record, is_ended, record_at, record_head, record_size
 
 _NAME_DIGITS = 20
@@ -40,6 +47,7 @@ _SPARE_FILES = 4
 _SPARE_SUFFIX = b".spare"
 _UNLOCKED_READS = 3
 """How often a read is tried without keeping others from putting objects."""
+_MOST_BUFFERS = 1024  # IOV_MAX
 _COPIED_BYTES = 1 << 20
 """How many bytes are copied before others may use the files."""
 
@@ -274,8 +282,9 @@ class Packs:
         start = self._sizes[number]
         end = start + len(head) + len(body)
         try:
-            written = os.pwritev(file, (head, body), start)
-            rest = memoryview(head + bytes(body))[written:] if start + written < end else memoryview(b"")
+            buffers = (head, *pieces_of(body))
+            written = os.pwritev(file, buffers[:_MOST_BUFFERS], start)
+            rest = memoryview(b"".join(buffers))[written:] if start + written < end else memoryview(b"")
             while rest:
                 rest = rest[os.pwrite(file, rest, end - len(rest)) :]
             if sync:

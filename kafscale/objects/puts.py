@@ -14,7 +14,7 @@ async def put_own(store: ObjectStore, key: str, body: Body, *, send_seconds: flo
         await store.put_if_absent(key, body, send_seconds=send_seconds)
     except PreconditionFailed:
         there = await store.get(key)
-        return None if there.body == body else there
+        return None if there.body == bytes(body) else there
     return None
 
 

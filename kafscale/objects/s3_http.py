@@ -10,8 +10,9 @@ import trio
 from kafscale.errors import Unavailable
 from kafscale.objects.http_connections import Connections, HttpLimits
 from kafscale.objects.http_wire import HttpError
-from kafscale.objects.interface import Body
+from kafscale.objects.interface import Body, whole
 from kafscale.objects.s3_wire import Reply, Signer, failure
+from kafscale.records.checksum import Buffer
 
 _READS = ("GET", "HEAD")
 _USER_AGENT = "kafscale"
@@ -81,7 +82,7 @@ class S3Http:
             return f"{method} {target} HTTP/1.1\r\n{''.join(lines)}\r\n".encode("ascii")
 
         try:
-            response = await connections.exchange(method, head, _Pieces(body, send_seconds))
+            response = await connections.exchange(method, head, _Pieces(whole(body), send_seconds))
         except HttpError as error:
             raise NoAnswer(f"{method} {key or 'bucket'}: {error}") from error
         received_at = self.now()
@@ -108,7 +109,7 @@ class _Pieces:
     An async generator would be left open when a request is cancelled.
     """
 
-    def __init__(self, body: Body, seconds: float) -> None:
+    def __init__(self, body: Buffer, seconds: float) -> None:
         view = memoryview(body)
         self._left = [view[start : start + _PIECE_BYTES] for start in reversed(range(0, len(view), _PIECE_BYTES))]
         self._pause = seconds / max(len(self._left), 1)

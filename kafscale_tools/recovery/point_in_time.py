@@ -28,8 +28,9 @@ from kafscale.metadata.topic_values import (
     TopicInfo,
     TopicsView,
 )
-from kafscale.objects.interface import MAX_KEYS, Body, ObjectNotFound, PreconditionFailed
+from kafscale.objects.interface import MAX_KEYS, ObjectNotFound, PreconditionFailed
 from kafscale.records.batch import BatchHeader
+from kafscale.records.checksum import Buffer
 from kafscale.rewritten.keys import RewrittenKey, RootKey
 from kafscale.rewritten.object import parse_object
 from kafscale.rewritten.root import Entry as RootEntry
@@ -346,7 +347,7 @@ class PointInTime:
         except CorruptData as error:
             raise CorruptData(f"object {key}: {error}") from error
 
-    def _cut_object(self, found: RewrittenEntry, body: Body, start: int, end: int) -> KeptObject:
+    def _cut_object(self, found: RewrittenEntry, body: Buffer, start: int, end: int) -> KeptObject:
         return object_until(
             parse_object(found, body),
             start,
@@ -429,7 +430,7 @@ class PointInTime:
             base, size = batches[0][0].base_offset, sum(len(batch) for _, batch in batches)
             yield base, size, await self._kept(f"{name} at offset {base}", data, base, log.tail_epoch, made.start)
 
-    async def _kept(self, name: str, body: Body, base: int, epoch: int, start: int) -> Kept | None:
+    async def _kept(self, name: str, body: Buffer, base: int, epoch: int, start: int) -> Kept | None:
         """Return the part of a segment to keep, or None if it is not the log's. Raises CorruptData, CannotCopy."""
 
         def cut() -> Kept | None:
@@ -491,7 +492,7 @@ class PointInTime:
             await self._put(key, build_page(ref, epoch, page))
             page.clear()
 
-    async def _put(self, key: str, body: Body) -> None:
+    async def _put(self, key: str, body: Buffer) -> None:
         """Store an object. Raises NameTaken, Unavailable, Refused."""
         self._stored = True
         try:

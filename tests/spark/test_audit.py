@@ -186,7 +186,7 @@ def _put_intake(bucket: Bucket, *numbers: int, seal: int) -> Path:
     directory = bucket.data / "objects" / intake_prefix("default", RUN)
     directory.mkdir(parents=True)
     objects = {
-        number: encode("default", RUN, number=number, checkpoint=1, created_ms=0, entries=entries())
+        number: b"".join(encode("default", RUN, number=number, checkpoint=1, created_ms=0, entries=entries()))
         for number in numbers
     }
     objects[seal] = encode_seal("default", RUN, number=seal, created_ms=0)

@@ -210,7 +210,7 @@ class AppendMessage:
         for append in self.appends:
             entry = request.appends.add()
             entry.partition.CopyFrom(append.partition)
-            entry.records = append.records
+            entry.records = bytes(append.records)
             entry.unacknowledged = append.unacknowledged
             if append.trace:
                 entry.trace = append.trace

@@ -10,6 +10,8 @@ from kafscale.v1.common_pb2 import PartitionRef
 from services.gateway.owners.refused import SentSequence
 
 _ALL = -1
+_KEPT_PART = 8 / 7
+"""The bytes that were received together may be so many times as large as a view of them that is kept."""
 _ENTRY_BYTES = 32
 """The size of an append in a message, excluding its records and the name of its partition."""
 
@@ -65,7 +67,7 @@ class PendingAppend:
         self.partition = partition
         self.key = key
         self._given: Buffer = records
-        self.records = b""
+        self.records: Buffer = b""
         self.size = len(records)
         # A message of many small appends consists mostly of their framing.
         self.message_size = self.size + partition.ByteSize() + _ENTRY_BYTES
@@ -92,8 +94,10 @@ class PendingAppend:
         return list(walk(self.records)) if self.header is None else [(0, self.header)]
 
     def keep_records(self) -> None:
-        """Copy the records, because a view would keep all that was received together with them."""
-        self.records, self._given = bytes(self._given), b""
+        """Copy the records, unless they are most of what was received together with them, which a view keeps."""
+        given, self._given = self._given, b""
+        is_most = isinstance(given, memoryview) and _KEPT_PART * given.nbytes > memoryview(given.obj).nbytes
+        self.records = given if is_most else bytes(given)
 
     def finish(self, error: ErrorCode, detail: str = "") -> None:
         """Report the outcome. Only the first call has an effect, because a reply can arrive after the timeout."""

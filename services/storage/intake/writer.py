@@ -25,7 +25,7 @@ from kafscale.errors import KafscaleError
 from kafscale.intake.format import Entry, encode
 from kafscale.metadata.interface import LeaseNotFound
 from kafscale.metadata.outage import STORE_FAILURES, Outage
-from kafscale.objects.interface import MAX_KEYS, ObjectStore
+from kafscale.objects.interface import MAX_KEYS, Body, ObjectStore, Pieces
 from kafscale.objects.puts import put_own
 from kafscale.signals import Signal
 from kafscale.threads import RunSync
@@ -73,7 +73,7 @@ class _Object:
     size: int = 0
     appends: int = 0
     needed: list[tuple[Partition, Kept]] = field(default_factory=list)
-    body: bytes = b""
+    body: Body = b""
     span: Span | None = None
     stored: bool = False
     stored_at: float = 0.0
@@ -382,9 +382,7 @@ class IntakeWriter:
                 created_ms=self._now_ms(),
                 entries=[entry for _, entry in one.entries],
             )
-            one.body = build() if one.size < _INLINE_BYTES else await self._run_sync(build)
-            # It would keep the batches in memory until this put ends, although another one may have stored them.
-            del build
+            one.body = Pieces(build() if one.size < _INLINE_BYTES else await self._run_sync(build))
         key = paths.intake_key(self._namespace, self._run_id, one.number)
         outage = Outage("intake object not stored, retrying", first=_FIRST_PAUSE, longest=_LONGEST_PAUSE)
         while not one.stored:

@@ -116,7 +116,7 @@ class WriteBuffer:
 
     def append(
         self,
-        records: bytes | memoryview,
+        records: bytes | bytearray | memoryview,
         batches: Iterable[tuple[int, BatchHeader]],
         *,
         log_append_time_ms: int | None = None,

@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 from kafscale.errors import KafscaleError
 from kafscale.records.batch import BatchHeader, check_producers
+from kafscale.records.checksum import Buffer
 from kafscale.records.errors import CorruptBatch
 from services.storage.log.partition import Partition
 from services.storage.log.producers import Sequenced
@@ -28,7 +29,7 @@ class Placed(NamedTuple):
 
 def place(
     partition: Partition,
-    records: bytes,
+    records: Buffer,
     batches: Sequence[tuple[int, BatchHeader]],
     *,
     room: int,

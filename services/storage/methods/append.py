@@ -5,6 +5,7 @@ from typing import NamedTuple, Protocol
 
 from kafscale.errors import CorruptData, Unavailable
 from kafscale.records.batch import BatchHeader, walk
+from kafscale.records.checksum import Buffer
 from kafscale.v1.common_pb2 import OK, Status
 from kafscale.v1.storage_pb2 import AppendReply, AppendRequest, PartitionAppend
 from services.storage.dependencies import Dependencies
@@ -24,7 +25,7 @@ class Append(Protocol):
     @property
     def key(self) -> Key: ...
     @property
-    def records(self) -> bytes: ...
+    def records(self) -> Buffer: ...
     @property
     def batches(self) -> Sequence[tuple[int, BatchHeader]]: ...
     @property

@@ -28,7 +28,7 @@ def entries() -> list[Entry]:
 
 
 def golden_object() -> bytes:
-    return encode("ns", RUN, number=17, checkpoint=12, created_ms=1_700_000_000_000, entries=entries())
+    return b"".join(encode("ns", RUN, number=17, checkpoint=12, created_ms=1_700_000_000_000, entries=entries()))
 
 
 def golden_seal() -> bytes:

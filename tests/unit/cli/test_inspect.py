@@ -300,7 +300,9 @@ def test_an_intake_object_is_printed_with_its_entries_and_their_records(tmp_path
     batch = bytearray(b"".join(first.batches))
     batch[-1] ^= 1
     # The checksums of the object are correct, that of the batch is not.
-    body = encode("ns", "run", number=1, checkpoint=1, created_ms=0, entries=[replace(first, batches=[batch])])
+    body = b"".join(
+        encode("ns", "run", number=1, checkpoint=1, created_ms=0, entries=[replace(first, batches=[batch])])
+    )
     (tmp_path / "batch").write_bytes(body)
     assert _inspect("--verify", intake.RECORDS).output.endswith("Verified: no damage.\n")
     damaged = _inspect("--verify", tmp_path / "batch")

@@ -53,13 +53,15 @@ def command(tmp_path: Path, commands_run_here: None) -> Command:
 
 async def put(stores: Stores, run_id: str, *numbers: int, checkpoint: int = 1, of: list[Entry] | None = None) -> None:
     for number in numbers:
-        body = encode(
-            "default",
-            run_id,
-            number=number,
-            checkpoint=checkpoint,
-            created_ms=CREATED + number - 1,
-            entries=of or entries(),
+        body = b"".join(
+            encode(
+                "default",
+                run_id,
+                number=number,
+                checkpoint=checkpoint,
+                created_ms=CREATED + number - 1,
+                entries=of or entries(),
+            )
         )
         await stores.objects.put_if_absent(paths.intake_key("default", run_id, number), body)
 

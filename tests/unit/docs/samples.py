@@ -70,13 +70,15 @@ SAMPLES: dict[str, bytes] = {
     "segment": _BUILT.data,
     "index": build_index(_BUILT.offsets, _BUILT.positions, 2),
     "catalog page": build_page(ORDERS, EPOCH, [describe(_BUILT.data, _BUILT.positions, _BUILT.next_offset)]),
-    "intake object": encode(
-        "production",
-        "4f1c2a9be07d",
-        number=9,
-        checkpoint=7,
-        created_ms=CREATED_MS + 20,
-        entries=[Entry(ORDERS, EPOCH, 1002, 1003, [_BATCHES[1]])],
+    "intake object": b"".join(
+        encode(
+            "production",
+            "4f1c2a9be07d",
+            number=9,
+            checkpoint=7,
+            created_ms=CREATED_MS + 20,
+            entries=[Entry(ORDERS, EPOCH, 1002, 1003, [_BATCHES[1]])],
+        )
     ),
     "pack": record_head(_SEAL, b"seal", CREATED_MS * 1_000_000, 1) + b"seal" + record_head(_SEAL, b"", 0, 1),
     "rewritten object": _REWRITTEN.data,

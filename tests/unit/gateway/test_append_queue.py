@@ -5,6 +5,7 @@ import math
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
+from kafscale.kafka.wire import Buffer
 from kafscale.v1.common_pb2 import PartitionRef
 from services.gateway.owners.appends import AppendQueue
 from services.gateway.owners.pending import PendingAppend
@@ -17,9 +18,9 @@ def _queue() -> AppendQueue:
     return AppendQueue(max_bytes=1 << 20, message_bytes=_MESSAGE_BYTES, gather=_GATHER)
 
 
-def _append(size: int = 100) -> PendingAppend:
+def _append(records: Buffer = bytes(100)) -> PendingAppend:
     return PendingAppend(
-        PartitionRef(topic="t"), (b"t", 0), bytes(size), acks=-1, deadline=math.inf, on_finish=lambda _: None
+        PartitionRef(topic="t"), (b"t", 0), records, acks=-1, deadline=math.inf, on_finish=lambda _: None
     )
 
 
@@ -94,3 +95,16 @@ async def test_a_full_message_does_not_wait(autojump_clock: MockClock) -> None:
     queue = _queue()
     queue.answered(50)
     assert await _taken(queue, apart=0.0001, count=50) == (11, 0.0011)
+
+
+def _memory_of(append: PendingAppend) -> object:
+    return append.records.obj if isinstance(append.records, memoryview) else append.records
+
+
+async def test_records_are_copied_if_a_view_would_keep_much_that_was_received_with_them() -> None:
+    received = bytes(1000)
+    most, few = _append(memoryview(received)[100:]), _append(memoryview(received)[500:])
+    _queue().put(most)
+    _queue().put(few)
+    assert _memory_of(most) is received
+    assert _memory_of(few) == received[500:]

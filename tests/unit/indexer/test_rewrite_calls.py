@@ -12,8 +12,8 @@ import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from kafscale import paths
+from kafscale.objects.interface import Body
 from kafscale.objects.memory import Call, Fault
-from kafscale.records.checksum import Buffer
 from kafscale.v1.common_pb2 import Status
 from kafscale.v1.indexer_pb2 import (
     RewriteEvent,
@@ -88,7 +88,7 @@ async def test_a_limited_merge_stores_its_object_slowly_and_reads_it_back_in_pie
         await world.add(batch((f"{number}", "v" * MIB)))
     put_if_absent, seconds = world.store.put_if_absent, []
 
-    async def put(key: str, body: Buffer, *, send_seconds: float = 0.0) -> str:
+    async def put(key: str, body: Body, *, send_seconds: float = 0.0) -> str:
         seconds.append(send_seconds)
         return await put_if_absent(key, body)
 

@@ -4,13 +4,13 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from kafscale.objects.interface import Body
 from kafscale.objects.s3_http import _Pieces
+from kafscale.records.checksum import Buffer
 
 
 @pytest.mark.parametrize("kind", [bytes, bytearray, memoryview])
 async def test_the_pieces_of_a_body_are_spread_and_the_first_is_sent_at_once(
-    autojump_clock: MockClock, kind: type[Body]
+    autojump_clock: MockClock, kind: type[Buffer]
 ) -> None:
     body, began = bytes(range(256)) * 4096, trio.current_time()
     sent = [(round(trio.current_time() - began, 6), piece) async for piece in _Pieces(kind(body), 8.0)]

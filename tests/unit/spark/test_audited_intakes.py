@@ -38,8 +38,8 @@ class _Bucket:
 
     def put(self, *numbers: int, checkpoint: int = 1, of: Sequence[Entry] = ()) -> None:
         for number in numbers:
-            self.objects[_key(number)] = encode(
-                NS, RUN, number=number, checkpoint=checkpoint, created_ms=0, entries=of or entries()
+            self.objects[_key(number)] = b"".join(
+                encode(NS, RUN, number=number, checkpoint=checkpoint, created_ms=0, entries=of or entries())
             )
 
     def seal(self, number: int) -> None:

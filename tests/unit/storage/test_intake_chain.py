@@ -64,7 +64,7 @@ class _Run:
 
     async def _put(self, number: int, checkpoint: int) -> None:
         key = paths.intake_key(NS, RUN, number)
-        body = encode(NS, RUN, number=number, checkpoint=checkpoint, created_ms=0, entries=[_entry(number)])
+        body = b"".join(encode(NS, RUN, number=number, checkpoint=checkpoint, created_ms=0, entries=[_entry(number)]))
         while True:
             try:
                 await self.store.put_if_absent(key, body)
@@ -135,7 +135,7 @@ def test_all_who_seal_agree_on_an_end_above_everything_acknowledged() -> None:
 
 
 async def _put(store: MemoryObjectStore, number: int, checkpoint: int = 1) -> None:
-    body = encode(NS, RUN, number=number, checkpoint=checkpoint, created_ms=0, entries=[_entry(number)])
+    body = b"".join(encode(NS, RUN, number=number, checkpoint=checkpoint, created_ms=0, entries=[_entry(number)]))
     await store.put_if_absent(paths.intake_key(NS, RUN, number), body)
 
 
