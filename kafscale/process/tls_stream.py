@@ -48,6 +48,11 @@ class TlsStream:
         await secured._do_handshake()
         return secured
 
+    @property
+    def socket(self) -> trio.socket.SocketType:
+        """The socket with the encrypted connection."""
+        return self._stream.socket
+
     async def __aenter__(self) -> "TlsStream":
         return self
 

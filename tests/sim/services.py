@@ -214,6 +214,9 @@ class _Stream:
     def getpeername(self) -> tuple[str, int]:
         return "127.0.0.1", 1
 
+    def setsockopt(self, *_: int) -> None:
+        """Do nothing, because a memory stream has no kernel."""
+
     async def sendmsg(self, pieces: list[Any]) -> int:
         await self._stream.send_all(b"".join(pieces))
         return sum(map(len, pieces))

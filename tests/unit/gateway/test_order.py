@@ -1,5 +1,7 @@
 """Requests of one connection take effect in order, as in Kafka."""
 
+import socket
+import struct
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
@@ -12,7 +14,7 @@ from tests.support.gateway import group_asking as asking
 from tests.support.gateway.asking import fetch_body, parts, produce, produce_body, produced
 from tests.support.gateway.exchanges import nested
 from tests.support.gateway.group_asking import commit, commit_values, fetch_values, join_values, known_in
-from tests.support.gateway.harness import batch, read_response, request, running_gateway
+from tests.support.gateway.harness import Client, batch, read_response, request, running_gateway
 
 Pipelined = tuple[int, int, dict[str, Any]]
 """A request: API, version, values."""
@@ -172,6 +174,25 @@ async def test_produce_requests_do_not_wait_for_replies_to_earlier_ones() -> Non
         await harness.storage.wait_until(lambda: sum(len(m.appends) for m in harness.storage.appends) == 5)
         harness.storage.commit(harness.partition(topic))
         assert [(await produced(client)).base_offset for _ in range(5)] == [0, 1, 2, 3, 4]
+
+
+async def test_received_requests_are_acknowledged_to_the_clients_kernel_before_the_response() -> None:
+    async with running_gateway() as harness:
+        await harness.topic()
+        client = await harness.connect()
+        for _ in range(3):  # then the kernel expects responses, with which it could send acknowledgements
+            await produce(client, batch(b"a"))
+        harness.storage.auto_commit = False
+        await client.send(0, 9, produce_body({("t", 0): batch(b"b")}))
+        await harness.storage.wait_until(lambda: len(harness.storage.appends) == 4)
+        assert _unacknowledged(client) == 0
+
+
+def _unacknowledged(client: Client) -> int:
+    """Return how many sent segments are not acknowledged (``tcpi_unacked`` of Linux's ``struct tcp_info``)."""
+    (number,) = struct.unpack_from("24xI", client.stream.socket.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 28))
+    assert isinstance(number, int)
+    return number
 
 
 async def test_delete_records_succeeds_with_a_timeout_of_zero() -> None:
