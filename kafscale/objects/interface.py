@@ -19,7 +19,7 @@ from kafscale.records.checksum import Buffer
 
 
 class Pieces:
-    """The body of an object in several buffers, which must not change. A directory writes them without joining them.
+    """The body of an object in several buffers, which must not change. ``packs.py`` writes them without joining them.
 
     ``bytes`` joins them.
     """

@@ -1,6 +1,6 @@
 """Puts of objects that nobody else writes with other bytes, or that replace what others wrote."""
 
-from kafscale.objects.interface import Body, Object, ObjectStore, PreconditionFailed
+from kafscale.objects.interface import Body, Object, ObjectStore, PreconditionFailed, whole
 
 
 async def put_own(store: ObjectStore, key: str, body: Body, *, send_seconds: float = 0.0) -> Object | None:
@@ -14,7 +14,7 @@ async def put_own(store: ObjectStore, key: str, body: Body, *, send_seconds: flo
         await store.put_if_absent(key, body, send_seconds=send_seconds)
     except PreconditionFailed:
         there = await store.get(key)
-        return None if there.body == bytes(body) else there
+        return None if there.body == whole(body) else there
     return None
 
 

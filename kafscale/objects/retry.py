@@ -16,6 +16,7 @@ from kafscale.objects.interface import (
     ObjectNotFound,
     ObjectStore,
     PreconditionFailed,
+    whole,
 )
 
 T = TypeVar("T")
@@ -112,7 +113,7 @@ class RetryingObjectStore:
             found = await self.inner.get(key)
         except ObjectNotFound:
             raise refusal from None
-        if found.body != body:
+        if found.body != whole(body):
             raise refusal
         return found.etag
 

@@ -82,7 +82,7 @@ class S3Http:
             return f"{method} {target} HTTP/1.1\r\n{''.join(lines)}\r\n".encode("ascii")
 
         try:
-            response = await connections.exchange(method, head, _Pieces(whole(body), send_seconds))
+            response = await connections.exchange(method, head, _SpreadBody(whole(body), send_seconds))
         except HttpError as error:
             raise NoAnswer(f"{method} {key or 'bucket'}: {error}") from error
         received_at = self.now()
@@ -103,7 +103,7 @@ class S3Http:
             self.clock_skew_seconds = (reply.date + half_a_second - received_at).total_seconds()
 
 
-class _Pieces:
+class _SpreadBody:
     """Iterates over a body in pieces, so that progress is noticed. ``seconds``: over how many they are spread.
 
     An async generator would be left open when a request is cancelled.
@@ -115,7 +115,7 @@ class _Pieces:
         self._pause = seconds / max(len(self._left), 1)
         self._due: float | None = None
 
-    def __aiter__(self) -> "_Pieces":
+    def __aiter__(self) -> "_SpreadBody":
         return self
 
     async def __anext__(self) -> memoryview:

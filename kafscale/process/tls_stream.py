@@ -10,6 +10,7 @@ from contextlib import suppress
 
 import trio
 
+from kafscale.process.acknowledging import acknowledge
 from kafscale.process.client_hello import ClientHello
 
 _LEAST_READ, _MOST_READ = 32 << 10, 256 << 10
@@ -47,11 +48,6 @@ class TlsStream:
         secured._incoming.write(received)
         await secured._do_handshake()
         return secured
-
-    @property
-    def socket(self) -> trio.socket.SocketType:
-        """The socket with the encrypted connection."""
-        return self._stream.socket
 
     async def __aenter__(self) -> "TlsStream":
         return self
@@ -128,6 +124,7 @@ class TlsStream:
         """Wait for bytes of the client. Return False at the end."""
         data = await self._stream.receive_some(most)
         if data:
+            acknowledge(self._stream.socket)
             self._incoming.write(data)
         return bool(data)
 

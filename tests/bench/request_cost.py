@@ -140,7 +140,8 @@ def main(
         for target in targets:
             client = ConfluentClient(target.bootstrap)
             client.create_topic(_TOPIC, partitions=partitions, configs={"compression.type": "producer"})
-            for partition in range(partitions):  # a client that retries, because nobody may own the partition yet
+            # This client tries again until the partitions have owners.
+            for partition in range(partitions):
                 client.produce(_TOPIC, [Message(b"")], ProduceOptions(partition=partition))
             measure(target, 16384, partitions=partitions, acks=1, megabytes=megabytes / 2, window=window)
         click.echo("| batches | server | MB/s | CPU us per batch | CPU s per GB |\n|---|---|---|---|---|")

@@ -71,7 +71,7 @@ MUTATIONS = (
     ),
     Mutation(
         "an object at our key is never ours",
-        Change("kafscale.objects.puts", "put_own", "None if there.body == bytes(body) else there", "there"),
+        Change("kafscale.objects.puts", "put_own", "None if there.body == whole(body) else there", "there"),
         _WRITE_PATH + "test_an_own_put_with_a_lost_answer_is_not_mistaken_for_fencing",
     ),
     Mutation(

@@ -4,7 +4,6 @@ Clients are isolated from each other. A protocol error closes only the connectio
 handler is answered with an error for that request, or closes that connection.
 """
 
-import socket
 from collections.abc import Callable
 from contextlib import suppress
 from ipaddress import ip_address
@@ -19,6 +18,7 @@ from kafscale.errors import CorruptData
 from kafscale.kafka import codec
 from kafscale.kafka.connection import KafkaConnection, ProtocolError, ReplySlot, Request
 from kafscale.kafka.wire import Buffer
+from kafscale.process.acknowledging import acknowledge
 from kafscale.process.tls_stream import TlsStream
 from kafscale.signals import Signal
 from services.gateway.access.authentication import Authentication
@@ -49,9 +49,6 @@ _REFUSAL_READ_WITHIN_SECONDS = 1.0
 """How long a refused client may take to read the reason. kafka-python does not see a response that it reads together
 with the end of the connection."""
 
-_ACKNOWLEDGE = getattr(socket, "TCP_QUICKACK", None)
-"""Linux only. Acknowledges what was received, instead of waiting up to 40 ms for a response to send with it."""
-
 _log = structlog.get_logger(__name__)
 
 
@@ -76,7 +73,8 @@ class ClientConnection:
         on_authenticated: Callable[[], None],
     ) -> None:
         self._stream = stream
-        self._socket = stream.socket
+        # TLS acknowledges by itself.
+        self._plain = None if isinstance(stream, TlsStream) else stream.socket
         # Without the stream's translation of errors, which costs more than the call.
         self._receive = stream.receive_some if isinstance(stream, TlsStream) else stream.socket.recv
         self._on_authenticated = on_authenticated
@@ -230,12 +228,13 @@ class ClientConnection:
                 self._receiving = True
                 try:
                     data = await self._receive(size)
-                    self._acknowledge()
                 except OSError:
                     return
                 self._receiving = False
                 if not data:
                     return
+                if self._plain is not None:
+                    acknowledge(self._plain)
                 self.last_activity = self._received_at = self._now()
                 self._environment.counters.received_bytes += len(data)
                 kafka.receive_data(bytes(data))
@@ -252,15 +251,6 @@ class ClientConnection:
             self.close(str(error))
         except (trio.BrokenResourceError, trio.ClosedResourceError):
             return
-
-    def _acknowledge(self) -> None:
-        """Have the kernel acknowledge what was received.
-
-        With Nagle's algorithm, which librdkafka uses by default, a client holds the end of a request back until all
-        before it is acknowledged. The intake would wait for that request, and the acknowledgement for the response.
-        """
-        if _ACKNOWLEDGE is not None:
-            self._socket.setsockopt(socket.IPPROTO_TCP, _ACKNOWLEDGE, 1)
 
     async def _start_complete(self, nursery: trio.Nursery) -> None:
         """Start the requests that have arrived completely."""

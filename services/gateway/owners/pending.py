@@ -10,8 +10,6 @@ from kafscale.v1.common_pb2 import PartitionRef
 from services.gateway.owners.refused import SentSequence
 
 _ALL = -1
-_KEPT_PART = 8 / 7
-"""The bytes that were received together may be so many times as large as a view of them that is kept."""
 _ENTRY_BYTES = 32
 """The size of an append in a message, excluding its records and the name of its partition."""
 
@@ -94,9 +92,13 @@ class PendingAppend:
         return list(walk(self.records)) if self.header is None else [(0, self.header)]
 
     def keep_records(self) -> None:
-        """Copy the records, unless they are most of what was received together with them, which a view keeps."""
+        """Copy the records, because a view would keep all that was received together with them.
+
+        Records that are most of a request that was received in several parts are not copied. Its buffer has no more.
+        """
         given, self._given = self._given, b""
-        is_most = isinstance(given, memoryview) and _KEPT_PART * given.nbytes > memoryview(given.obj).nbytes
+        request = given.obj if isinstance(given, memoryview) else None
+        is_most = isinstance(request, bytearray) and 8 * len(given) > 7 * len(request)
         self.records = given if is_most else bytes(given)
 
     def finish(self, error: ErrorCode, detail: str = "") -> None:

@@ -39,6 +39,8 @@ from services.storage.log.partition import Kept, Partition
 log = structlog.get_logger()
 
 _INLINE_BYTES = 2 << 20  # encoding less than this takes less time than waiting for a thread
+_LARGE_PIECE = 4 << 10
+"""The average size in bytes from which writing pieces takes less time than joining them."""
 _REPEAT_AFTER = 1.0
 """Seconds without an answer after which a put is repeated beside the first one."""
 _WATCH_SECONDS = 0.25
@@ -373,16 +375,10 @@ class IntakeWriter:
     async def _put(self, one: _Object) -> None:
         """Put the object until it is stored. Raises LeaseNotFound if its place is taken by a seal."""
         if not (one.body or one.stored):
-            build = partial(
-                encode,
-                self._namespace,
-                self._run_id,
-                number=one.number,
-                checkpoint=one.checkpoint,
-                created_ms=self._now_ms(),
-                entries=[entry for _, entry in one.entries],
-            )
-            one.body = Pieces(build() if one.size < _INLINE_BYTES else await self._run_sync(build))
+            build = partial(self._encoded, one, self._now_ms(), [entry for _, entry in one.entries])
+            one.body = build() if one.size < _INLINE_BYTES else await self._run_sync(build)
+            # It would keep the batches in memory until this put ends, although another one may have stored them.
+            del build
         key = paths.intake_key(self._namespace, self._run_id, one.number)
         outage = Outage("intake object not stored, retrying", first=_FIRST_PAUSE, longest=_LONGEST_PAUSE)
         while not one.stored:
@@ -398,6 +394,20 @@ class IntakeWriter:
             if there is not None:
                 raise LeaseNotFound(f"another run has sealed the intake at {key}")
             self._stored(one)
+
+    def _encoded(self, one: _Object, created_ms: int, entries: list[Entry]) -> Body:
+        pieces = encode(
+            self._namespace,
+            self._run_id,
+            number=one.number,
+            checkpoint=one.checkpoint,
+            created_ms=created_ms,
+            entries=entries,
+        )
+        # A directory writes large pieces without a copy, while S3 needs one buffer for each try.
+        if self._window == 1 and one.size >= _LARGE_PIECE * len(pieces):
+            return Pieces(pieces)
+        return b"".join(pieces)
 
     def _stored(self, one: _Object) -> None:
         one.stored, one.stored_at = True, self._now()

@@ -6,6 +6,7 @@ import pytest
 import trio
 
 from kafscale.objects.interface import Body, ObjectNotFound, ObjectStore, Pieces, PreconditionFailed
+from kafscale.objects.puts import put_own
 
 MIB = 1 << 20
 
@@ -109,6 +110,8 @@ async def test_every_kind_of_body_is_stored(store: ObjectStore, kind: Callable[[
     assert (await store.get("ns/a")).body == body
     await store.put_if_absent("ns/empty", kind(b""))
     assert (await store.get("ns/empty")).body == b""
+    assert await put_own(store, "ns/a", kind(body)) is None
+    assert await put_own(store, "ns/a", kind(b"other")) == await store.get("ns/a")
 
 
 @pytest.mark.parametrize("kind", [bytes, memoryview, _pieces])

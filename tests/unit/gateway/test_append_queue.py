@@ -102,9 +102,9 @@ def _memory_of(append: PendingAppend) -> object:
 
 
 async def test_records_are_copied_if_a_view_would_keep_much_that_was_received_with_them() -> None:
-    received = bytes(1000)
-    most, few = _append(memoryview(received)[100:]), _append(memoryview(received)[500:])
-    _queue().put(most)
-    _queue().put(few)
-    assert _memory_of(most) is received
-    assert _memory_of(few) == received[500:]
+    request, several = bytearray(1000), bytes(1000)
+    most, few, first = (_append(memoryview(of)[at:]) for of, at in ((request, 100), (request, 500), (several, 100)))
+    for append in (most, few, first):
+        _queue().put(append)
+    assert _memory_of(most) is request
+    assert (_memory_of(few), _memory_of(first)) == (bytes(500), bytes(900))

@@ -13,7 +13,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 
 from kafscale.objects.http_connections import Connections, HttpLimits, _tls
 from kafscale.objects.http_wire import HttpError, Origin, Response
-from kafscale.objects.s3_http import _Pieces
+from kafscale.objects.s3_http import _SpreadBody
 
 _HEAD = b"PUT / HTTP/1.1\r\nhost: x\r\n\r\n"
 _OK = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok"
@@ -54,7 +54,7 @@ class Server:
 
 
 async def _put(connections: Connections, body: bytes = b"") -> Response:
-    return await connections.exchange("PUT", lambda: _HEAD, _Pieces(body, 0.0))
+    return await connections.exchange("PUT", lambda: _HEAD, _SpreadBody(body, 0.0))
 
 
 async def test_a_connection_is_used_again_unless_the_server_has_closed_it() -> None:

@@ -7,7 +7,7 @@ from structlog.testing import capture_logs
 from trio.testing import MockClock
 
 from kafscale.errors import Unavailable
-from kafscale.objects.interface import PreconditionFailed
+from kafscale.objects.interface import Body, Pieces, PreconditionFailed
 from kafscale.objects.memory import Call, Fault, MemoryObjectStore
 from kafscale.objects.retry import RetryingObjectStore
 
@@ -37,10 +37,13 @@ async def test_an_outage_is_logged_after_seconds_and_once(autojump_clock: MockCl
     assert [(entry["key"], entry["error"]) for entry in logs] == [("ns/a", "connection refused")]
 
 
-async def test_a_put_that_conflicts_with_its_own_first_attempt_has_succeeded(autojump_clock: MockClock) -> None:
+@pytest.mark.parametrize("mine", [b"mine", Pieces([b"mi", b"ne"])])
+async def test_a_put_that_conflicts_with_its_own_first_attempt_has_succeeded(
+    autojump_clock: MockClock, mine: Body
+) -> None:
     lossy = Lossy()
     lossy.lose_next_put()
-    etag = await lossy.store.put_if_absent("ns/a", b"mine")
+    etag = await lossy.store.put_if_absent("ns/a", mine)
     assert (await lossy.inner.get("ns/a")).etag == etag
     lossy.lose_next_put()
     etag = await lossy.store.replace_if_match("ns/a", b"mine too", etag)
