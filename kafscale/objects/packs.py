@@ -28,14 +28,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from kafscale.objects.disk import make_directories, read_at, sync_directory, translated
-from kafscale.objects.interface import (
-    Body,
-    Object,
-    ObjectInfo,
-    ObjectNotFound,
-    PreconditionFailed,
-    pieces_of,
-)
+from kafscale.objects.interface import Body, Object, ObjectInfo, ObjectNotFound, PreconditionFailed, pieces_of
 from kafscale.objects.pack_records import DELETED, has_record, is_ended, record_at, record_head, record_size
 
 _NAME_DIGITS = 20
